@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.turns import Timed, in_turns, seconds
-from host.confinement import ALLOW, Runtime, SystemCallRequest, Verdict, rules_for, start
+from host.confinement import ALLOW, Confinement, Runtime, SystemCallRequest, Verdict, rules_for, start
 from host.confinement.calls import Decide
 from host.confinement.landlock import Rules
 from host.observation import Operations, Watch
-from host.observation.system_calls import what_happens
+from host.observation.system_calls import operations_of
 from host.workspace import Workspace
 from world.klis.observation import Declaration
 from world.klis.triple import read_triple
@@ -49,7 +49,7 @@ class Ground:
         operations = Operations(self.workspace, confined=True)
 
         def decide(call: SystemCallRequest) -> Verdict:
-            watch.check(what_happens(operations, call), depth="child")
+            watch.check(operations_of(operations, call), depth="child")
             return ALLOW
 
         return decide
@@ -59,7 +59,8 @@ class Ground:
         argv = ["sh", "-c", LOOP.format(opens=opens)]
 
         def work() -> None:
-            with start(argv, cwd=self.root, env=dict(os.environ), rules=rules, decide=decide) as command:
+            confinement = Confinement(rules, decide)
+            with start(argv, cwd=self.root, env=dict(os.environ), confinement=confinement) as command:
                 if command.wait() != 0:
                     raise SystemExit("the loop failed")
 

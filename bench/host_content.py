@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from bench.turns import Timed, in_turns, seconds, show
 from host.workspace import Workspace
-from host.workspace.scan import Scan, differences, take
+from host.workspace.differences import differences
+from host.workspace.scan import Scan, take
 
 FILES: Final = 100_000
 BYTES: Final = 1_000

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from host.backups import Backups, resources_to_save
-from host.observation.watch import Violation, Watch
+from host.observation.session_watch import Violation, Watch
 from host.workspace import Workspace
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import Declaration, Seen

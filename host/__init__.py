@@ -1,25 +1,25 @@
-"""The host: an approved proposal in, an outcome out. The only room that runs effects.
+"""Host: executes approved proposals. The only package that runs effects.
 
-``Host`` computes (``step``) and makes effects (``perform``) through the handlers of an ``EffectRegistry``,
-each within its time limit; whatever goes wrong there becomes an error value. ``rebuild_journal`` and
-``recheck_execution`` perform an execution again from its record, without any effect.
+``Host.step`` computes, ``Host.perform`` runs one effect through the handler that an ``EffectRegistry`` holds, within
+its time limit; every failure of a handler becomes an error value. ``rebuild_journal`` and
+``recheck_execution`` repeat an execution from its record, without any effect.
 Source: design sections 4 and 8; HC-compute, HC-handlers, HC-journal, INT-13.5.
 """
 
+from host.effect_call import EffectCallInfo, idempotency_key
+from host.effect_registry import EffectRegistry
 from host.effects import (
     DEFAULT_TIME_LIMIT_MS,
     Answer,
-    EffectCallInfo,
     EffectFailure,
     EffectHandler,
-    EffectRegistry,
     EffectResult,
+    HandlerOptions,
     Touch,
     handler,
-    idempotency_key,
 )
 from host.enforcement import SCOPE_VIOLATION, check_enforcement, first_outside
-from host.executor import STATE_CONFLICT, Host
+from host.executor import STATE_CONFLICT, Host, HostOptions
 from host.journal import DroppedResult, ExecutionJournal, rebuild_journal
 from host.loading import find_effects, load_handlers
 from host.recheck import recheck_execution
@@ -36,7 +36,9 @@ __all__ = [
     "EffectRegistry",
     "EffectResult",
     "ExecutionJournal",
+    "HandlerOptions",
     "Host",
+    "HostOptions",
     "Touch",
     "check_enforcement",
     "find_effects",

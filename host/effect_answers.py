@@ -1,7 +1,7 @@
-"""What a handler answered, read strictly: a result that can be journaled, or an error value.
+"""Strict reading of a handler's answer: a result that can be journaled, or an error value.
 
-Nothing of a handler's answer is trusted: it must be JSON, its patches must be patches, and it must fit into
-one event of the log. What does not becomes the error value ``EFFECT_INVALID_RESULT``.
+A handler's answer is untrusted: it must be JSON, its patches must be ``Patch`` values, and it must fit into one event
+of the log. Any other answer becomes the error value ``EFFECT_INVALID_RESULT``.
 Source: HC-handlers.
 """
 
@@ -22,15 +22,15 @@ from world.model.snapshot import ErrorValue, Requirement
 __all__ = ["MAX_RESULT_BYTES", "Answered", "EffectPlace", "shown"]
 
 MAX_RESULT_BYTES: Final = 1024 * 1024
-"""Canonical text of one result, in bytes; more than that belongs into a file whose hash is the result."""
+"""Largest canonical text of one result, in bytes; larger content belongs in a file whose hash is the result."""
 
 MAX_MESSAGE_CHARS: Final = 500
-"""Characters kept of what an exception says."""
+"""Characters kept of an exception's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A handler's answer, read: the result, and whether the handler says that trying again may help."""
+    """A handler's answer as read: the result, and whether the handler allows a retry."""
 
     result: EffectAnswer
     retryable: bool = False
@@ -38,7 +38,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class EffectPlace:
-    """Where an effect stands in its execution, so that its failures can be told.
+    """Position of an effect in its execution; its failures name it.
 
     Args:
         requirement: the effect.
@@ -54,10 +54,12 @@ class EffectPlace:
         Raises:
             RefusedError: ``NOT_CANONICAL`` for a context that is no JSON.
         """
-        asked = self.requirement
-        told = None if context is None else freeze(dict(context))
+        requirement = self.requirement
+        context_value = None if context is None else freeze(dict(context))
         return EffectAnswer(
-            error=ErrorValue(_sound(code), _sound(message), asked.action_id, asked.node_path, self.now, told)
+            error=ErrorValue(
+                _sound(code), _sound(message), requirement.action_id, requirement.node_path, self.now, context_value
+            )
         )
 
     def raised(self, error: BaseException) -> EffectAnswer:
@@ -68,15 +70,15 @@ class EffectPlace:
         )
 
     def invalid(self, why: str) -> EffectAnswer:
-        """Return the result of an effect whose handler answered nonsense."""
-        return self.failed("EFFECT_INVALID_RESULT", f"The handler of {self.requirement.type} answered {why}")
+        """Return the result of an effect whose handler returned something invalid."""
+        return self.failed("EFFECT_INVALID_RESULT", f"The handler of {self.requirement.type} returned {why}")
 
     def answer(self, given: Any) -> Answered:
-        """Return what a handler's answer comes to, as ``read`` does, with whether trying again may help."""
+        """Return an answer as ``read`` does, together with whether a retry may help."""
         return Answered(self.read(given), isinstance(given, EffectFailure) and given.retryable is True)
 
     def read(self, given: Any) -> EffectAnswer:
-        """Return what a handler's answer comes to; errors of the answer are error values.
+        """Convert a handler's answer to a result; a faulty answer becomes an error value.
 
         Args:
             given: whatever the handler returned.
@@ -85,28 +87,28 @@ class EffectPlace:
             result = self._failure(given) if isinstance(given, EffectFailure) else self._success(given)
             size = len(canonical_bytes(result.to_wire()))
         except RefusedError as refused:
-            return self.invalid(f"what cannot be recorded. {refused.message}"[:MAX_MESSAGE_CHARS])
+            return self.invalid(f"a value that cannot be recorded. {refused.message}"[:MAX_MESSAGE_CHARS])
         if size > MAX_RESULT_BYTES:
-            return self.invalid(f"{size} bytes; a result has at most {MAX_RESULT_BYTES}.")
+            return self.invalid(f"a result of {size} bytes; the limit is {MAX_RESULT_BYTES}. Store it in a file.")
         return result
 
     def _failure(self, given: EffectFailure) -> EffectAnswer:
         parts: tuple[Any, Any, Any] = (given.code, given.message, given.context)
         code, message, context = parts
         if not (isinstance(code, str) and code and isinstance(message, str)):
-            return self.invalid("a failure whose code and message are no texts.")
+            return self.invalid("a failure whose code or message is not a text.")
         if context is not None and not isinstance(context, Mapping):
-            return self.invalid("a failure whose context is no object.")
+            return self.invalid("a failure whose context is not an object.")
         return self.failed(code, message, context)
 
     def _success(self, given: Any) -> EffectAnswer:
         done = given if isinstance(given, EffectResult) else _unwrapped(given)
         if not isinstance(done.patches, (list, tuple)):
-            return self.invalid(f"patches that are no list but {type(done.patches).__name__}.")
+            return self.invalid(f"patches of type {type(done.patches).__name__}; return a list of Patch values.")
         given_patches: Sequence[Any] = done.patches
         for patch in given_patches:
             if not isinstance(patch, Patch):
-                return self.invalid(f"patches one of which is {type(patch).__name__}.")
+                return self.invalid(f"a list of patches that contains a {type(patch).__name__}.")
         return EffectAnswer(freeze(done.value), tuple(_checked(patch) for patch in given_patches))
 
 
@@ -119,7 +121,7 @@ def _unwrapped(given: Any) -> EffectResult:
 
 
 def _checked(patch: Patch) -> Patch:
-    """Return a patch as it will be read from the log; a patch made by hand may hold anything."""
+    """Return a patch as it is read back from the log; a patch built by hand may hold any value."""
     freeze(patch.path)
     return Patch.from_wire(patch.to_wire())
 
@@ -127,12 +129,12 @@ def _checked(patch: Patch) -> Patch:
 def shown(error: BaseException) -> str:
     """Return an exception's type and message as one text that can be recorded."""
     try:
-        told = str(error)
+        description = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide that the handler raised
-        told = "(it cannot say what)"
-    return _sound(f"{type(error).__name__}: {told}"[:MAX_MESSAGE_CHARS])
+        description = "(its message cannot be read)"
+    return _sound(f"{type(error).__name__}: {description}"[:MAX_MESSAGE_CHARS])
 
 
 def _sound(text: str) -> str:
-    """Replace halves of surrogate pairs, which could not be recorded."""
+    """Replace lone surrogates, which cannot be recorded."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

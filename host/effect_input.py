@@ -1,7 +1,7 @@
-"""What an effect's parameters must be, where its handler says so: checked strictly, before anything is touched.
+"""Validation of an effect's parameters against the type that its handler declares, before the effect runs.
 
-Whatever pydantic can describe describes parameters: a model, a TypedDict, a dataclass, ``list[int]``. Parameters
-are read as the JSON they are: nothing is converted that JSON can say itself, and every fault is told with its path.
+Any type that pydantic can check is accepted: a model, a TypedDict, a dataclass, ``list[int]``. Parameters are read as
+JSON in strict mode: no value is converted that JSON can express itself, and every fault is reported with its path.
 Source: HC-handlers.
 """
 
@@ -24,19 +24,19 @@ from world.model.literal_secrets import marked_literals
 __all__ = ["EFFECT_INVALID_INPUT", "EffectInput", "invalid_input"]
 
 EFFECT_INVALID_INPUT: Final = "EFFECT_INVALID_INPUT"
-"""The error's code where an effect is asked for with parameters that its handler does not take."""
+"""Error code for an effect requested with parameters that its handler does not accept."""
 
 
 def invalid_input(effect: str, faults: list[dict[str, str]]) -> RefusedError:
-    """Return the refusal that names every fault of an effect's parameters.
+    """Return the error that names every fault of an effect's parameters.
 
     Args:
         effect: the effect's name.
         faults: each with ``path`` and ``message``.
     """
-    told = "; ".join(f"{fault['path']}: {fault['message'].rstrip('.')}" for fault in faults)
+    described = "; ".join(f"{fault['path']}: {fault['message'].rstrip('.')}" for fault in faults)
     return RefusedError(
-        EFFECT_INVALID_INPUT, f"These are no parameters of {effect}: {told}.", effect=effect, faults=faults
+        EFFECT_INVALID_INPUT, f"The parameters of {effect} are invalid: {described}.", effect=effect, faults=faults
     )
 
 
@@ -45,10 +45,10 @@ class EffectInput:
 
     Args:
         effect: the effect's name, for errors.
-        type_: what they must be.
+        type_: the type that the parameters must have.
 
     Raises:
-        RefusedError: ``INVALID_HANDLER`` for a type that nothing can be checked against.
+        RefusedError: ``INVALID_HANDLER`` for a type that pydantic cannot check.
     """
 
     def __init__(self, effect: str, type_: Any) -> None:
@@ -59,16 +59,17 @@ class EffectInput:
             if isinstance(type_, str | FunctionType):
                 raise TypeError(f"It is a {type(type_).__name__}")
             self._adapter: TypeAdapter[Any] = TypeAdapter(type_)
-        except Exception as error:  # noqa: BLE001 - whatever a foreign type runs into when it is looked at
+        except Exception as error:  # noqa: BLE001 - a foreign type may raise anything while pydantic inspects it
             first = str(error).partition("\n")[0].rstrip(".")
             raise RefusedError(
                 "INVALID_HANDLER",
-                f"The handler of effect {effect!r} cannot be used: its input is no type of data. {first}.",
+                f"The handler of effect {effect!r} cannot be used: its input is not a type that pydantic can check. "
+                f"{first}.",
                 effect=effect,
             ) from None
 
     def read(self, params: Mapping[str, Any]) -> Any:
-        """Return parameters as the type has them.
+        """Convert parameters to the declared type.
 
         Raises:
             RefusedError: ``EFFECT_INVALID_INPUT`` with ``faults``: path and message of each.
@@ -82,24 +83,26 @@ class EffectInput:
             ]
             raise invalid_input(self._effect, faults) from None
 
-    def told(self, value: Any) -> Any:
-        """Return what was read as JSON again: with the defaults, and under the names that the type gives.
+    def to_json(self, value: Any) -> Any:
+        """Convert a value returned by ``read`` back to JSON, with its defaults and under its aliases.
 
         Raises:
-            RefusedError: ``EFFECT_INVALID_INPUT`` for a value that its type cannot write as JSON.
+            RefusedError: ``EFFECT_INVALID_INPUT`` for a value that its type cannot serialize as JSON.
         """
         try:
             return read_json(self._adapter.dump_json(value, by_alias=True))
         except (PydanticSerializationError, RefusedError) as error:
-            raise invalid_input(self._effect, [{"path": "$", "message": f"they are no JSON. {error}"}]) from None
+            raise invalid_input(
+                self._effect, [{"path": "$", "message": f"not serializable as JSON. {error}"}]
+            ) from None
 
     def literals(self, params: Mapping[str, Any]) -> list[str]:
-        """Return the paths of literals in the fields that the type marks as secret, under their names and aliases."""
+        """Return the paths of literals in fields that the type marks as secret, by name and by alias."""
         return list(dict.fromkeys(path for one in self._secret_schemas for path in marked_literals(one, params)))
 
     @cached_property
     def _secret_schemas(self) -> list[dict[str, Any]]:
-        """The JSON Schemas by alias and by name, as far as they mark anything as secret."""
+        """JSON Schemas by alias and by name, if they mark a field as secret."""
         try:
             made = [self._adapter.json_schema(by_alias=by_alias) for by_alias in (True, False)]
         except PydanticInvalidForJsonSchema:
@@ -107,7 +110,7 @@ class EffectInput:
         return [one for one in made if '"secret"' in (text := json.dumps(one)) or '"writeOnly"' in text]
 
     def to_wire(self) -> Any:
-        """Return the JSON Schema, None where the type has none."""
+        """Return the JSON Schema, or None where pydantic cannot produce one."""
         try:
             return self._adapter.json_schema(by_alias=True)
         except PydanticInvalidForJsonSchema:

@@ -1,8 +1,8 @@
-"""What an effect touches outside, told before it is made: triples from its parameters (KLIS-1).
+"""Resources that an effect touches, derived from its parameters before it runs: triples (KLIS-1).
 
-A touch is a pair of predicate and resource. The resource is a text, a template with places over the parameters, such as
-``URL:https://mail.example/{to}``, or a function of them; ``{{`` and ``}}`` stand for braces, ``{user.name}`` looks into
-an object. All touches together may be one function of the parameters, too.
+A touch is a pair of predicate and resource. The resource is a template over the parameters, such as
+``URL:https://mail.example/{to}``, or a function of them; ``{{`` and ``}}`` stand for braces, ``{user.name}`` addresses
+a member of an object. All touches together may also be one function of the parameters.
 Source: HC-handlers; KM-2.2; design section 8.
 """
 
@@ -39,10 +39,10 @@ __all__ = [
 
 Predicate = Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "RENAMES", "DEPENDS_ON"]
 Touch = tuple[Predicate, str | Callable[[Any], str | Iterable[str]]]
-"""What an effect does to what outside: a predicate and a resource such as ``URL:https://mail.example/{to}``."""
+"""What an effect does to which resource, such as ``("MUTATES", "URL:https://mail.example/{to}")``."""
 
 TouchesOf = Callable[[Any], Iterable[tuple[str, str]]]
-"""A function of an effect's parameters that gives all it touches."""
+"""A function of an effect's parameters that returns all touches."""
 
 Touches = tuple[Touch, ...] | TouchesOf
 
@@ -56,48 +56,47 @@ def touch_faults(touches: Any) -> str | None:
         return None
     for touch in touches:
         if not (isinstance(touch, tuple) and len(touch) == 2 and touch[0] in get_args(Predicate)):
-            return f'what it touches must be pairs like ("MUTATES", "FILE:/a"), not {touch!r}'
+            return f'its touches must be pairs like ("MUTATES", "FILE:/a"), not {touch!r}'
         given = touch[1]
         if callable(given):
             continue
         if not isinstance(given, str) or _RESOURCE.fullmatch(given) is None:
-            return f'what it touches must be pairs like ("MUTATES", "FILE:/a"), not {touch!r}'
+            return f'its touches must be pairs like ("MUTATES", "FILE:/a"), not {touch!r}'
         try:
             places_of(given)
         except RefusedError as refused:
-            return f"what it touches is no template. {refused.message.rstrip('.')}"
+            return f"the resource {given!r} of its touches is not a valid template. {refused.message.rstrip('.')}"
     return None
 
 
-def resources_of(effect: str, touches: Touches, params: Any, told: Callable[[], Any]) -> list[tuple[Predicate, str]]:
-    """Return what an effect touches with some parameters.
+def resources_of(effect: str, touches: Touches, params: Any, as_json: Callable[[], Any]) -> list[tuple[Predicate, str]]:
+    """Return the resources that an effect touches with given parameters.
 
     Args:
         effect: the effect's name, for errors.
-        touches: what its handler declares.
-        params: as the handler gets them, for functions.
-        told: gives them as JSON, for templates.
+        touches: the handler's declaration.
+        params: as the handler receives them, for functions.
+        as_json: returns them as JSON, for templates.
 
     Raises:
-        RefusedError: ``EFFECT_INVALID_INPUT`` where a place has nothing to be filled with; ``EFFECT_INVALID_TOUCHES``
-            where a function raises, or gives something else than predicates and resources.
+        RefusedError: ``EFFECT_INVALID_INPUT`` for a template whose parameter is missing; ``EFFECT_INVALID_TOUCHES``
+            for a function that raises, or returns anything but pairs of predicate and resource.
     """
     if callable(touches):
         return _called(effect, touches, params)
-    found: list[tuple[Predicate, str]] = []
+    touched: list[tuple[Predicate, str]] = []
     for predicate, resource in touches:
         if callable(resource):
-            found += [(predicate, text) for text in _texts(effect, resource, params)]
+            touched += [(predicate, text) for text in _texts(effect, resource, params)]
         else:
-            found.append((predicate, _filled(effect, resource, told)))
-    return found
+            touched.append((predicate, _filled(effect, resource, as_json)))
+    return touched
 
 
 def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, names: NameComparison) -> list[Seen]:
-    """Return what an effect touches as observations that a declaration can be compared with.
+    """Convert what an effect touches to observations that can be compared with a declaration.
 
-    An effect that starts a process and may change a whole folder is an opaque tool: a declaration of either is enough
-    (KO-5.1).
+    For an effect that starts a process and may change a whole folder, a declaration of either is sufficient (KO-5.1).
 
     Args:
         touched: pairs of predicate and resource; the resources need not be in canonical form.
@@ -123,19 +122,19 @@ def seen_in(touched: Iterable[tuple[str, str]], *, types: ResourceTypes, names: 
     ]
 
 
-def _filled(effect: str, template: str, told: Callable[[], Any]) -> str:
+def _filled(effect: str, template: str, params_json: Callable[[], Any]) -> str:
     if "{" not in template and "}" not in template:
         return template
-    params = told()
+    params = params_json()
 
-    def fill(found: re.Match[str]) -> str:
-        place = found[1]
-        if place is None:
-            return found[0][0]
-        value = look_up(params, parse_path(place))
+    def fill(match: re.Match[str]) -> str:
+        path = match[1]
+        if path is None:
+            return match[0][0]
+        value = look_up(params, parse_path(path))
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            message = f"a text or a whole number must stand here: it is a part of {template!r}"
-            raise invalid_input(effect, [{"path": f"$.{place}", "message": message}])
+            message = f"must be a non-empty text or an integer, because it fills {template!r}"
+            raise invalid_input(effect, [{"path": f"$.{path}", "message": message}])
         return str(value)
 
     return _PLACE.sub(fill, template)
@@ -148,10 +147,10 @@ def _texts(effect: str, function: Callable[[Any], str | Iterable[str]], params: 
     except RefusedError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code
-        raise _wrong(effect, f"the function that tells what it touches raised {type(error).__name__}") from None
+        raise _wrong(effect, f"the function of its resources raised {type(error).__name__}") from None
     for text in texts:
         if not isinstance(text, str) or _RESOURCE.fullmatch(text) is None:
-            raise _wrong(effect, f"{text!r:.80} is no resource")
+            raise _wrong(effect, f"{text!r:.80} is not a resource such as 'FILE:/a'")
     return texts
 
 
@@ -161,27 +160,31 @@ def _called(effect: str, function: TouchesOf, params: Any) -> list[tuple[Predica
     except RefusedError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code
-        raise _wrong(effect, f"the function that tells what it touches raised {type(error).__name__}") from None
+        raise _wrong(effect, f"the function of its resources raised {type(error).__name__}") from None
     for touch in given:
         is_pair = len(touch) == 2 and touch[0] in get_args(Predicate) and isinstance(touch[1], str)
         if not is_pair or _RESOURCE.fullmatch(touch[1]) is None:
-            raise _wrong(effect, f"{touch!r:.80} is no pair of predicate and resource")
+            raise _wrong(
+                effect, f"{touch!r:.80} is not a pair of predicate and resource such as ('MUTATES', 'FILE:/a')"
+            )
     return [(predicate, resource) for predicate, resource in given]
 
 
 def _wrong(effect: str, why: str) -> RefusedError:
-    return RefusedError("EFFECT_INVALID_TOUCHES", f"What {effect} touches cannot be told: {why}.", effect=effect)
+    return RefusedError(
+        "EFFECT_INVALID_TOUCHES", f"The resources that {effect} touches cannot be determined: {why}.", effect=effect
+    )
 
 
 def source_of(function: Any) -> str:
-    """Return where a function stands, as ``module:qualname``, for people."""
+    """Return where a function is defined, as ``module:qualname``, for people."""
     inner = inspect.unwrap(function)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}:{named.__qualname__}"
 
 
 def touch_to_wire(touches: Touches) -> list[dict[str, Any]]:
-    """Return declared touches as JSON; functions are told by where they stand."""
+    """Return declared touches as JSON; a function is represented by its ``module:qualname``."""
     if callable(touches):
         return [{"by": source_of(touches)}]
     return [

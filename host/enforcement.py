@@ -1,8 +1,8 @@
-"""approvedScope, held against what an action wants to write (INT-13.5).
+"""Comparison of an action's patches with approvedScope (INT-13.5).
 
-An enforcing host refuses an execution with the first patch that lies outside, before anything is sealed and
-before any further effect is made. A trusting host does not look. Which of the two a host is, is the
-operator's choice and stands in the log with every execution. Source: design section 4; INT-5.3, INT-13.3.
+An enforcing host refuses an execution at the first patch outside the scope, before anything is sealed and before any
+further effect runs. A trusting host does not check. The operator chooses the mode; every execution records it.
+Source: design section 4; INT-5.3, INT-13.3.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from world.state.ports import Enforcement
 __all__ = ["SCOPE_VIOLATION", "check_enforcement", "first_outside", "scope_violation"]
 
 SCOPE_VIOLATION: Final = "SCOPE_VIOLATION"
-"""The error's code where a patch lies outside the approved scope."""
+"""Error code for a patch outside the approved scope."""
 
 
 def check_enforcement(given: str) -> Enforcement:
-    """Return the enforcement of this name.
+    """Check the name of an enforcement mode and return it.
 
     Raises:
-        RefusedError: ``INVALID_ENFORCEMENT`` for any other text: a slip of the pen must not make a host trusting.
+        RefusedError: ``INVALID_ENFORCEMENT`` for any other text: a typing error must not make a host trusting.
     """
     if given not in get_args(Enforcement):
         raise RefusedError(
-            "INVALID_ENFORCEMENT", f"A host is enforcing or trusting, not {given!r}.", enforcement=str(given)
+            "INVALID_ENFORCEMENT",
+            f"Unknown enforcement mode {given!r}; use 'enforcing' or 'trusting'.",
+            enforcement=str(given),
         )
     return "trusting" if given == "trusting" else "enforcing"
 
 
 def first_outside(scope: IntentScope | None, patches: Iterable[Patch], rules: int = SCOPE_RULES) -> Patch | None:
-    """Return the first patch that touches a place outside the scope, or None.
+    """Return the first patch outside the scope, or None.
 
     Args:
-        scope: approvedScope; None, and a scope that names no paths, is no restriction. A scope with an
-            empty list of paths allows nothing.
+        scope: approvedScope; None, and a scope without paths, is no restriction. An empty list of paths allows nothing.
         patches: in the order in which they were made.
         rules: version of the scope rules (``world.model.scope_patterns``).
     """
@@ -58,7 +59,7 @@ def scope_violation(scope: IntentScope, patch: Patch, *, action: str, now: int) 
     Args:
         scope: approvedScope.
         patch: the first one outside.
-        action: the action that made it, or whose effect did.
+        action: the action that made the patch, or whose effect did.
         now: the execution's frozen time, ms since 1970.
     """
     patterns = list(scope.allowed_paths or ())

@@ -1,7 +1,7 @@
-"""The premises of a host: the workspace that its effects and its agents touch, with its backups and its map.
+"""The environment of a host: the workspace that its effects and agents touch, its backups and its path mapping.
 
-One object for all who need them: the host's effects, governed runs, and the lease desk, which has a backup made before
-it grants (``world.state.ports.Keeper``).
+Shared by the host's effects, governed runs, and the lease manager, which has a backup taken before each grant
+(``world.state.ports.BackupService``).
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 from host.backups import Backups, resources_to_save
 from host.confinement import (
+    UNCONFINED,
+    Confinement,
     MountTree,
     Rules,
     RunningCommand,
     Runtime,
+    StartOptions,
     landlock,
     namespaces,
     rules_for,
@@ -28,8 +31,8 @@ from host.confinement import (
 )
 from host.observation.audit import exempt
 from host.observation.operations import Operations, RuntimePaths
-from host.observation.system_calls import judged_by
-from host.observation.watch import Watch
+from host.observation.session_watch import Watch
+from host.observation.system_calls import decision_of
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from host.workspace.comparison import FolderNames, compared_names
@@ -42,23 +45,23 @@ from world.klis.triple import Triple
 __all__ = ["HostEnvironment"]
 
 KEEP_MS: Final = 14 * 86_400_000
-"""How long backups of ended sessions are kept, unless it is said otherwise; in ms."""
+"""Default retention of backups of ended sessions, in ms."""
 
 KEEP_BYTES: Final = 10_000_000_000
-"""How large all backups may become together, unless it is said otherwise."""
+"""Default limit of the size of all backups together, in bytes."""
 
 
 class HostEnvironment:
-    """A workspace, its backups and what is known of its surroundings; implements ``world.state.ports.Keeper``.
+    """A workspace, its backups and its system paths; implements ``world.state.ports.BackupService``.
 
     Args:
-        workspace: whose root is ``FILE:/``.
+        workspace: the folder whose root is ``FILE:/``.
         backups: of that workspace.
-        runtime: what belongs to the system and not to anybody's work.
+        runtime: paths of the operating system, as opposed to an agent's work.
         unwatched: names below the root whose content is not compared, such as ``node_modules``.
-        keep_ms: how long backups of ended sessions are kept, in ms.
-        keep_bytes: how large all backups together may become before the oldest of them go.
-        namespaces_by: what may make the namespaces of commands.
+        keep_ms: retention of backups of ended sessions, in ms.
+        keep_bytes: limit of the size of all backups together; beyond it the oldest are deleted.
+        namespaces_by: the program that creates the namespaces of commands.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class HostEnvironment:
         keep_bytes: int = KEEP_BYTES,
         namespaces_by: namespaces.Wanted = "auto",
     ) -> None:
-        """Put together; nothing is read yet."""
+        """Store the parts; nothing is read yet."""
         private = () if runtime is None else runtime.private
         own = (workspace.relative(path) for path in private)
         self._unwatched = tuple({*(os.fsencode(name).strip(b"/") for name in unwatched), *filter(None, own)})
@@ -85,28 +88,28 @@ class HostEnvironment:
 
     @property
     def scratch(self) -> Path:
-        """A folder of the engine's own, for what effects have to remember across a crash."""
+        """Folder of the engine for records that effects keep across a crash."""
         return self.workspace.private / "effects"
 
     def is_own(self, resource: Resource) -> bool:
-        """Tell whether a FILE resource is the engine's own: the log, the backups."""
+        """Whether a FILE resource belongs to the engine: the log, the backups."""
         path = os.path.join(self.workspace.root_bytes, self.workspace.path_of(resource))
         own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
         return any(is_below(path, place) for place in own)
 
     def is_unwatched(self, relative: bytes) -> bool:
-        """Tell whether the content at a place is not compared: the log's own files, and what the operator named."""
+        """Whether the content at a path is not compared: the log's files, and names that the operator excluded."""
         return any(is_below(relative, name) for name in self._unwatched)
 
     @property
     def readable(self) -> tuple[bytes, ...]:
-        """What a command may read without its being declared, absolute."""
+        """Absolute paths that a command may read without declaring them."""
         own = os.path.join(self.workspace.root_bytes, PRIVATE, IGNORE)
         return (*self.runtime.for_commands().read, *([own] if os.path.exists(own) else []))
 
     @property
     def writable(self) -> tuple[bytes, ...]:
-        """Where everything is allowed outside of the workspace, absolute."""
+        """Absolute paths outside the workspace where every operation is allowed."""
         return self.runtime.write
 
     def operations(
@@ -117,41 +120,47 @@ class HostEnvironment:
         read: Iterable[str] = (),
         write: Iterable[str] = (),
     ) -> Operations:
-        """Return the mapping of operations for one session.
+        """Return the mapping of operations to resources for one session.
 
         Args:
-            declaration: what was declared; only the hosts that it names are known by their names.
-            confined: whether the operating system holds child processes to the declaration.
-            read: further places that may be read without being declared.
-            write: further places where everything is allowed, such as a folder for temporary files.
+            declaration: the declared triples; only the hosts that it names are recognized by name.
+            confined: whether the kernel confines child processes to the declaration.
+            read: further paths that may be read without being declared.
+            write: further paths where every operation is allowed, such as a folder for temporary files.
         """
         runtime = (self.runtime.for_commands() if confined else self.runtime).with_more(read=read, write=write)
         hosts = [host for host, _ in declaration.hosts]
         return Operations(self.workspace, runtime=runtime, hosts=hosts, confined=confined)
 
     def start(
-        self, watch: Watch, argv: Sequence[str], *, env: Mapping[str, str], read: Iterable[str] = (), **more: Any
+        self,
+        watch: Watch,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        read: Iterable[str] = (),
+        **options: Unpack[StartOptions],
     ) -> RunningCommand:
-        """Start a command that is held to a watch's declaration, as far as the kernel can; see ``host.confinement``.
+        """Start a command confined to the declaration of a watch; see ``host.confinement``.
 
         Args:
-            watch: judges what the command does.
+            watch: compares the command's operations with the declaration.
             argv: the command and its arguments.
-            env: its environment; its TMPDIR is its own.
-            read: further places that it may read.
-            **more: as for ``host.confinement.start``.
+            env: its environment; its TMPDIR belongs to it alone.
+            read: further paths that it may read.
+            **options: as for ``host.confinement.start``.
 
         Raises:
             RefusedError: as ``host.confinement.start``.
         """
-        with exempt():  # starting it is the engine's doing; what the command does is watched in its own way
-            return self._started(watch, argv, env, tuple(read), more)
+        with exempt():  # the engine starts it; the watcher observes the command itself
+            return self._start_confined(watch, argv, env, tuple(read), options)
 
-    def _started(
-        self, watch: Watch, argv: Sequence[str], env: Mapping[str, str], read: Sequence[str], more: Mapping[str, Any]
+    def _start_confined(
+        self, watch: Watch, argv: Sequence[str], env: Mapping[str, str], read: Sequence[str], options: StartOptions
     ) -> RunningCommand:
         if landlock.available().why_not is not None or watcher.available().why_not is not None:
-            return start(argv, env=env, rules=None, decide=None, unconfined=True, **more)
+            return start(argv, env=env, confinement=UNCONFINED, **options)
         private = [env["TMPDIR"]] if "TMPDIR" in env else []
         command = shutil.which(argv[0], path=env.get("PATH"))
         operations = self.operations(
@@ -159,53 +168,58 @@ class HostEnvironment:
         )
         triples, runtime = watch.declaration.triples, self.needed(command=command, private=private, execute=read)
         rules = rules_for(triples, self.workspace, runtime)
-        decide = judged_by(watch, operations)
+        decide = decision_of(watch, operations)
         wanted = self.namespaces_by
         while not namespaces.are_missing(wanted):
-            tree = self.tree(triples, runtime, rules, [more["cwd"], env.get("HOME", "/")])
+            tree = self.tree(triples, runtime, rules, [options["cwd"], env.get("HOME", "/")])
             maker = namespaces.likely(wanted)
             try:
-                return start(argv, env=env, rules=rules, tree=tree, namespaces_by=wanted, decide=decide, **more)
+                confinement = Confinement(rules, decide, tree, wanted)
+                return start(argv, env=env, confinement=confinement, **options)
             except RefusedError as refused:
                 if "namespaces" not in refused.details or namespaces.available(wanted).maker == maker:
                     raise
-        return start(argv, env=env, rules=rules, decide=decide, **more)
+        return start(argv, env=env, confinement=Confinement(rules, decide), **options)
 
     def needed(self, *, command: str | None, private: Iterable[str], execute: Iterable[str] = ()) -> Runtime:
-        """Return what a command needs to run at all.
+        """Return the paths that a command needs in order to run.
 
         Args:
-            command: what will be run.
-            private: folders of the command's own.
-            execute: further places to read and execute.
+            command: path of the program.
+            private: folders that belong to the command alone.
+            execute: further paths to read and execute.
         """
-        mine = [*private, *map(os.fsdecode, self.writable)]
-        return Runtime.standard(command=command, private=mine, read=self.readable, execute=execute)
+        writable_paths = [*private, *map(os.fsdecode, self.writable)]
+        return Runtime.standard(command=command, private=writable_paths, read=self.readable, execute=execute)
 
     def tree(
-        self, triples: Iterable[Triple], runtime: Runtime, rules: Rules, folders: Iterable[str | bytes | int]
+        self,
+        triples: Iterable[Triple],
+        runtime: Runtime,
+        rules: Rules,
+        folders: Iterable[str | bytes | os.PathLike[str] | int],
     ) -> MountTree:
-        """Return what exists for a command in namespaces of its own.
+        """Return the file tree for a command in its own namespaces.
 
         Args:
-            triples: what was declared.
-            runtime: what the command needs.
+            triples: the declared triples.
+            runtime: the paths that the command needs.
             rules: made of both.
-            folders: that are there at least, by path or by descriptor.
+            folders: that must exist in the tree, by path or by descriptor.
         """
         named = (f"/proc/self/fd/{one}" if isinstance(one, int) else one for one in folders)
         own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
-        there = [os.path.realpath(os.fsencode(one)) for one in named]
-        return tree_for(triples, self.workspace, runtime, rules, private=own, folders=there)
+        existing = [os.path.realpath(os.fsencode(one)) for one in named]
+        return tree_for(triples, self.workspace, runtime, rules, private=own, folders=existing)
 
-    # world.state.ports.Keeper
+    # world.state.ports.BackupService
 
     def needs(self, triples: Sequence[Triple]) -> bool:
-        """Tell whether there is anything to back up for these claims."""
+        """Whether a grant of these triples needs a backup."""
         return bool(resources_to_save(triples))
 
     def prepare(self, triples: Sequence[Triple]) -> None:
-        """Copy ahead, outside of the log's lock, so that ``take`` is quick.
+        """Copy in advance, outside the log's lock, so that ``take`` is quick.
 
         Raises:
             RefusedError: as ``take``.
@@ -213,14 +227,14 @@ class HostEnvironment:
         self._refuse_own(triples)
         resources = resources_to_save(triples)
         if resources:
-            with exempt():  # whoever asks for leases within a session does not touch these files himself
+            with exempt():  # the engine reads these files, not the session that requests the leases
                 self.backups.prepare(resources)
 
     def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:
-        """Back up, durably, and return whether there was anything to back up.
+        """Back up durably; return whether a backup was needed.
 
         Raises:
-            RefusedError: ``BACKUP_FAILED`` and the like; then the leases may not be granted.
+            RefusedError: ``BACKUP_FAILED`` and others; the leases may then not be granted.
         """
         self._refuse_own(triples)
         resources = resources_to_save(triples)
@@ -232,15 +246,15 @@ class HostEnvironment:
         return True
 
     def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool:
-        """Tell whether a FILE resource exists in the workspace, and is not the engine's own.
+        """Whether a FILE resource exists in the workspace and does not belong to the engine.
 
-        Symbolic links are followed; a link that leads to nothing or out of the workspace does not exist, nor does what
-        the process may not look at.
+        Symbolic links are followed; a link without a target or out of the workspace does not exist, nor does a file
+        that the process may not read.
 
         Args:
-            resource: in canonical form; of a subtree its root counts.
-            session_id: plays no part.
-            before: plays no part.
+            resource: in canonical form; for a subtree its root is tested.
+            session_id: unused.
+            before: unused.
         """
         if self.is_own(resource):
             return False
@@ -248,9 +262,9 @@ class HostEnvironment:
             return self.workspace.exists(resource)
 
     def ignored(self) -> NameComparison:
-        """Return which differences of names the workspace's file system ignores; none where it cannot be asked.
+        """Return the differences of names that the workspace's file system ignores; none where it cannot be tested.
 
-        A file is made in ``.klock`` and removed again.
+        A file is created in ``.klock`` and deleted again.
         """
         with exempt(), suppress(OSError):
             self.workspace.make_private()
@@ -258,33 +272,36 @@ class HostEnvironment:
         return BYTE_WISE
 
     def follow(self, names: NameComparison) -> None:
-        """Compare names of files like this from now on."""
+        """Set how file names are compared."""
         self.workspace.names = names
 
     def restore(
         self, backup_id: str, *, only: Sequence[Resource] | None = None, fresh: bool = False
     ) -> Mapping[str, Any]:
-        """Give back what was backed up.
+        """Restore a backup.
 
         Args:
             backup_id: the verdict's id.
-            only: these places of it; None is all.
-            fresh: put also what is unchanged on new inodes, because somebody may still hold it open.
+            only: the resources to restore; None for all.
+            fresh: also replace unchanged files by new inodes, because a process may still have them open.
 
         Raises:
             RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
         """
         with exempt():
-            done = self.backups.restore(backup_id, only=only, fresh=fresh)
-        failed = [f"{name}: {done.reasons[name]}" if name in done.reasons else name for name in done.failed]
-        return {"restored": list(done.restored), "removed": list(done.removed), "failed": failed}
+            restored = self.backups.restore(backup_id, only=only, fresh=fresh)
+        failed = [
+            f"{file_name}: {restored.reasons[file_name]}" if file_name in restored.reasons else file_name
+            for file_name in restored.failed
+        ]
+        return {"restored": list(restored.restored), "removed": list(restored.removed), "failed": failed}
 
     def _refuse_own(self, triples: Sequence[Triple]) -> None:
-        """Refuse to grant what is the engine's own, to whomever."""
+        """Raise ``RefusedError`` for a resource that belongs to the engine."""
         for triple in triples:
             if triple.resource.type == "FILE" and self.is_own(triple.resource):
                 raise RefusedError(
                     "PRIVATE_PATH",
-                    f"{triple.resource.text} is the engine's own; nobody can be granted anything there. Leave it out.",
+                    f"{triple.resource.text} belongs to the engine and cannot be granted; remove it from the manifest.",
                     resource=triple.resource.text,
                 )

@@ -1,7 +1,7 @@
-"""Effects whose handlers are not trusted: made in a child process that is held to what was declared for the effect.
+"""Effects of untrusted handlers, run in a child process confined to what was declared for the effect.
 
-The handler gets of ``call`` the plain facts. It cannot ask the engine anything: when its leases
-are lost, or nobody waits for it any more, it is killed.
+The handler receives only the plain facts of ``call``. It cannot call back into the engine; when its leases are lost or
+the effect is cancelled, the process is killed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from host.confinement.private import private_folder
-from host.effects import EffectCallInfo, EffectFailure
+from host.effect_call import EffectCallInfo
+from host.effects import EffectFailure
 from host.isolation import ENVIRONMENT, Code, converse, program
 from host.observation.audit import exempt
 from world.errors import RefusedError
@@ -30,28 +31,28 @@ _FACTS: Final = (
     "requested_at",
     "fencing_token",
 )
-"""What of a call a handler in a process of its own is given."""
+"""Members of a call that an isolated handler receives."""
 
 
 class IsolatedHandlerError(Exception):
-    """A handler in a process of its own raised, or ended without an answer."""
+    """A handler in a child process raised, or ended without an answer."""
 
 
 def perform(effect_type: str, function: Callable[..., Any], params: Mapping[str, Any], call: EffectCallInfo) -> Any:
-    """Call a handler in a process of its own, and return its answer.
+    """Call a handler in a child process and return its answer.
 
     Args:
         effect_type: the effect's name, for errors.
-        function: the handler's, at the top level of a module.
+        function: the handler's function, at the top level of a module.
         params: the effect's parameters, JSON.
-        call: what the handler is told besides.
+        call: further facts for the handler.
 
     Raises:
-        IsolatedHandlerError: it raised, or gave no answer.
+        IsolatedHandlerError: the handler raised, or gave no answer.
     """
     if call.workspace is None:
         return _unavailable(effect_type, "this realm has no workspace")
-    with exempt(), private_folder(call.proposal_id) as private:  # what the child does is watched in its own way
+    with exempt(), private_folder(call.proposal_id) as private:  # the watcher observes the child, not this thread
         pipe = subprocess.PIPE
         try:
             code = Code.of(function)
@@ -66,9 +67,9 @@ def perform(effect_type: str, function: Callable[..., Any], params: Mapping[str,
             )
         except RefusedError as refused:
             return EffectFailure(refused.code, refused.message, refused.details)
-        if not command.is_confined:  # it waits for its code still
+        if not command.is_confined:  # it still waits for its code
             command.close()
-            return _unavailable(effect_type, "the kernel has no Landlock or no way to watch")
+            return _unavailable(effect_type, "this kernel has no Landlock or no seccomp notification")
         _, answer = converse(
             command,
             code,
@@ -83,5 +84,5 @@ def perform(effect_type: str, function: Callable[..., Any], params: Mapping[str,
 
 
 def _unavailable(effect_type: str, why: str) -> EffectFailure:
-    told = f"The handler of {effect_type!r} has to run in a confined process of its own, and {why}; nothing was done."
-    return EffectFailure("CONFINEMENT_UNAVAILABLE", told)
+    message = f"The handler of {effect_type!r} must run in a confined process, and {why}; nothing was done."
+    return EffectFailure("CONFINEMENT_UNAVAILABLE", message)

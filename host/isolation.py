@@ -1,8 +1,8 @@
-"""Python code in a child process of its own, which the operating system holds like a governed command.
+"""Python code in a child process that is confined like a governed command.
 
-The code is a text that defines ``main``, or a function of a module. Its arguments and its answer are JSON: nothing that
-the child says is executed here. The child is another interpreter with a small environment and no descriptors but its
-three pipes, so that it shares nothing with the engine: no memory, no open files, no keys, no audit hooks.
+The code is a text that defines ``main``, or a function of a module. Its arguments and its answer are JSON: the parent
+never executes anything that the child sends. The child is another interpreter with a small environment and no
+descriptors but its three pipes, so it shares no memory, open files, keys or audit hooks with the engine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Isolation = Literal["thread", "process"]
 MAX_ANSWER_BYTES: Final = 1 << 20
 MAX_TIMEOUT_MS: Final = 7 * 86_400_000
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-"""The environment of the child, beside its folder for temporary files."""
+"""Environment of the child, besides its folder for temporary files."""
 
 _PROGRAM: Final = Path(__file__).with_name("isolated.py").read_text(encoding="utf-8")
 _PACKAGES: Final = ("world", "projections", "authority", "host", "worldprotocol")
@@ -37,12 +37,12 @@ _PACKAGES: Final = ("world", "projections", "authority", "host", "worldprotocol"
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What is called in the child.
+    """Code that the child calls.
 
     Args:
         name: for the record and for errors: ``module:function``, or the SHA-256 of a text.
-        wire: what the child is given of it.
-        reads: files and folders that it has to read: the module's file or package, and the engine's packages.
+        wire: the part of the request that describes the code.
+        reads: files and folders that the child reads: the module's file or package, and the engine's packages.
     """
 
     name: str
@@ -51,24 +51,24 @@ class Code:
 
     @classmethod
     def of(cls, code: str | Callable[..., Any]) -> Code:
-        """Return the code of a text or of a function.
+        """Describe a text or a function as code for a child.
 
         Args:
             code: a text that defines ``main``, or a function at the top level of a module.
 
         Raises:
-            RefusedError: ``INVALID_VALUE`` for what a child cannot find again.
+            RefusedError: ``INVALID_VALUE`` for a function that a child cannot import.
         """
         if isinstance(code, str):
             return cls(f"sha256:{sha256_hex(code.encode())}", {"source": code, "path": []})
         name = getattr(code, "__qualname__", "")
         module = sys.modules.get(getattr(code, "__module__", None) or "")
         file = getattr(module, "__file__", None)
-        if module is None or not str(file).endswith(".py") or not _is_found(module, name, code):
+        if module is None or not str(file).endswith(".py") or not _is_importable(module, name, code):
             raise RefusedError(
                 "INVALID_VALUE",
-                f"{code!r} cannot run in a process of its own: it must be a function at the top level of a module that "
-                "is a file, or a text that defines main(argument).",
+                f"{code!r} cannot run in a child process: pass a function at the top level of a module that is a "
+                "file, or a text that defines main(argument).",
             )
         wire, reads = _of_module(module, os.path.abspath(str(file)))
         packages, folder = _engine()
@@ -76,39 +76,39 @@ class Code:
         return cls(f"{module.__name__}:{name}", {**wire, "name": name, "path": path}, (*reads, *packages))
 
 
-def _is_found(module: ModuleType, name: str, code: Callable[..., Any]) -> bool:
-    """Tell whether a name in a module leads to a function, or to the handler of effects that it became."""
-    found: Any = module
+def _is_importable(module: ModuleType, name: str, code: Callable[..., Any]) -> bool:
+    """Whether a name in a module refers to the function, or to the effect handler made from it."""
+    attribute: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is code or getattr(found, "function", None) is code
+        attribute = getattr(attribute, part, None)
+    return attribute is code or getattr(attribute, "function", None) is code
 
 
 def _of_module(module: ModuleType, file: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return how the child finds a module, and what it has to read for that: its package, or its file alone."""
+    """Return how the child imports a module, and what it reads for that: its package, or its file alone."""
     top = sys.modules.get(module.__name__.partition(".")[0])
-    places = [os.path.abspath(place) for place in getattr(top, "__path__", ())]
-    if places:
-        return {"module": module.__name__, "path": [os.path.dirname(place) for place in places]}, tuple(places)
+    folders = [os.path.abspath(folder) for folder in getattr(top, "__path__", ())]
+    if folders:
+        return {"module": module.__name__, "path": [os.path.dirname(folder) for folder in folders]}, tuple(folders)
     name = "__isolated__" if module.__name__ == "__main__" else module.__name__
     return {"module": name, "file": file, "path": []}, (file,)
 
 
 def _engine() -> tuple[list[str], str]:
-    """Return the folders of the engine's packages, which the decorators of handlers come from, and where they are."""
+    """Return the folders of the engine's packages, which define the handler decorators, and their parent."""
     folder = str(Path(__file__).resolve().parents[1])
     return [os.path.join(folder, name) for name in _PACKAGES if os.path.isdir(os.path.join(folder, name))], folder
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the child answered.
+    """Answer of the child.
 
     Args:
         value: its value, JSON.
-        failed: what a handler of effects failed with: ``code``, ``message``, ``context``, ``retryable``.
-        raised: what it raised: ``type``, ``message``, ``trace``; or why there is no answer.
-        output: the end of what it printed.
+        failed: the failure of an effect handler: ``code``, ``message``, ``context``, ``retryable``.
+        raised: the exception: ``type``, ``message``, ``trace``; or why there is no answer.
+        output: the end of its output.
     """
 
     value: Any = None
@@ -131,44 +131,44 @@ def converse(
     timeout_ms: int | None = None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> tuple[int, Answer]:
-    """Tell the child what to call, wait for its end, and return its exit code and its answer.
+    """Send the call to the child, wait for it to end, and return its exit code and its answer.
 
     Args:
         command: the child, started with ``program`` and three pipes; it is ended and closed here.
-        code: what to call.
+        code: the code to call.
         arguments: JSON.
-        call: facts for a handler of effects, given as a last argument with attributes; None for none.
-        timeout_ms: after which the child is killed, in milliseconds; None is a week.
-        is_cancelled: whether to kill it now.
+        call: facts for an effect handler, passed as a last argument with attributes; None for none.
+        timeout_ms: time after which the child is killed, in milliseconds; None is a week.
+        is_cancelled: whether the child must be killed now.
     """
-    asked = json.dumps({**code.wire, "arguments": list(arguments), "call": call}).encode()
+    request = json.dumps({**code.wire, "arguments": list(arguments), "call": call}).encode()
     limit = MAX_TIMEOUT_MS if timeout_ms is None else timeout_ms
-    ended = Child(command).run(asked, timeout_ms=limit, kept=MAX_ANSWER_BYTES, is_cancelled=is_cancelled)
+    ended = Child(command).run(request, timeout_ms=limit, kept=MAX_ANSWER_BYTES, is_cancelled=is_cancelled)
     answer = _read(ended)
     return ended.code if answer.raised is None else ended.code or 1, answer
 
 
 def _read(ended: ChildExit) -> Answer:
-    """Return the answer; whatever is none is as if the code had raised."""
+    """Parse the answer; a malformed one is reported as an exception of the code."""
     output = ended.stderr.tail.decode("utf-8", "replace")
     if ended.why != "by itself":
-        return Answer(raised=_raised("TimeoutError", f"It was {ended.why} and killed."), output=output)
+        return Answer(raised=_raised("TimeoutError", f"The child was {ended.why} and killed."), output=output)
     if ended.stdout.size > MAX_ANSWER_BYTES:
         return Answer(
-            raised=_raised("ValueError", f"Its answer is longer than {MAX_ANSWER_BYTES} bytes."), output=output
+            raised=_raised("ValueError", f"The answer is longer than {MAX_ANSWER_BYTES} bytes."), output=output
         )
     try:
-        told = read_json(ended.stdout.tail)
+        answer = read_json(ended.stdout.tail)
     except (RefusedError, ValueError):
-        told = None
-    if not isinstance(told, dict) or not told.keys() & {"value", "failed", "raised"}:
+        answer = None
+    if not isinstance(answer, dict) or not answer.keys() & {"value", "failed", "raised"}:
         how = f"signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-        return Answer(raised=_raised("EOFError", f"It ended with {how} and without an answer."), output=output)
+        return Answer(raised=_raised("EOFError", f"The child ended with {how} and without an answer."), output=output)
     for name, names in (("raised", _RAISED), ("failed", _FAILED)):
-        found = told.get(name)
-        if name in told and not (isinstance(found, dict) and found.keys() == names):
-            return Answer(raised=_raised("ValueError", "Its answer has another form."), output=output)
-    return Answer(told.get("value"), told.get("failed"), told.get("raised"), output)
+        part = answer.get(name)
+        if name in answer and not (isinstance(part, dict) and part.keys() == names):
+            return Answer(raised=_raised("ValueError", "The answer does not have the expected members."), output=output)
+    return Answer(answer.get("value"), answer.get("failed"), answer.get("raised"), output)
 
 
 _RAISED: Final = {"type", "message", "trace"}

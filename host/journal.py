@@ -1,8 +1,7 @@
-"""What the log says about one execution's effects: asked for, answered, and in doubt.
+"""Effects of one execution as recorded in the log: requested, answered, and in doubt.
 
-The first result of an effect counts, for good. A second one, and one that comes when the execution is over,
-are
-dropped: what was computed with the first must be computed with it again (HC-compute, HC-journal).
+The first result of an effect is final. A second result, or one recorded after the end of the execution, is dropped: a
+computation that used the first one must be repeatable with it (HC-compute, HC-journal).
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ __all__ = ["DroppedResult", "ExecutionJournal", "rebuild_journal"]
 
 @dataclass(frozen=True, slots=True)
 class DroppedResult:
-    """A recorded result that does not count.
+    """A recorded result that is ignored.
 
     Args:
         requirement_id: the effect.
-        reason: ``duplicate`` of an earlier result, or ``late`` behind the execution's end.
+        reason: ``duplicate`` of an earlier result, or ``late`` after the end of the execution.
     """
 
     requirement_id: str
@@ -36,12 +35,12 @@ class DroppedResult:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionJournal:
-    """The effects of one execution, as its log tells them.
+    """The effects of one execution, read from its log.
 
     Args:
-        results: by requirement id; what ``world.state.ports.Order`` takes as journal.
-        requested: each effect asked for, once, in order.
-        dropped: results that do not count.
+        results: by requirement id; the ``journal`` of ``world.state.ports.ExecutionOrder``.
+        requested: each requested effect, once, in order.
+        dropped: results that are ignored.
     """
 
     results: Mapping[str, EffectAnswer] = field(default_factory=dict)
@@ -50,19 +49,19 @@ class ExecutionJournal:
 
     @property
     def in_doubt(self) -> tuple[Requirement, ...]:
-        """Effects asked for without a result: being made now, or cut off by a crash with unknown outcome."""
-        return tuple(asked for asked in self.requested if asked.id not in self.results)
+        """Effects requested without a result: running now, or interrupted by a crash with unknown outcome."""
+        return tuple(requirement for requirement in self.requested if requirement.id not in self.results)
 
 
 def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJournal:
-    """Return the journal of an execution from its events.
+    """Build the journal of an execution from its events.
 
     Args:
         events: decoded events in log order, those of other proposals included.
-        proposal_id: whose execution.
+        proposal_id: the proposal whose execution it is.
 
     Raises:
-        DamagedLogError: ``BAD_EVENT`` where a recorded request or result is none.
+        DamagedLogError: ``BAD_EVENT`` where a recorded request or result cannot be read.
     """
     results: dict[str, EffectAnswer] = {}
     requested: dict[str, Requirement] = {}
@@ -72,8 +71,8 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
         if getattr(event, "proposal_id", None) != proposal_id:
             continue
         if isinstance(event, EffectRequested):
-            asked = _requirement(event.requirement, proposal_id)
-            requested.setdefault(asked.id, asked)
+            requirement = _requirement(event.requirement, proposal_id)
+            requested.setdefault(requirement.id, requirement)
         elif isinstance(event, EffectFulfilled):
             if is_over or event.requirement_id in results:
                 reason = "duplicate" if event.requirement_id in results else "late"
@@ -89,16 +88,18 @@ def _requirement(wire: Mapping[str, Any], proposal_id: str) -> Requirement:
     try:
         return Requirement.from_wire(wire)
     except RefusedError as refused:
-        raise _damaged(f"A request of proposal {proposal_id} is none", refused, proposal_id) from None
+        raise _damaged(
+            f"A recorded effect request of proposal {proposal_id} cannot be read", refused, proposal_id
+        ) from None
 
 
 def _result(event: EffectFulfilled) -> EffectAnswer:
     try:
         return EffectAnswer.from_wire(event.result)
     except (RefusedError, TypeError, AttributeError) as error:
-        told = f"The result of effect {event.requirement_id} is none"
-        raise _damaged(told, error, event.proposal_id) from None
+        what = f"The recorded result of effect {event.requirement_id} cannot be read"
+        raise _damaged(what, error, event.proposal_id) from None
 
 
-def _damaged(told: str, error: Exception, proposal_id: str) -> DamagedLogError:
-    return DamagedLogError("BAD_EVENT", f"{told}: {error}", proposal=proposal_id)
+def _damaged(what: str, error: Exception, proposal_id: str) -> DamagedLogError:
+    return DamagedLogError("BAD_EVENT", f"{what}: {error}", proposal=proposal_id)

@@ -1,8 +1,8 @@
-"""Finding handlers: by reference, or in installed packages.
+"""Lookup of effect handlers: by reference, or in installed packages.
 
 A reference is ``package.module:attribute`` or ``path/to/file.py:attribute``; the attribute is a handler, a registry, or
-a list of handlers. Packages offer theirs as entry points of the group ``worldprotocol.effects``. What is built in
-(``host.builtin``) is always at hand, and any handler of the same type takes its place.
+a list of handlers. Packages offer theirs as entry points of the group ``worldprotocol.effects``. The built-in handlers
+(``host.builtin``) are always available, and any other handler of the same type replaces one.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from host.effects import EffectHandler, EffectRegistry
+from host.effect_registry import EffectRegistry
+from host.effects import EffectHandler
 from world.code.references import load_reference, offered
 from world.errors import RefusedError
 
 __all__ = ["ENTRY_POINTS", "find_effects", "load_handlers"]
 
 ENTRY_POINTS: Final = "worldprotocol.effects"
-"""The group of entry points by which packages offer effect handlers."""
+"""Group of entry points through which packages offer effect handlers."""
 
 
 def find_effects(
@@ -28,22 +29,22 @@ def find_effects(
     base: Path | None = None,
     builtin: bool = True,
 ) -> EffectRegistry:
-    """Return a registry of all handlers that are at hand.
+    """Build a registry of all available handlers.
 
     Args:
         references: ``package.module:attribute`` or ``file.py:attribute``, from the operator.
-        entry_points: whether to take those that installed packages offer, too.
+        entry_points: whether to include the handlers of installed packages.
         base: the folder that relative file names start from; None is the current folder.
-        builtin: whether the built-in ones are among them; any other handler of their type takes their place.
+        builtin: whether to include the built-in handlers; any other handler of the same type replaces one.
 
     Raises:
-        RefusedError: as ``load_handlers``; ``DUPLICATE_HANDLER`` where two handlers stand for one type of effect.
+        RefusedError: as ``load_handlers``; ``DUPLICATE_HANDLER`` for two handlers of one type of effect.
     """
-    from host.builtin import BUILTIN  # only who makes effects pays for it
+    from host.builtin import BUILTIN  # imported late: only processes that run effects need it
 
     registry = EffectRegistry(builtin=BUILTIN if builtin else ())
-    for name, found in offered(ENTRY_POINTS) if entry_points else ():
-        for given in _handlers(f"the entry point {name!r}", found):
+    for name, value in offered(ENTRY_POINTS) if entry_points else ():
+        for given in _handlers(f"the entry point {name!r}", value):
             registry.add(given)
     for reference in references:
         for given in load_handlers(reference, base=base):
@@ -59,20 +60,20 @@ def load_handlers(reference: str, *, base: Path | None = None) -> list[EffectHan
         base: the folder that relative file names start from; None is the current folder.
 
     Raises:
-        RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_HANDLER`` where it names something else.
+        RefusedError: ``BAD_REFERENCE``, ``NOT_LOADED``; ``INVALID_HANDLER`` for anything but handlers.
     """
     return _handlers(repr(reference), load_reference(reference, base=base))
 
 
-def _handlers(owner: str, found: Any) -> list[EffectHandler]:
-    is_several = isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping, type))
-    several = list(found) if is_several else [found]
-    for given in several:
-        if not isinstance(given, EffectHandler):
+def _handlers(owner: str, value: Any) -> list[EffectHandler]:
+    is_several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, type))
+    several = list(value) if is_several else [value]
+    for item in several:
+        if not isinstance(item, EffectHandler):
             raise RefusedError(
                 "INVALID_HANDLER",
-                f"From {owner}: {type(given).__name__} is no effect handler; a function becomes one by @handler(type), "
-                "and several may come as a list or a registry.",
-                given=type(given).__name__,
+                f"{owner} provides a {type(item).__name__}, which is not an effect handler; decorate the "
+                "function with @handler(type), or provide a list of handlers or a registry.",
+                given=type(item).__name__,
             )
     return several

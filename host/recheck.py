@@ -1,9 +1,8 @@
-"""Executions, performed again from their record.
+"""Recheck of executions from their record.
 
-Nothing is made again outside: effects are answered from the journal. What is compared, and reported in this
-order: the schema, the requests' ids, how it ended, the error's signature, the patches one by one, the hash
-    of the state,
-and the ids of the world. Source: design section 1 (recheck); WP-hash, WP-world, IC-reqid.
+No effect is repeated: results come from the journal. Compared, and reported in this order: the schema, the ids of the
+requests, the outcome, the error's signature, the patches one by one, the hash of the state, and the ids of the world.
+Source: design section 1 (recheck); WP-hash, WP-world, IC-reqid.
 """
 
 from __future__ import annotations
@@ -30,40 +29,40 @@ def recheck_execution(
     enforcement: Enforcement,
     requested: Iterable[Requirement] = (),
 ) -> DivergenceError | None:
-    """Perform an execution again and compare what comes of it with what was sealed.
+    """Repeat an execution and compare the result with the sealed world.
 
     Args:
-        host: has the domain; its own enforcement and its handlers play no part.
+        host: provides the domain; its own enforcement and its handlers are not used.
         order: the execution as recorded: the snapshot of the world it was sealed on, ``now``, ``seed``, the
             approved scope and the whole journal (``host.journal``).
-        recorded: the world that was sealed.
-        enforcement: that was in force, as recorded.
-        requested: the effects that were asked for, as recorded.
+        recorded: the sealed world.
+        enforcement: the enforcement mode as recorded.
+        requested: the requested effects as recorded.
 
     Returns:
-        None where everything agrees; otherwise the first difference, with ``what``, ``recorded`` and
-        ``computed`` in its details. ``CANNOT_RECHECK`` where the domain at hand is another one,
+        None if everything agrees; otherwise the first difference, with ``what``, ``recorded`` and
+        ``computed`` in its details. ``CANNOT_RECHECK`` where the loaded domain is a different one,
         ``EXECUTION_DIVERGED`` for the rest.
     """
-    at_hand = host.domain.schema.hash
-    if at_hand != recorded.schema_hash:
+    loaded = host.domain.schema.hash
+    if loaded != recorded.schema_hash:
         return DivergenceError(
             "CANNOT_RECHECK",
             f"The execution of proposal {order.proposal_id} cannot be rechecked: it was made under schema "
-            f"{recorded.schema_hash}, and the domain at hand has {at_hand}. Give the domain as it was then.",
+            f"{recorded.schema_hash}, and the domain at hand has {loaded}. Give the domain as it was recorded_part.",
             proposal=order.proposal_id,
             what="schemaHash",
             recorded=recorded.schema_hash,
-            computed=at_hand,
+            computed=loaded,
         )
     again = Host(host.domain, host.effects, enforcement=enforcement)
     outcome = again.step(order)
     if outcome.status == "pending" and (recorded.error or {}).get("code") == STATE_CONFLICT:
-        # The effects were made on an earlier head; that more would be asked for on this one is the conflict.
+        # The effects were made on an earlier head; that more would be requirement for on this one is the conflict.
         outcome = again.conflict(order)
-    for what, then, now in _comparisons(order, recorded, outcome, tuple(requested)):
-        if not _same(then, now):
-            return _diverged(order, what, then, now)
+    for what, recorded_part, now in _comparisons(order, recorded, outcome, tuple(requested)):
+        if not _same(recorded_part, now):
+            return _diverged(order, what, recorded_part, now)
     return None
 
 
@@ -74,8 +73,8 @@ Comparison = tuple[str, Any, Any]
 def _comparisons(
     order: ExecutionOrder, recorded: WorldSealed, outcome: StepOutcome, requested: tuple[Requirement, ...]
 ) -> Iterable[Comparison]:
-    for asked in requested:
-        yield "the id of a request", asked.id, _derived_id(order, recorded.schema_hash, asked)
+    for requirement in requested:
+        yield "the id of a request", requirement.id, _derived_id(order, recorded.schema_hash, requirement)
     yield "the outcome", recorded.outcome, _ending(outcome)
     yield "the error", _signed(recorded.error), _signed(outcome.error.to_wire() if outcome.error else None)
     if recorded.created_by == order.proposal_id:
@@ -89,17 +88,22 @@ def _comparisons(
     yield "the worldId", recorded.world_id, world_id(recorded.schema_hash, state, recorded.parent)
 
 
-def _derived_id(order: ExecutionOrder, schema_hash: str, asked: Requirement) -> str:
+def _derived_id(order: ExecutionOrder, schema_hash: str, requirement: Requirement) -> str:
     return requirement_id(
-        schema_hash, order.intent.intent_id, asked.action_id, asked.node_path, asked.type, asked.params
+        schema_hash,
+        order.intent.intent_id,
+        requirement.action_id,
+        requirement.node_path,
+        requirement.type,
+        requirement.params,
     )
 
 
 def _ending(outcome: StepOutcome) -> str:
     if outcome.status != "pending":
         return outcome.status
-    asked = ", ".join(f"{requirement.type} ({requirement.id})" for requirement in outcome.requirements)
-    return f"pending on {asked}, of which the record has no result"
+    requirement = ", ".join(f"{requirement.type} ({requirement.id})" for requirement in outcome.requirements)
+    return f"pending on {requirement}, of which the record has no result"
 
 
 def _signed(error: Mapping[str, Any] | None) -> Any:
@@ -114,21 +118,21 @@ def _at(patches: list[Any], index: int) -> Any:
     return patches[index] if index < len(patches) else None
 
 
-def _same(then: Any, now: Any) -> bool:
+def _same(recorded_part: Any, now: Any) -> bool:
     try:
-        return canonical_bytes(then) == canonical_bytes(now)
+        return canonical_bytes(recorded_part) == canonical_bytes(now)
     except RefusedError:  # what cannot be written canonically was never computed
         return False
 
 
-def _diverged(order: ExecutionOrder, what: str, then: Any, now: Any) -> DivergenceError:
+def _diverged(order: ExecutionOrder, what: str, recorded_part: Any, now: Any) -> DivergenceError:
     return DivergenceError(
         "EXECUTION_DIVERGED",
         f"The execution of proposal {order.proposal_id} gives another result than its record: {what} was "
-        f"{_told(then)} and is now {_told(now)}.",
+        f"{_told(recorded_part)} and is now {_told(now)}.",
         proposal=order.proposal_id,
         what=what,
-        recorded=then,
+        recorded=recorded_part,
         computed=now,
     )
 

@@ -1,4 +1,4 @@
-"""Which folders belong to the system that runs agents and not to anybody's work; for observation and confinement."""
+"""Folders of the operating system, as opposed to an agent's work; used by observation and confinement."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SETTINGS: Final = tuple(
         *(b"skel", b"manpath.config", b"xattr.conf", b"selinux/config", b"pkcs11"),
     )
 )
-"""Settings that libraries and interpreters read; the rest of ``/etc`` is the machine's."""
+"""Settings that libraries and interpreters read; the rest of ``/etc`` belongs to the machine."""
 
 KERNEL: Final = (b"/proc", b"/sys/devices/system/cpu", b"/sys/fs/cgroup")
-"""What the kernel tells every program: processes, the list of processors, the control groups."""
+"""Kernel interfaces that every program may read: processes, the list of processors, the control groups."""
 
 DEVICES: Final = tuple(
     b"/dev/" + name for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"ptmx", b"pts")
@@ -40,18 +40,18 @@ SHARED_MEMORY: Final = b"/dev/shm"
 
 
 def is_below(path: bytes, folder: bytes) -> bool:
-    """Tell whether an absolute path is a folder, or leads into it."""
+    """Whether an absolute path is a folder or inside it."""
     return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
 
 
 def tool(name: str) -> str | None:
-    """Return the path of a program that the engine runs itself; None where it is missing.
+    """Return the path of a program that the engine runs itself, or None where it is missing.
 
-    Empty and relative entries of PATH are passed over: they mean the current folder, in which an agent may have left a
+    Empty and relative entries of PATH are ignored: they mean the current folder, in which an agent may have created a
     program of that name.
 
     Args:
         name: such as ``strace``.
     """
-    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, places)) or os.defpath)
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, folders)) or os.defpath)

@@ -1,8 +1,8 @@
-"""Foreign code under a time limit: it runs in a thread of its own, and is given up when the time is over.
+"""Foreign code under a time limit: runs in a thread that is abandoned when the time is over.
 
-Python cannot end a thread. A handler that hangs keeps its thread, but nobody waits for it: its late answer is
-dropped, and as a daemon thread it does not keep the process alive. An ``async`` handler is cancelled, too.
-The threads given up are counted; when too many of them are still running, nothing more is started.
+Python cannot end a thread. A handler that hangs keeps its thread, but no caller waits for it: its late answer is
+dropped, and as a daemon thread it does not keep the process alive. An ``async`` handler is also cancelled.
+Abandoned threads are counted; when too many of them are still running, no work is started.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, Final
 __all__ = ["MAX_ABANDONED", "Finished", "GivenUp", "NotStarted", "TimedOut", "WorkerThreads"]
 
 STILL_WANTED_S: Final = 0.25
-"""How often it is asked whether work that runs is still wanted, in seconds."""
+"""Interval at which running work is checked for cancellation, in seconds."""
 
 STOPS_S: Final = 1.0
-"""How long work that was given up has to come to an end before anybody builds on it, in seconds."""
+"""Grace period of abandoned work before the caller continues, in seconds."""
 
 MAX_ABANDONED: Final = 64
-"""Threads given up and still running, from which on no more are started."""
+"""Number of abandoned threads still running at which no more are started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,16 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The time was over; the work may still be running, and its outcome is unknown."""
+    """The time limit was reached; the work may still be running, and its outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Nobody wants the work any more; it may still be running, and its outcome is unknown.
+    """The work was cancelled; it may still be running, and its outcome is unknown.
 
     Args:
-        code: why, for programs.
-        message: why, for people.
+        code: the reason, for programs.
+        message: the reason, for people.
     """
 
     code: str
@@ -63,20 +63,20 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """The work was not begun.
+    """The work was not started.
 
     Args:
-        reason: why, for people.
+        reason: for people.
     """
 
     reason: str
 
 
 class WorkerThreads:
-    """Runs work in threads, each within its time.
+    """Runs work in threads, each within a time limit.
 
     Args:
-        max_abandoned: threads given up and still running, from which on nothing is started.
+        max_abandoned: number of abandoned threads still running at which nothing is started.
     """
 
     def __init__(self, max_abandoned: int = MAX_ABANDONED) -> None:
@@ -96,21 +96,20 @@ class WorkerThreads:
         why_over: Callable[[], tuple[str, str] | None] = lambda: None,
         give_up: Callable[[], None] = lambda: None,
     ) -> Finished | TimedOut | GivenUp | NotStarted:
-        """Run work and wait for it no longer than its time.
+        """Run work and wait until it ends, its time is over, or it is cancelled.
 
         Args:
             name: of the thread, for debuggers.
-            work: returns a result, or something to be awaited for it; context variables are the caller's.
-            read: makes of that result what is handed over; reading foreign objects runs foreign code, so it
-                takes part in the time.
+            work: returns a result, or an awaitable of one; it runs with the caller's context variables.
+            read: converts that result; it runs in the thread too, because reading foreign objects runs foreign code.
             time_limit_ms: milliseconds.
-            around: makes a context in which the work is done, in its thread, what it awaits included.
-            why_over: asked now and then while it runs: why nobody wants it any more, as code and sentence.
-            give_up: called when it is given up. What it is just about to do may come to its end then: it has a moment,
-                so that whatever it did is there when it is undone.
+            around: creates a context manager that surrounds the work in its thread, including what it awaits.
+            why_over: called at intervals while the work runs: returns why it is cancelled, as code and sentence.
+            give_up: called when the work is abandoned. The caller then waits a moment for the work to end, so that its
+                last changes are complete before they are undone.
         """
         if self.still_running() >= self._max_abandoned:
-            return NotStarted(f"{self._max_abandoned} handlers that took too long are still running")
+            return NotStarted(f"{self._max_abandoned} handlers that exceeded their time limit are still running")
         job = _Job(work, read, around)
         thread = threading.Thread(target=contextvars.copy_context().run, args=(job.run,), name=name, daemon=True)
         try:
@@ -124,7 +123,7 @@ class WorkerThreads:
             while ended is None and over is None and (left := until - time.monotonic()) > 0:
                 ended = job.wait(min(left, STILL_WANTED_S))
                 over = why_over() if ended is None else None
-        finally:  # also when the waiting itself is interrupted
+        finally:  # also when the wait itself is interrupted
             if ended is None:
                 give_up()
                 self._abandon(job, thread)
@@ -133,7 +132,7 @@ class WorkerThreads:
         return ended or (TimedOut() if over is None else GivenUp(*over))
 
     def still_running(self) -> int:
-        """Return how many of the threads given up are still running."""
+        """Return how many abandoned threads are still running."""
         with self._lock:
             self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
             return len(self._abandoned)
@@ -145,7 +144,7 @@ class WorkerThreads:
 
 
 class _Job:
-    """One piece of work, on both sides of its thread."""
+    """One unit of work, shared by the waiting thread and the thread that runs it."""
 
     def __init__(
         self, work: Callable[[], Any], read: Callable[[Any], Any], around: Callable[[], AbstractContextManager[Any]]
@@ -158,40 +157,40 @@ class _Job:
         self._cancel_task: Callable[[], Any] | None = None
 
     def run(self) -> None:
-        """Do the work, in its thread; nothing is ever raised there, where nobody could take it."""
+        """Run the work in its thread; an exception is passed to the waiting thread, never raised here."""
         try:
             with self._around():
                 value = self._work()
                 if isawaitable(value):
                     value = self._awaited(value)
                 value = self._read(value)
-        except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
+        except BaseException as error:  # noqa: BLE001 - passed to the thread that waits
             self._ended.put(Finished(error=error))
         else:
             self._ended.put(Finished(value))
 
     def wait(self, seconds: float) -> Finished | None:
-        """Return the end, or None when it does not come in time."""
+        """Return the end, or None when it does not come within the time."""
         try:
             return self._ended.get(timeout=seconds)
         except Empty:
             return None
 
     def cancel(self) -> None:
-        """Ask the work to end, if it is something that awaits."""
+        """Cancel the work, if it is awaitable."""
         self._cancelled = True
         if self._cancel_task is not None:
-            with contextlib.suppress(RuntimeError):  # its loop has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # its event loop has already ended
                 self._cancel_task()
 
     def _awaited(self, awaitable: Awaitable[Any]) -> Any:
-        import asyncio  # only hosts with async handlers pay for it
+        import asyncio  # imported late: only async handlers need it
 
         async def main() -> Any:
             task = asyncio.ensure_future(awaitable)
             loop = asyncio.get_running_loop()
             self._cancel_task = lambda: loop.call_soon_threadsafe(task.cancel)
-            if self._cancelled:  # given up before there was anything to cancel
+            if self._cancelled:  # cancelled before the task existed
                 task.cancel()
             return await task
 

@@ -27,7 +27,7 @@ from conformance.commands import root as conformance
 from tests.documents import Block, blocks
 from worldprotocol.cli.commands.run.run import REFUSED
 from worldprotocol.cli.program import root, run
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
 _PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 _EXIT = re.compile(r"#.*\bexit (\d+)$")
@@ -59,7 +59,7 @@ def _run(block: Block, namespace: dict[str, Any], meant: dict[str, str]) -> list
     if block.mark.startswith("file: "):
         Path(block.mark.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
         return []
-    if block.mark == _CONFINED and confinement().why_not is not None:
+    if block.mark == _CONFINED and confinement_support().why_not is not None:
         return _refused(block, meant)
     if block.language == "python":
         return _python(block, namespace)

@@ -26,7 +26,7 @@ from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.program import run as worldctl
 from worldprotocol.runs import read_verification
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
 SHARED: Final = Path(__file__).with_name("shared")
 """What is copied: ``world.toml``, the domain, and the checkout that the programs work on."""
@@ -60,7 +60,7 @@ class Programs:
         shutil.copytree(SHARED, folder)
         self.config = folder.resolve() / "world.toml"
         self.checkout = folder.resolve() / "checkout"
-        self.why_not = "Confinement is not wanted." if unconfined else confinement().why_not
+        self.why_not = "Confinement is not wanted." if unconfined else confinement_support().why_not
         self._check = check
         Realm.from_config(read_config(self.config), create=True).close()
 

@@ -1,6 +1,6 @@
-"""Backups of what a session may change, and the rollback to them (KLIS-6 sections 3.3 and 7).
+"""Backups of the resources that a session may change, and the rollback to them (KLIS-6 sections 3.3 and 7).
 
-``Backups`` takes, restores and prunes; ``resources_to_save`` tells what a manifest's triples may change.
+``Backups`` takes, restores and prunes; ``resources_to_save`` lists the resources that a manifest's triples may change.
 """
 
 from host.backups.restore import Restored

@@ -1,6 +1,6 @@
-"""The workspace as backups walk it: from directory handle to directory handle, and never through a link.
+"""Access to the workspace's files for backups: by directory handles, without following links.
 
-Whatever stands at a name is taken for what it is: a link in the place of a directory is a link, wherever it leads.
+A link in the place of a directory is treated as a link, whatever its target.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from host.backups.area import DIRECTORY
+from host.backups.backup_folder import DIRECTORY
 from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.names import name_of
 from host.workspace.root import PRIVATE, Workspace
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource
 
-__all__ = ["Ground", "children", "is_below", "is_private", "join", "parents"]
+__all__ = ["WorkspaceFiles", "children", "is_below", "is_private", "join", "parents"]
 
 OWN: Final = 0o700
-"""What the owner of a folder needs to work in it."""
+"""Permissions that the owner of a folder needs to change it."""
 _KEPT: Final = ("user.", "system.posix_acl_", "security.capability")
-"""Extended attributes that are the user's own; the others are made by the system."""
+"""Extended attributes of the user; the system sets the others."""
 
 
 def join(folder: bytes, name: bytes) -> bytes:
@@ -44,34 +44,34 @@ def parents(relative: bytes) -> list[bytes]:
 
 
 def is_below(relative: bytes, folder: bytes) -> bool:
-    """Tell whether a path is in a folder, at any depth."""
+    """Whether a path is inside a folder, at any depth."""
     return relative != folder and (not folder or relative.startswith(folder + b"/"))
 
 
 def is_plain(relative: bytes) -> bool:
-    """Tell whether a path is one below the root, without detours."""
+    """Whether a path is below the root and normalized."""
     return bool(relative) and not any(part in {b"", b".", b".."} or b"\0" in part for part in relative.split(b"/"))
 
 
 def is_private(relative: bytes) -> bool:
-    """Tell whether a path is the engine's own."""
+    """Whether a path belongs to the engine."""
     return relative == PRIVATE or relative.startswith(PRIVATE + b"/")
 
 
 def children(handle: int, folder: bytes) -> list[tuple[bytes, os.stat_result]]:
-    """Return what stands in an open folder, by name; what vanishes meanwhile and what is private is left out."""
-    found = []
+    """Return the entries of an open folder, by name, without private ones and those that vanish meanwhile."""
+    entries_found = []
     with os.scandir(handle) as entries:
         for entry in entries:
             name = os.fsencode(entry.name)
             if not folder and name == PRIVATE:
                 continue
             try:
-                found.append((name, entry.stat(follow_symlinks=False)))
+                entries_found.append((name, entry.stat(follow_symlinks=False)))
             except FileNotFoundError:
                 continue
-    found.sort(key=lambda child: child[0])
-    return found
+    entries_found.sort(key=lambda child: child[0])
+    return entries_found
 
 
 def attributes(file: int | str) -> dict[str, str]:
@@ -83,12 +83,12 @@ def attributes(file: int | str) -> dict[str, str]:
         return {}  # the file system has none
 
 
-class Ground:
-    """A workspace's files.
+class WorkspaceFiles:
+    """The files of a workspace.
 
     Args:
-        workspace: whose.
-        listed_as: how its file system finds names; see ``host.workspace.comparison``.
+        workspace: the workspace.
+        listed_as: how its file system looks up names; see ``host.workspace.comparison``.
     """
 
     def __init__(self, workspace: Workspace, *, listed_as: ListedAs = listed_as) -> None:
@@ -100,8 +100,8 @@ class Ground:
         """Open a folder.
 
         Raises:
-            FileNotFoundError: there is none.
-            NotADirectoryError: something else stands there, or on the way.
+            FileNotFoundError: the folder does not exist.
+            NotADirectoryError: the path or a part of it is not a directory.
         """
         handle = os.open(b".", DIRECTORY, dir_fd=self.workspace.fd)
         try:
@@ -114,7 +114,7 @@ class Ground:
             os.close(handle)
 
     def look(self, relative: bytes) -> os.stat_result | None:
-        """Return what stands at a place, or nothing."""
+        """Return the status of a path without following a link, or None."""
         folder, name = split(relative)
         try:
             with self.folder(folder) as handle:
@@ -123,138 +123,140 @@ class Ground:
             return None
 
     def walk(self, relative: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-        """Yield everything below a folder, folders before what is in them; nothing where there is no folder."""
-        waiting = [relative]
-        while waiting:
-            folder = waiting.pop()
+        """Yield everything below a folder, folders before their content; nothing for a missing folder."""
+        pending = [relative]
+        while pending:
+            folder = pending.pop()
             try:
                 with self.folder(folder) as handle:
-                    found = children(handle, folder)
+                    entries = children(handle, folder)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            for name, seen in found:
+            for name, seen in entries:
                 yield join(folder, name), seen
-            waiting.extend(join(folder, name) for name, seen in reversed(found) if stat.S_ISDIR(seen.st_mode))
+            pending.extend(join(folder, name) for name, seen in reversed(entries) if stat.S_ISDIR(seen.st_mode))
 
     def places(self, resource: Resource) -> list[bytes]:
-        """Return where a resource stands: one place, but several where names differ only by what is ignored.
+        """Return the paths of a resource: one, or several where names differ only in ignored ways.
 
         Raises:
-            RefusedError: ``LINK_OUT_OF_WORKSPACE`` for a resource that a link takes out of the workspace,
+            RefusedError: ``LINK_OUT_OF_WORKSPACE`` for a resource that a link leads out of the workspace,
                 ``PRIVATE_PATH``.
         """
-        found = [self._resolved(place, resource) for place in self.spellings(resource)]
-        return sorted(set(found))
+        paths = [self._resolved(place, resource) for place in self.spellings(resource)]
+        return sorted(set(paths))
 
     def spellings(self, resource: Resource) -> list[bytes]:
-        """Return a resource's path, and where differences are ignored the paths of all that are spelled otherwise."""
-        told = self.workspace.path_of(resource)
-        if self.workspace.names.is_byte_wise or not told:
-            return [told]
-        found = [b""]
-        for name in told.split(b"/"):
-            found = [join(folder, spelled) for folder in found for spelled in self._spelled(folder, name)]
-        return found
+        """Return a resource's path, and the paths of other spellings where differences are ignored."""
+        path = self.workspace.path_of(resource)
+        if self.workspace.names.is_byte_wise or not path:
+            return [path]
+        paths = [b""]
+        for name in path.split(b"/"):
+            paths = [join(folder, spelled) for folder in paths for spelled in self._spelled(folder, name)]
+        return paths
 
     def _spelled(self, folder: bytes, name: bytes) -> list[bytes]:
         key = self.workspace.names.key
         wanted = key(name_of(name))
         try:
             with self.folder(folder) as handle:
-                names = [os.fsencode(found) for found in os.listdir(handle)]
+                names = [os.fsencode(listed) for listed in os.listdir(handle)]
         except (FileNotFoundError, NotADirectoryError):
             names = []
-        return [found for found in names if key(name_of(found)) == wanted] or [name]
+        return [listed for listed in names if key(name_of(listed)) == wanted] or [name]
 
     def _resolved(self, place: bytes, resource: Resource) -> bytes:
-        found = self.workspace.relative(join(self.workspace.root_bytes, place)) if place else place
-        if found is None:
+        path = self.workspace.relative(join(self.workspace.root_bytes, place)) if place else place
+        if path is None:
             raise RefusedError(
                 "LINK_OUT_OF_WORKSPACE",
-                f"{resource.text} is reached by a link that leads out of the workspace, so it cannot be saved or "
-                "restored; name a place inside, or remove the link.",
+                f"{resource.text} leads out of the workspace through a link and cannot be saved or restored; "
+                "name a path inside the workspace, or remove the link.",
                 resource=resource.text,
             )
-        if is_private(found):
+        if is_private(path):
             raise RefusedError(
-                "PRIVATE_PATH", f"{resource.text} is the engine's own folder; leave it out.", resource=resource.text
+                "PRIVATE_PATH",
+                f"{resource.text} belongs to the engine; remove it from the manifest.",
+                resource=resource.text,
             )
-        return found
+        return path
 
 
 def set_mode(handle: int, name: bytes, mode: int) -> None:
-    """Set the mode of what stands at a name in an open folder, but not of where a link leads."""
-    found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+    """Set the mode of an entry of an open folder without following a link."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
     try:
-        if not stat.S_ISLNK(os.fstat(found).st_mode):
-            os.chmod(f"/proc/self/fd/{found}", mode)
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
-def widen(ground: Ground, folder: bytes) -> bool:
-    """Let the owner use a folder whose mode forbids it; tell whether that was so."""
-    seen = ground.look(folder)
+def widen(files: WorkspaceFiles, folder: bytes) -> bool:
+    """Grant the owner access to a folder whose mode denies it; return whether the mode was changed."""
+    seen = files.look(folder)
     if seen is None or not stat.S_ISDIR(seen.st_mode) or seen.st_mode & OWN == OWN:
         return False
     above, name = split(folder)
-    with ground.folder(above) as handle:
+    with files.folder(above) as handle:
         set_mode(handle, name or b".", stat.S_IMODE(seen.st_mode) | OWN)
     return True
 
 
-def widen_all(ground: Ground, place: bytes, *, subtree: bool) -> None:
-    """Let the owner use the folders that lead to a place and, where it is a subtree, those below it."""
+def widen_all(files: WorkspaceFiles, place: bytes, *, subtree: bool) -> None:
+    """Grant the owner access to the parents of a path and, for a subtree, the folders below it."""
     for folder in (b"", *parents(place), place):
-        widen(ground, folder)
-    waiting = [place] if subtree else []
-    while waiting:
-        folder = waiting.pop()
+        widen(files, folder)
+    pending = [place] if subtree else []
+    while pending:
+        folder = pending.pop()
         try:
-            with ground.folder(folder) as handle:
+            with files.folder(folder) as handle:
                 below = [join(folder, name) for name, seen in children(handle, folder) if stat.S_ISDIR(seen.st_mode)]
         except (FileNotFoundError, NotADirectoryError):
             continue
-        for found in below:
-            widen(ground, found)
-        waiting += below
+        for subfolder in below:
+            widen(files, subfolder)
+        pending += below
 
 
 def remove_tree(handle: int, name: bytes) -> None:
-    """Remove what stands at a name in an open folder, with everything below; links are removed and never followed.
+    """Delete an entry of an open folder with everything below; links are deleted and never followed.
 
     Raises:
-        OSError: something cannot be removed.
+        OSError: something cannot be deleted.
     """
-    waiting: list[tuple[bytes, ...]] = [(name,)]
-    while waiting:
-        path = waiting[-1]
+    pending: list[tuple[bytes, ...]] = [(name,)]
+    while pending:
+        path = pending[-1]
         folder = _open_chain(handle, path[:-1])
         try:
             below = _remove_one(folder, path[-1])
         finally:
             os.close(folder)
         if below is None:
-            waiting.pop()
+            pending.pop()
         else:
-            waiting.extend((*path, found) for found in below)
+            pending.extend((*path, found) for found in below)
 
 
 def _open_chain(handle: int, names: Iterable[bytes]) -> int:
-    here = os.open(b".", DIRECTORY, dir_fd=handle)
+    current = os.open(b".", DIRECTORY, dir_fd=handle)
     try:
         for name in names:
-            below = os.open(name, DIRECTORY, dir_fd=here)
-            os.close(here)
-            here = below
+            below = os.open(name, DIRECTORY, dir_fd=current)
+            os.close(current)
+            current = below
     except BaseException:
-        os.close(here)
+        os.close(current)
         raise
-    return here
+    return current
 
 
 def _remove_one(folder: int, name: bytes) -> list[bytes] | None:
-    """Remove a file or empty folder; return the names of the folders that are in the way, once its files are gone."""
+    """Delete a file or empty folder; otherwise delete the files of a folder and return the names of its subfolders."""
     try:
         os.unlink(name, dir_fd=folder)
         return None
@@ -268,9 +270,9 @@ def _remove_one(folder: int, name: bytes) -> list[bytes] | None:
         set_mode(folder, name, OWN)
         inside = os.open(name, DIRECTORY, dir_fd=folder)
     try:
-        found = os.fstat(inside)
-        if found.st_mode & OWN != OWN and found.st_uid == os.geteuid():
-            os.fchmod(inside, found.st_mode | OWN)
+        status = os.fstat(inside)
+        if status.st_mode & OWN != OWN and status.st_uid == os.geteuid():
+            os.fchmod(inside, status.st_mode | OWN)
         below = []
         for child, seen in children(inside, b"/"):
             if stat.S_ISDIR(seen.st_mode):

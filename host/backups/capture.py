@@ -1,7 +1,7 @@
-"""Looking at resources and copying what they hold into the object store.
+"""Capture of resources: reads their entries and copies their contents into the object store.
 
-A file must look the same before and after it is copied, or it is copied again; one that never holds still cannot be
-saved. What vanishes while it is looked at counts as missing.
+A file must be unchanged during its copy, or it is copied again; a file that changes permanently cannot be
+saved. An entry that vanishes during the capture counts as missing.
 """
 
 from __future__ import annotations
@@ -16,60 +16,67 @@ from typing import Final, Literal
 
 import msgspec
 
-from host.backups.area import is_same_file, reason
-from host.backups.backup_fs import Ground, attributes, children, join, parents, split
-from host.backups.known import Known
+from host.backups.backup_folder import is_same_file, reason
+from host.backups.backup_fs import WorkspaceFiles, attributes, children, join, parents, split
+from host.backups.backup_set import BackupEntry, entry_of, kind_of
+from host.backups.content_cache import ContentCache
 from host.backups.objects import ObjectStore
-from host.backups.sets import BackupEntry, entry_of, kind_of
 from host.workspace.names import name_of
 from world.errors import RefusedError
 
 __all__ = ["Capture", "Progress"]
 
 Progress = Callable[[int, int], None]
-"""Is told from time to time how many files and folders were looked at and how many bytes were copied."""
+"""Called at intervals with the number of entries read and the number of bytes copied."""
 
 _TRIES: Final = 6
 _PAUSE_S: Final = 0.01
-_TELL_EVERY: Final = 512
+_PROGRESS_INTERVAL: Final = 512
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _ChangedMeanwhileError(Exception):
-    """A file was not the same after it was copied."""
+    """A file changed while it was copied."""
 
 
 class Capture:
-    """One look at a set of places.
+    """One capture of a set of paths.
 
     Args:
-        ground: the workspace's files.
-        store: where contents are copied to.
-        known: contents of files that need not be read again.
-        now_ns: the file system's time when the look begins, in ns.
-        device: of the workspace's root; only there do inode numbers and ``now_ns`` say something.
-        progress: told how far it is.
+        files: the workspace's files.
+        store: the store that contents are copied to.
+        content_cache: hashes of files that need not be read again.
+        now_ns: the file system's time at the beginning of the capture, in ns.
+        device: device of the workspace's root; only there are inode numbers and ``now_ns`` meaningful.
+        progress: called with the progress.
     """
 
     def __init__(
-        self, ground: Ground, store: ObjectStore, known: Known, *, now_ns: int, device: int, progress: Progress | None
+        self,
+        files: WorkspaceFiles,
+        store: ObjectStore,
+        content_cache: ContentCache,
+        *,
+        now_ns: int,
+        device: int,
+        progress: Progress | None,
     ) -> None:
-        self._ground = ground
+        self._files = files
         self._store = store
-        self._known = known
+        self._content_cache = content_cache
         self._now_ns = now_ns
         self._device = device
         self._progress = progress
-        self._looked = 0
+        self._entries_seen = 0
         self._inodes: dict[bytes, tuple[int, int]] = {}
         self.entries: dict[bytes, BackupEntry] = {}
         self.above: dict[bytes, BackupEntry] = {}
 
     def place(self, relative: bytes, *, subtree: bool) -> None:
-        """Save a place, and everything below where it is a subtree.
+        """Save a path, and everything below it for a subtree.
 
         Raises:
-            RefusedError: ``BACKUP_FAILED`` with the name of what cannot be saved.
+            RefusedError: ``BACKUP_FAILED`` with the name of the entry that cannot be saved.
         """
         for folder in parents(relative):
             self._save_above(folder)
@@ -80,14 +87,14 @@ class Capture:
 
     def _save_above(self, folder: bytes) -> None:
         if folder not in self.above:
-            found = self._ground.look(folder)
-            if found is not None and stat.S_ISDIR(found.st_mode):
-                self.above[folder] = entry_of(folder, found, trusted=False)
+            status = self._files.look(folder)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                self.above[folder] = entry_of(folder, status, trusted=False)
 
     def _save_place(self, relative: bytes) -> None:
         folder, name = split(relative)
         try:
-            with self._ground.folder(folder) as handle:
+            with self._files.folder(folder) as handle:
                 self._save(relative, handle, name or b".", None)
         except (FileNotFoundError, NotADirectoryError):
             self.entries[relative] = BackupEntry(kind="missing", name=name_of(relative))
@@ -95,11 +102,11 @@ class Capture:
             raise _failed(relative, error) from error
 
     def _save_below(self, relative: bytes) -> None:
-        waiting = [relative]
-        while waiting:
-            folder = waiting.pop()
+        pending = [relative]
+        while pending:
+            folder = pending.pop()
             try:
-                waiting += self._save_children(folder)
+                pending += self._save_children(folder)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -107,7 +114,7 @@ class Capture:
 
     def _save_children(self, folder: bytes) -> list[bytes]:
         below = []
-        with self._ground.folder(folder) as handle:
+        with self._files.folder(folder) as handle:
             for name, seen in children(handle, folder):
                 relative = join(folder, name)
                 if relative not in self.entries:
@@ -122,7 +129,7 @@ class Capture:
         return below
 
     def _save(self, relative: bytes, handle: int, name: bytes, seen: os.stat_result | None) -> None:
-        """Save one thing; ``seen`` is how it was seen a moment ago."""
+        """Save one entry; ``seen`` is its earlier status, if it was read."""
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE_S * attempt)
@@ -130,13 +137,13 @@ class Capture:
                 seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
             try:
                 self.entries[relative] = self._entry(relative, handle, name, seen)
-                self._tell()
+                self._report_progress()
                 return
             except _ChangedMeanwhileError:
                 continue
         raise RefusedError(
             "BACKUP_FAILED",
-            f"{name_of(relative)} changes all the time while it is saved; stop who writes it, and try again.",
+            f"{name_of(relative)} keeps changing while it is saved; stop the process that writes it, and try again.",
             name=name_of(relative),
         )
 
@@ -154,7 +161,7 @@ class Capture:
     def _file(self, relative: bytes, handle: int, name: bytes, seen: os.stat_result, *, trusted: bool) -> BackupEntry:
         if seen.st_nlink > 1:
             self._inodes[relative] = (seen.st_dev, seen.st_ino)
-        sha256 = self._known.content(seen) if trusted else None
+        sha256 = self._content_cache.content(seen) if trusted else None
         if sha256 is not None and self._store.has(sha256, seen.st_size):
             return entry_of(relative, seen, trusted=trusted, sha256=sha256)
         file = _open(handle, name)
@@ -168,32 +175,33 @@ class Capture:
         finally:
             os.close(file)
         if trusted and not xattrs:
-            self._known.remember(seen, sha256, before_ns=self._now_ns)
+            self._content_cache.remember(seen, sha256, before_ns=self._now_ns)
         return entry_of(relative, seen, trusted=trusted, sha256=sha256, xattrs=xattrs)
 
     def _copy(self, relative: bytes, file: int, size: int) -> tuple[str, int]:
         try:
             return self._store.add(file, size)
-        except FileNotFoundError as error:  # not the file, which is open, but where it is copied to
-            raise _failed(relative, OSError(errno.ESTALE, "the folder .klock/backups was removed meanwhile")) from error
+        except FileNotFoundError as error:  # the object store is gone; the file itself is open
+            raise _failed(
+                relative, OSError(errno.ESTALE, "the folder .klock/backups was deleted during the backup")
+            ) from error
 
-    def _tell(self) -> None:
-        self._looked += 1
-        if self._progress is not None and self._looked % _TELL_EVERY == 0:
-            self._progress(self._looked, self._store.copied_bytes)
+    def _report_progress(self) -> None:
+        self._entries_seen += 1
+        if self._progress is not None and self._entries_seen % _PROGRESS_INTERVAL == 0:
+            self._progress(self._entries_seen, self._store.copied_bytes)
 
     def finish(self) -> None:
-        """Tell the last progress."""
+        """Report the final progress."""
         if self._progress is not None:
-            self._progress(self._looked, self._store.copied_bytes)
+            self._progress(self._entries_seen, self._store.copied_bytes)
 
     def link_names(self, *, hard_links: Literal["refuse", "allow"]) -> None:
-        """Note which names are one file.
+        """Record which names are hard links to one file.
 
         Raises:
-            RefusedError: ``HARD_LINK_OUTSIDE`` for a file that has further names outside of what is saved, unless they
-                are
-                allowed: who writes to the file by such a name changes it here too, and a restored file is another one.
+            RefusedError: ``HARD_LINK_OUTSIDE`` for a file with further names outside the saved paths, unless they are
+                allowed: a write through such a name changes the saved file too, and a rollback replaces the inode.
         """
         inside = Counter(self._inodes.values())
         first: dict[tuple[int, int], str] = {}
@@ -211,9 +219,9 @@ class Capture:
 def _hard_link(entry: BackupEntry, outside: int) -> RefusedError:
     return RefusedError(
         "HARD_LINK_OUTSIDE",
-        f"{entry.name} has {outside} further name(s) (hard links) outside of what the manifest names, so a change of "
-        "one is a change of the other and a rollback would part them. Name them all, replace the file by a copy of its "
-        "own (cp, then mv), or allow them ([workspace] hard_links of world.toml).",
+        f"{entry.name} has {outside} further name(s) (hard links) outside the manifest, so a change of one is a change "
+        "of the other and a rollback would separate them. Name them all, replace the file by its own copy "
+        "(cp, then mv), or allow them ([workspace] hard_links of world.toml).",
         name=entry.name,
         links=entry.links,
     )
@@ -223,21 +231,21 @@ def _open(handle: int, name: bytes) -> int:
     try:
         return os.open(name, _READ, dir_fd=handle)
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:  # it has become a link or a pipe
+        if error.errno in {errno.ELOOP, errno.ENXIO}:  # replaced by a link or a pipe
             raise _ChangedMeanwhileError from error
         raise
 
 
 def _target(handle: int, name: bytes, seen: os.stat_result) -> bytes:
     try:
-        found = os.readlink(name, dir_fd=handle)
+        target = os.readlink(name, dir_fd=handle)
     except OSError as error:
-        if error.errno == errno.EINVAL:  # no link any more
+        if error.errno == errno.EINVAL:  # not a link any more
             raise _ChangedMeanwhileError from error
         raise
     if not is_same_file(seen, os.stat(name, dir_fd=handle, follow_symlinks=False)):
         raise _ChangedMeanwhileError
-    return found
+    return target
 
 
 def _folder_attributes(handle: int, name: bytes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Copying the bytes of files: by reference where the file system can, else in pieces and never whole in memory."""
+"""Copying of file contents: by reference where the file system supports it, else in pieces of limited memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 import os
 from typing import Final
 
-from host.backups.area import write_all
+from host.backups.backup_folder import write_all
 
 __all__ = ["PIECE_BYTES", "clone", "copy_bytes", "copy_hashed", "hash_of"]
 
@@ -21,7 +21,7 @@ _CANNOT: Final = frozenset(
 
 
 def clone(source: int, target: int) -> bool:
-    """Let an empty file share the blocks of another, and tell whether the file system can do that."""
+    """Share the blocks of a file with an empty one; return whether the file system supports it."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError as error:
@@ -32,38 +32,38 @@ def clone(source: int, target: int) -> bool:
 
 
 def hash_of(file: int) -> tuple[str, int]:
-    """Return the SHA-256 of a file from its start, and how many bytes it has."""
-    found, size = hashlib.sha256(), 0
+    """Return the SHA-256 of a whole file, and its size in bytes."""
+    hasher, size = hashlib.sha256(), 0
     buffer = bytearray(PIECE_BYTES)
     view = memoryview(buffer)
     os.lseek(file, 0, os.SEEK_SET)
     while count := os.readv(file, [buffer]):
-        found.update(view[:count])
+        hasher.update(view[:count])
         size += count
-    return found.hexdigest(), size
+    return hasher.hexdigest(), size
 
 
 def copy_hashed(source: int, target: int) -> tuple[str, int]:
-    """Copy a file from its start into an empty one and return the SHA-256 and size of what was copied.
+    """Copy a whole file into an empty one and return the SHA-256 and size of the copy.
 
-    Pieces of nothing but zeros become holes, so that a large file with little in it stays small.
+    Pieces of zeros become holes, so that a sparse file stays small.
     """
     if clone(source, target):
         return hash_of(target)
-    found, size = hashlib.sha256(), 0
+    hasher, size = hashlib.sha256(), 0
     buffer = bytearray(PIECE_BYTES)
     view = memoryview(buffer)
     os.lseek(source, 0, os.SEEK_SET)
     while count := os.readv(source, [buffer]):
         piece = view[:count]
-        found.update(piece)
+        hasher.update(piece)
         size += count
         if piece == _ZEROS[:count]:
             os.lseek(target, count, os.SEEK_CUR)
         else:
             write_all(target, piece)
     os.ftruncate(target, size)
-    return found.hexdigest(), size
+    return hasher.hexdigest(), size
 
 
 def copy_bytes(source: int, target: int, size: int) -> None:
@@ -73,7 +73,7 @@ def copy_bytes(source: int, target: int, size: int) -> None:
         OSError: reading or writing failed; ``EIO`` when the source is shorter.
     """
     if os.fstat(source).st_size < size:
-        raise OSError(errno.EIO, "the file is shorter than it should be")
+        raise OSError(errno.EIO, "the file is shorter than expected")
     if size == 0 or clone(source, target):
         return
     os.ftruncate(target, size)
@@ -82,7 +82,7 @@ def copy_bytes(source: int, target: int, size: int) -> None:
         try:
             start = os.lseek(source, at, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole is left
+            if error.errno == errno.ENXIO:  # only a hole remains
                 return
             raise
         end = min(os.lseek(source, start, os.SEEK_HOLE), size)

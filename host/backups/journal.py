@@ -1,4 +1,4 @@
-"""Rollbacks that have begun: ``restoring/ID.json``, written before the first change and removed after the last."""
+"""Journal of rollbacks: ``restoring/ID.json``, written before the first change and deleted after the last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from host.backups.area import Area
+from host.backups.backup_folder import BackupFolder
 from host.backups.objects import damaged
 from world.model.canonical_json import canonical_bytes, digest
 
@@ -22,13 +22,13 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class RestoreOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a rollback was asked for.
+    """The order of a rollback.
 
     Args:
-        also_remove: names of further paths that are to go.
-        backup_id: which backup.
-        only: the resources that are to be restored; None for all.
-        fresh: whether files that are as they were are put anew, too.
+        also_remove: names of further paths to delete.
+        backup_id: the backup.
+        only: the resources to restore; None for all.
+        fresh: whether unchanged files are also replaced.
     """
 
     also_remove: list[str]
@@ -42,58 +42,58 @@ class _Journal(msgspec.Struct, frozen=True):
     order: RestoreOrder
 
 
-def begin(area: Area, order: RestoreOrder) -> None:
-    """Note a rollback for good; on a full disk the room that was kept for it is used.
+def begin(folder: BackupFolder, order: RestoreOrder) -> None:
+    """Record the beginning of a rollback durably; a full disk's reserve is used for it.
 
     Raises:
-        OSError: there is no room, or no right to write.
+        OSError: no disk space, or no permission to write.
     """
-    told = msgspec.to_builtins(order)
-    name, text = order.backup_id + _SUFFIX, canonical_bytes({"digest": digest(told), "order": told})
+    fields = msgspec.to_builtins(order)
+    name, text = order.backup_id + _SUFFIX, canonical_bytes({"digest": digest(fields), "order": fields})
     try:
-        area.write(_FOLDER, name, text)
+        folder.write(_FOLDER, name, text)
     except OSError as error:
-        if error.errno not in _FULL or _RESERVE not in area.names(""):
+        if error.errno not in _FULL or _RESERVE not in folder.names(""):
             raise
-        area.remove("", _RESERVE)
-        area.write(_FOLDER, name, text)
+        folder.remove("", _RESERVE)
+        folder.write(_FOLDER, name, text)
 
 
-def end(area: Area, backup_id: str) -> None:
-    """Note that a rollback is done."""
-    area.remove(_FOLDER, backup_id + _SUFFIX)
+def end(folder: BackupFolder, backup_id: str) -> None:
+    """Record that a rollback is complete."""
+    folder.remove(_FOLDER, backup_id + _SUFFIX)
 
 
-def unfinished(area: Area) -> list[str]:
-    """Return the ids of the backups whose rollback has begun and not ended."""
-    return [name.removesuffix(_SUFFIX) for name in area.names(_FOLDER)]
+def unfinished(folder: BackupFolder) -> list[str]:
+    """Return the ids of the backups with an unfinished rollback."""
+    return [name.removesuffix(_SUFFIX) for name in folder.names(_FOLDER)]
 
 
-def read_order(area: Area, backup_id: str) -> RestoreOrder:
-    """Return what a rollback was asked for.
+def read_order(folder: BackupFolder, backup_id: str) -> RestoreOrder:
+    """Return the order of an unfinished rollback.
 
     Raises:
-        RefusedError: ``BACKUP_DAMAGED`` when it is not what was written.
+        RefusedError: ``BACKUP_DAMAGED`` when the entry is not what was written.
     """
-    place = f".klock/backups/{_FOLDER}/{backup_id}{_SUFFIX}"
+    path = f".klock/backups/{_FOLDER}/{backup_id}{_SUFFIX}"
     try:
-        found = msgspec.json.decode(area.read(_FOLDER, backup_id + _SUFFIX), type=_Journal)
-        if found.digest == digest(msgspec.to_builtins(found.order)) and found.order.backup_id == backup_id:
-            return found.order
+        entry = msgspec.json.decode(folder.read(_FOLDER, backup_id + _SUFFIX), type=_Journal)
+        if entry.digest == digest(msgspec.to_builtins(entry.order)) and entry.order.backup_id == backup_id:
+            return entry.order
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
-    raise damaged(f"The note of the rollback to {backup_id} ({place})", "is damaged", backup_id=backup_id)
+    raise damaged(f"The journal entry of the rollback to {backup_id} ({path})", "is damaged", backup_id=backup_id)
 
 
-def reserve(area: Area) -> None:
-    """Keep some room on the disk, so that a rollback can begin when a session has filled it."""
-    for folder in (_FOLDER, "temporary"):
-        area.handle(folder)
-    if _RESERVE not in area.names(""):
-        file, name = area.temporary()
+def reserve(folder: BackupFolder) -> None:
+    """Reserve disk space, so that a rollback can begin after a session has filled the disk."""
+    for name in (_FOLDER, "temporary"):
+        folder.handle(name)
+    if _RESERVE not in folder.names(""):
+        file, name = folder.temporary()
         try:
             os.posix_fallocate(file, 0, _RESERVE_BYTES)
-            area.put(name, "", _RESERVE)
+            folder.put(name, "", _RESERVE)
         finally:
             os.close(file)
-            area.discard(name)
+            folder.discard(name)

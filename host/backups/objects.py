@@ -1,8 +1,9 @@
-"""Contents of files, each kept once under the SHA-256 of its bytes: ``objects/ab/abcdef...``.
+"""Content-addressed store of file contents: each once under its SHA-256, ``objects/ab/abcdef...``.
 
-An object that stands under its name is complete and on the disk; its name is brought to the disk by ``sync``, before
-a backup refers to it. Many small objects are written one after the other and then synced together: file systems with a
-journal commit them at once.
+An object under its final name is complete and on the disk; ``sync`` makes its name durable before a backup refers to
+it. Small objects are written one after the other and then synced together: a journaling file system
+commits them at once.
+
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from host.backups.area import Area, write_all
+from host.backups.backup_folder import BackupFolder, write_all
 from host.backups.copying import PIECE_BYTES, copy_hashed, hash_of
 from world.errors import RefusedError
 
@@ -25,76 +26,76 @@ _BYTES_AT_ONCE: Final = 64 << 20
 
 
 def damaged(what: str, why: str, /, **details: object) -> RefusedError:
-    """Return the refusal that names a damaged part of the backups."""
+    """Return the error that names a damaged part of the backups."""
     return RefusedError(
         "BACKUP_DAMAGED",
-        f"{what} {why}; nothing was restored from it. Check the disk, and put the file back from elsewhere.",
+        f"{what} {why}; nothing was restored from it. Check the disk, and replace the file from another copy.",
         **details,
     )
 
 
 class ObjectStore:
-    """The objects of one area; for one operation and one thread.
+    """The objects of one backup folder; for one operation and one thread.
 
     Args:
-        area: the open folder.
+        folder: the open folder.
     """
 
-    def __init__(self, area: Area) -> None:
-        self._area = area
+    def __init__(self, backup_folder: BackupFolder) -> None:
+        self._backup_folder = backup_folder
         self._waiting: dict[str, tuple[int, str, int]] = {}
         self._waiting_bytes = 0
         self._used: set[str] = set()
         self.copied_bytes = 0
 
     def has(self, sha256: str, size: int) -> bool:
-        """Tell whether an object is there with this size in bytes; it then counts as used for ``sync``."""
+        """Whether an object of this size in bytes exists; marks it as used for ``sync``."""
         folder = sha256[:2]
         if sha256 not in self._waiting:
             try:
-                found = os.stat(sha256, dir_fd=self._area.handle(f"objects/{folder}"), follow_symlinks=False)
+                status = os.stat(sha256, dir_fd=self._backup_folder.handle(f"objects/{folder}"), follow_symlinks=False)
             except FileNotFoundError:
                 return False
-            if found.st_size != size:
+            if status.st_size != size:
                 return False
         self._used.add(folder)
         return True
 
     def add(self, file: int, size: int) -> tuple[str, int]:
-        """Copy an open file from its start and return the SHA-256 and size of what was read.
+        """Copy an open file from its start and return the SHA-256 and size of the content.
 
         Args:
             file: open for reading.
-            size: how many bytes it is expected to have.
+            size: its expected size in bytes.
 
         Raises:
-            OSError: it cannot be read, or there is no room.
+            OSError: it cannot be read, or the disk is full.
         """
         if size <= PIECE_BYTES:
             data = _read_up_to(file, PIECE_BYTES + 1)
             if len(data) <= PIECE_BYTES:
                 return self.add_bytes(data), len(data)
-        target, name = self._area.temporary()
+        target, name = self._backup_folder.temporary()
         try:
             sha256, count = copy_hashed(file, target)
         except BaseException:
             os.close(target)
-            self._area.discard(name)
+            self._backup_folder.discard(name)
             raise
         self._keep(sha256, count, target, name)
         return sha256, count
 
     def add_bytes(self, data: bytes) -> str:
-        """Keep bytes and return their SHA-256."""
+        """Store bytes and return their SHA-256."""
         sha256 = hashlib.sha256(data).hexdigest()
         if self.has(sha256, len(data)):
             return sha256
-        target, name = self._area.temporary()
+        target, name = self._backup_folder.temporary()
         try:
             write_all(target, data)
         except BaseException:
             os.close(target)
-            self._area.discard(name)
+            self._backup_folder.discard(name)
             raise
         self._keep(sha256, len(data), target, name)
         return sha256
@@ -103,7 +104,7 @@ class ObjectStore:
         self.copied_bytes += size
         if self.has(sha256, size):
             os.close(file)
-            self._area.discard(name)
+            self._backup_folder.discard(name)
             return
         self._waiting[sha256] = (file, name, size)
         self._used.add(sha256[:2])
@@ -112,57 +113,57 @@ class ObjectStore:
             self.flush()
 
     def flush(self) -> None:
-        """Bring what was added to the disk and under its name."""
+        """Write added objects to the disk and rename them to their final names."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
         try:
             sync_files([file for file, _, _ in waiting.values()])
             for sha256, (_, name, _) in waiting.items():
-                self._area.put(name, f"objects/{sha256[:2]}", sha256)
+                self._backup_folder.put(name, f"objects/{sha256[:2]}", sha256)
         except BaseException:
             for _, name, _ in waiting.values():
-                self._area.discard(name)
+                self._backup_folder.discard(name)
             raise
         finally:
             for file, _, _ in waiting.values():
                 os.close(file)
 
     def sync(self) -> None:
-        """Bring everything that was added or found to the disk for good, names included."""
+        """Make all added and used objects durable, including their names."""
         self.flush()
         for folder in sorted(self._used):
-            os.fsync(self._area.handle(f"objects/{folder}"))
+            os.fsync(self._backup_folder.handle(f"objects/{folder}"))
         if self._used:
-            os.fsync(self._area.handle("objects"))
+            os.fsync(self._backup_folder.handle("objects"))
         self._used.clear()
 
     def drop(self) -> None:
-        """Forget what was added and not yet flushed, after a failure."""
+        """Discard objects that were added and not flushed, after a failure."""
         for file, name, _ in self._waiting.values():
             os.close(file)
-            self._area.discard(name)
+            self._backup_folder.discard(name)
         self._waiting.clear()
 
     def open(self, sha256: str) -> int:
         """Open an object for reading.
 
         Raises:
-            OSError: it is not there or cannot be read.
+            OSError: it does not exist or cannot be read.
         """
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(sha256, flags, dir_fd=self._area.handle(f"objects/{sha256[:2]}"))
+        return os.open(sha256, flags, dir_fd=self._backup_folder.handle(f"objects/{sha256[:2]}"))
 
     def verify(self, sha256: str, size: int, *, name: str) -> None:
-        """Read an object whole and compare it with its name.
+        """Read a whole object and compare it with its name.
 
         Args:
-            sha256: which one.
-            size: how many bytes it must have.
-            name: the file that it is the content of, for the error.
+            sha256: its name.
+            size: its expected size in bytes.
+            name: the file with this content, for the error.
 
         Raises:
-            RefusedError: ``BACKUP_DAMAGED`` when it is missing or holds other bytes.
+            RefusedError: ``BACKUP_DAMAGED`` when it is missing or differs.
         """
-        what = f"The content {sha256} that the backup keeps of {name}"
+        what = f"The saved content {sha256} of {name}"
         try:
             file = self.open(sha256)
         except FileNotFoundError:
@@ -170,29 +171,29 @@ class ObjectStore:
         except OSError as error:
             raise damaged(what, f"cannot be read ({error.strerror})", object=sha256, name=name) from error
         try:
-            found = hash_of(file)
+            content = hash_of(file)
         except OSError as error:
             raise damaged(what, f"cannot be read ({error.strerror})", object=sha256, name=name) from error
         finally:
             os.close(file)
-        if found != (sha256, size):
-            raise damaged(what, "holds other bytes than were saved", object=sha256, name=name)
+        if content != (sha256, size):
+            raise damaged(what, "differs from the saved content", object=sha256, name=name)
 
     def all(self) -> Iterator[tuple[str, int]]:
         """Yield every object and its size in bytes."""
-        for folder in self._area.names("objects"):
-            handle = self._area.handle(f"objects/{folder}")
+        for folder in self._backup_folder.names("objects"):
+            handle = self._backup_folder.handle(f"objects/{folder}")
             with os.scandir(handle) as entries:
                 for entry in entries:
                     yield entry.name, entry.stat(follow_symlinks=False).st_size
 
     def remove(self, sha256: str) -> None:
-        """Remove an object that no backup refers to."""
-        os.unlink(sha256, dir_fd=self._area.handle(f"objects/{sha256[:2]}"))
+        """Delete an object that no backup refers to."""
+        os.unlink(sha256, dir_fd=self._backup_folder.handle(f"objects/{sha256[:2]}"))
 
 
 def sync_files(files: list[int]) -> None:
-    """Bring open files of one file system to the disk: many of them at once, as waiting for each takes much longer."""
+    """Sync open files of one file system: many of them in one call, which is faster than one call each."""
     if len(files) >= _MANY and _sync_file_system(files[0]):
         return
     for file in files:
@@ -200,7 +201,7 @@ def sync_files(files: list[int]) -> None:
 
 
 def _sync_file_system(file: int) -> bool:
-    """Bring all of the file system that a file is on to the disk; tell whether this system can do that."""
+    """Sync the whole file system of a file; return whether this system supports it."""
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:
         return False

@@ -1,4 +1,4 @@
-"""What a rollback has to do: what stands there now, compared with what a backup remembers. Nothing is changed here."""
+"""Plan of a rollback: the current workspace compared with a backup. The workspace is not changed here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from host.backups.backup_fs import Ground, attributes, is_private, parents, split
+from host.backups.backup_fs import WorkspaceFiles, attributes, is_private, parents, split
+from host.backups.backup_set import BackupEntry, BackupSet, kind_of
 from host.backups.copying import hash_of
-from host.backups.sets import BackupEntry, BackupSet, kind_of
 from host.backups.spellings import SavedSpellings
 from host.workspace.names import path_of
 from world.klis.resources.resource import Resource, recorded_resource
 
-__all__ = ["RestorePlan", "is_settled", "make_plan"]
+__all__ = ["RestorePlan", "has_same_metadata", "make_plan"]
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PERMISSIONS: Final = 0o7777
@@ -26,29 +26,29 @@ class RestorePlan:
     """The steps of a rollback.
 
     Args:
-        remove: what is to go, with everything below.
-        remove_alone: entries that are to go without what may be in them, the innermost first: it is somebody else's.
-        alone: places of which only the entry itself was saved, so that nothing below them may be removed.
+        remove: paths to delete, with everything below.
+        remove_only: entries to delete without their content, the innermost first: the content was not saved.
+        non_recursive: paths of which only the entry itself was saved, so that nothing below them may be deleted.
         put: files, links and others to be put in place, the first name of a hard-linked file before the others.
-        folders: directories to be made.
-        renewed: those of ``put`` that are as they were, and are put anew all the same.
-        settle: files and links of which only mode, owner or times differ, and their inode numbers.
-        kept: every directory that was saved.
-        askew: those of them whose mode, owner or times differ.
-        above: the directories that lead to saved places, as they were.
-        respelled: saved places that the file system lists under another spelling, with their paths now; all other
-            members hold the paths as they are now.
+        folders: directories to create.
+        renewed: those of ``put`` that are unchanged, and are replaced all the same.
+        update_metadata: files and links of which only mode, owner or times differ, and their inode numbers.
+        saved_folders: every saved directory.
+        changed_folders: those of them whose mode, owner or times differ.
+        above: the directories that lead to saved paths, as saved.
+        respelled: saved paths that the file system lists under another spelling, with their current paths; all other
+            members hold current paths.
     """
 
     remove: list[bytes] = field(default_factory=list)
-    remove_alone: list[bytes] = field(default_factory=list)
-    alone: set[bytes] = field(default_factory=set)
+    remove_only: list[bytes] = field(default_factory=list)
+    non_recursive: set[bytes] = field(default_factory=set)
     put: dict[bytes, BackupEntry] = field(default_factory=dict)
     renewed: set[bytes] = field(default_factory=set)
     folders: dict[bytes, BackupEntry] = field(default_factory=dict)
-    settle: dict[bytes, tuple[BackupEntry, int]] = field(default_factory=dict)
-    kept: dict[bytes, BackupEntry] = field(default_factory=dict)
-    askew: set[bytes] = field(default_factory=set)
+    update_metadata: dict[bytes, tuple[BackupEntry, int]] = field(default_factory=dict)
+    saved_folders: dict[bytes, BackupEntry] = field(default_factory=dict)
+    changed_folders: set[bytes] = field(default_factory=set)
     above: dict[bytes, BackupEntry] = field(default_factory=dict)
     respelled: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class RestorePlan:
 
 
 def make_plan(
-    ground: Ground,
+    files: WorkspaceFiles,
     backup: BackupSet,
     *,
     also_remove: Iterable[bytes],
@@ -69,144 +69,144 @@ def make_plan(
     """Compare a workspace with a backup.
 
     Args:
-        ground: the workspace's files.
-        backup: what it was like.
-        also_remove: further paths that are to go, unless the backup knows that they were there.
-        only: the resources that are to be restored; None for all.
-        fresh: put files anew that are as they were, too.
+        files: the workspace's files.
+        backup: the backup.
+        also_remove: further paths to delete, unless the backup contains them.
+        only: the resources to restore; None for all.
+        fresh: also replace unchanged files.
 
     Raises:
         OSError: the workspace cannot be read.
     """
-    return _Comparison(ground, backup, only, fresh).plan(also_remove)
+    return _Comparison(files, backup, only, fresh).plan(also_remove)
 
 
 class _Comparison:
-    def __init__(self, ground: Ground, backup: BackupSet, only: Sequence[Resource] | None, fresh: bool) -> None:
-        self._ground = ground
+    def __init__(self, files: WorkspaceFiles, backup: BackupSet, only: Sequence[Resource] | None, fresh: bool) -> None:
+        self._files = files
         self._backup = backup
         self._only = only
         self._fresh = fresh
-        self._device = os.fstat(ground.workspace.fd).st_dev
+        self._device = os.fstat(files.workspace.fd).st_dev
         self._settled_ns = int(backup.settled_ns)
-        there = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
-        self._standing = SavedSpellings(ground, [*there, *(entry.relative for entry in backup.above)])
-        self._there = {self._standing.of(place): entry for place, entry in there.items()}
-        self._leading = {folder for place in self._there for folder in parents(place)} | {b""}
-        self._trees = {self._standing.of(path_of(place.name)) for place in backup.places if place.subtree}
+        saved_entries = {entry.relative: entry for entry in backup.entries if entry.kind != "missing"}
+        self._spellings = SavedSpellings(files, [*saved_entries, *(entry.relative for entry in backup.above)])
+        self._saved_entries = {self._spellings.of(path): entry for path, entry in saved_entries.items()}
+        self._leading = {folder for path in self._saved_entries for folder in parents(path)} | {b""}
+        self._trees = {self._spellings.of(path_of(path.name)) for path in backup.places if path.subtree}
         self._inodes: dict[str, tuple[int, int]] = {}
-        self._plan = RestorePlan(above={self._standing.of(entry.relative): entry for entry in backup.above})
-        self._plan.respelled = self._standing.differing()
+        self._plan = RestorePlan(above={self._spellings.of(entry.relative): entry for entry in backup.above})
+        self._plan.respelled = self._spellings.differing()
 
     def plan(self, also_remove: Iterable[bytes]) -> RestorePlan:
         wanted = {
-            place: entry
-            for place, entry in self._there.items()
-            if self._is_asked(place) or self._is_asked(entry.relative)
+            path: entry
+            for path, entry in self._saved_entries.items()
+            if self._is_wanted(path) or self._is_wanted(entry.relative)
         }
         by_folder: dict[bytes, list[tuple[bytes, BackupEntry]]] = defaultdict(list)
-        for place, entry in sorted(wanted.items()):
-            by_folder[split(place)[0]].append((place, entry))
+        for path, entry in sorted(wanted.items()):
+            by_folder[split(path)[0]].append((path, entry))
         for folder, entries in sorted(by_folder.items()):
             self._compare_folder(folder, entries)
         self._compare_links(wanted)
-        extras, further = set(self._extras()), set(self._further(also_remove))
-        alone = {place for place in extras - further if not self._is_in_tree(place)}
-        self._plan.remove = _topmost((extras | further) - alone)
-        self._plan.remove_alone = sorted(alone, reverse=True)
-        self._plan.alone = {place for place in wanted if not self._is_in_tree(place)}
+        extras, further = set(self._extras()), set(self._further_paths(also_remove))
+        non_recursive = {path for path in extras - further if not self._is_in_tree(path)}
+        self._plan.remove = _topmost((extras | further) - non_recursive)
+        self._plan.remove_only = sorted(non_recursive, reverse=True)
+        self._plan.non_recursive = {path for path in wanted if not self._is_in_tree(path)}
         return self._plan
 
-    def _is_in_tree(self, place: bytes) -> bool:
-        """Tell whether everything below a place was saved with it."""
-        return place in self._trees or any(folder in self._trees for folder in (*parents(place), b""))
+    def _is_in_tree(self, path: bytes) -> bool:
+        """Whether everything below a path was saved with it."""
+        return path in self._trees or any(folder in self._trees for folder in (*parents(path), b""))
 
-    def _is_asked(self, place: bytes) -> bool:
+    def _is_wanted(self, path: bytes) -> bool:
         if self._only is None:
             return True
-        resource = self._ground.workspace.resource_at(place)
-        return any(asked.covers(resource) for asked in self._only)
+        resource = self._files.workspace.resource_at(path)
+        return any(wanted_resource.covers(resource) for wanted_resource in self._only)
 
-    # what is there and should not be
+    # entries that exist and were not saved
 
     def _extras(self) -> Iterable[bytes]:
-        """Yield what came to be in the saved places."""
-        for place in self._backup.places:
-            relative = self._standing.of(path_of(place.name))
-            if relative not in self._there or place.subtree:
-                yield from self._extras_at(relative, below=place.subtree)
-            if not self._ground.workspace.names.is_byte_wise:
-                for spelled in self._ground.spellings(recorded_resource(place.resource)):
-                    self._trees |= {spelled} if place.subtree else set()
-                    yield from self._extras_at(spelled, below=place.subtree)
+        """Yield the entries that were created in the saved paths."""
+        for path in self._backup.places:
+            relative = self._spellings.of(path_of(path.name))
+            if relative not in self._saved_entries or path.subtree:
+                yield from self._extras_at(relative, below=path.subtree)
+            if not self._files.workspace.names.is_byte_wise:
+                for spelled in self._files.spellings(recorded_resource(path.resource)):
+                    self._trees |= {spelled} if path.subtree else set()
+                    yield from self._extras_at(spelled, below=path.subtree)
 
     def _extras_at(self, relative: bytes, *, below: bool) -> Iterable[bytes]:
-        if self._ground.look(relative) is None:
+        if self._files.look(relative) is None:
             return
         if self._is_extra(relative):
             yield relative
-        if below and (relative in self._there or self._only is not None):
-            for found, _ in self._ground.walk(relative):
+        if below and (relative in self._saved_entries or self._only is not None):
+            for found, _ in self._files.walk(relative):
                 if self._is_extra(found):
                     yield found
 
-    def _is_extra(self, place: bytes) -> bool:
-        return place not in self._there and place not in self._leading and self._is_asked(place)
+    def _is_extra(self, path: bytes) -> bool:
+        return path not in self._saved_entries and path not in self._leading and self._is_wanted(path)
 
-    def _further(self, also_remove: Iterable[bytes]) -> Iterable[bytes]:
-        for place in map(self._standing.of, also_remove):
-            known = place in self._there or place in self._leading or place in self._plan.above
-            if not (known or is_private(place)) and self._ground.look(place) is not None:
-                yield place
+    def _further_paths(self, also_remove: Iterable[bytes]) -> Iterable[bytes]:
+        for path in map(self._spellings.of, also_remove):
+            is_saved = path in self._saved_entries or path in self._leading or path in self._plan.above
+            if not (is_saved or is_private(path)) and self._files.look(path) is not None:
+                yield path
 
-    # what should be there
+    # entries that were saved
 
     def _compare_folder(self, folder: bytes, entries: list[tuple[bytes, BackupEntry]]) -> None:
         try:
-            with self._ground.folder(folder) as handle:
-                for place, entry in entries:
-                    self._compare(place, entry, handle, split(place)[1] or b".")
+            with self._files.folder(folder) as handle:
+                for path, entry in entries:
+                    self._compare(path, entry, handle, split(path)[1] or b".")
         except (FileNotFoundError, NotADirectoryError):
-            for place, entry in entries:
-                self._make(place, entry)
+            for path, entry in entries:
+                self._make(path, entry)
 
-    def _make(self, place: bytes, entry: BackupEntry) -> None:
+    def _make(self, path: bytes, entry: BackupEntry) -> None:
         if entry.kind == "dir":
-            self._plan.folders[place] = entry
-            self._plan.kept[place] = entry
+            self._plan.folders[path] = entry
+            self._plan.saved_folders[path] = entry
         else:
-            self._plan.put[place] = entry
+            self._plan.put[path] = entry
 
-    def _compare(self, place: bytes, entry: BackupEntry, handle: int, name: bytes) -> None:
+    def _compare(self, path: bytes, entry: BackupEntry, handle: int, name: bytes) -> None:
         try:
             seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
         except FileNotFoundError:
-            self._make(place, entry)
+            self._make(path, entry)
             return
         if kind_of(seen) != entry.kind:
-            self._make(place, entry)
+            self._make(path, entry)
         elif entry.kind == "dir":
-            self._plan.kept[place] = entry
-            if not is_settled(entry, seen):
-                self._plan.askew.add(place)
+            self._plan.saved_folders[path] = entry
+            if not has_same_metadata(entry, seen):
+                self._plan.changed_folders.add(path)
         elif not self._is_untouched(entry, seen) and not _SAME[entry.kind](entry, seen, handle, name):
-            self._make(place, entry)
-        elif not self._is_untouched(entry, seen) and not is_settled(entry, seen):
-            self._settle(place, entry, seen)
+            self._make(path, entry)
+        elif not self._is_untouched(entry, seen) and not has_same_metadata(entry, seen):
+            self._update_metadata(path, entry, seen)
         elif self._fresh and entry.kind == "file":
-            self._make(place, entry)
-            self._plan.renewed.add(place)
+            self._make(path, entry)
+            self._plan.renewed.add(path)
         if entry.kind == "file":
             self._inodes[entry.name] = (seen.st_dev, seen.st_ino)
 
-    def _settle(self, place: bytes, entry: BackupEntry, seen: os.stat_result) -> None:
+    def _update_metadata(self, path: bytes, entry: BackupEntry, seen: os.stat_result) -> None:
         if (entry.kind == "file" and self._fresh) or (entry.kind != "file" and seen.st_nlink > 1):
-            self._make(place, entry)
+            self._make(path, entry)
         else:
-            self._plan.settle[place] = (entry, seen.st_ino)
+            self._plan.update_metadata[path] = (entry, seen.st_ino)
 
     def _is_untouched(self, entry: BackupEntry, seen: os.stat_result) -> bool:
-        """Tell whether nothing at all was done since it was saved; times of change cannot be set by hand."""
+        """Whether an entry is unchanged since it was saved; a process cannot set the time of change."""
         return (
             seen.st_dev == self._device
             and entry.ino == str(seen.st_ino)
@@ -217,35 +217,35 @@ class _Comparison:
         )
 
     def _compare_links(self, wanted: dict[bytes, BackupEntry]) -> None:
-        """Put anew what became one file and was not, and hard links that are no longer the same file as their first."""
-        files = [(place, entry) for place, entry in wanted.items() if entry.kind == "file"]
-        taken: set[tuple[int, int]] = set()
-        for place, entry in files:
-            if not self._has_first(entry, wanted) and self._is_left(place):
+        """Replace files that share an inode and did not before, and hard links that differ from their first name."""
+        files = [(path, entry) for path, entry in wanted.items() if entry.kind == "file"]
+        seen_inodes: set[tuple[int, int]] = set()
+        for path, entry in files:
+            if not self._has_first(entry, wanted) and self._is_left(path):
                 inode = self._inodes[entry.name]
-                if inode in taken:
-                    self._put_anew(place, entry)
-                taken.add(inode)
-        for place, entry in files:
-            if self._has_first(entry, wanted) and self._is_left(place):
+                if inode in seen_inodes:
+                    self._put_anew(path, entry)
+                seen_inodes.add(inode)
+        for path, entry in files:
+            if self._has_first(entry, wanted) and self._is_left(path):
                 first_is_new = not self._is_left(self._plan.first_of(entry))
                 if first_is_new or self._inodes[entry.name] != self._inodes[entry.same_as]:
-                    self._put_anew(place, entry)
+                    self._put_anew(path, entry)
 
-    def _is_left(self, place: bytes) -> bool:
-        return place not in self._plan.put or place in self._plan.renewed
+    def _is_left(self, path: bytes) -> bool:
+        return path not in self._plan.put or path in self._plan.renewed
 
     def _has_first(self, entry: BackupEntry, wanted: dict[bytes, BackupEntry]) -> bool:
         return bool(entry.same_as) and self._plan.first_of(entry) in wanted
 
-    def _put_anew(self, place: bytes, entry: BackupEntry) -> None:
-        self._plan.settle.pop(place, None)
-        self._plan.renewed.discard(place)
-        self._plan.put[place] = entry
+    def _put_anew(self, path: bytes, entry: BackupEntry) -> None:
+        self._plan.update_metadata.pop(path, None)
+        self._plan.renewed.discard(path)
+        self._plan.put[path] = entry
 
 
 def _same_file(entry: BackupEntry, seen: os.stat_result, handle: int, name: bytes) -> bool:
-    """Tell whether a file holds the saved bytes, and has no further name by which somebody could change it."""
+    """Whether a file holds the saved bytes, and has no further name by which it could be changed."""
     if seen.st_size != entry.size or seen.st_nlink > entry.links:
         return False
     try:
@@ -278,8 +278,8 @@ _SAME: Final[dict[str, Callable[[BackupEntry, os.stat_result, int, bytes], bool]
 }
 
 
-def is_settled(entry: BackupEntry, seen: os.stat_result) -> bool:
-    """Tell whether mode, owner and time are those of the entry."""
+def has_same_metadata(entry: BackupEntry, seen: os.stat_result) -> bool:
+    """Whether mode, owner and time are those of the entry."""
     return (
         (entry.kind == "link" or seen.st_mode == entry.mode)
         and (seen.st_uid, seen.st_gid) == (entry.uid, entry.gid)
@@ -288,4 +288,4 @@ def is_settled(entry: BackupEntry, seen: os.stat_result) -> bool:
 
 
 def _topmost(places: set[bytes]) -> list[bytes]:
-    return sorted(place for place in places if not any(folder in places for folder in parents(place)))
+    return sorted(path for path in places if not any(folder in places for folder in parents(path)))

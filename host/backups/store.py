@@ -13,16 +13,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from host.backups.area import Area, explained
-from host.backups.backup_fs import Ground, is_plain, widen_all
-from host.backups.capture import Capture, Progress
-from host.backups.journal import RestoreOrder, begin, end, read_order, reserve, unfinished
-from host.backups.known import Known
-from host.backups.objects import ObjectStore
-from host.backups.plan import make_plan
-from host.backups.restore import Restored, carry_out
-from host.backups.retention import Pruned, prune
-from host.backups.sets import (
+from host.backups.backup_folder import BackupFolder, explained
+from host.backups.backup_fs import WorkspaceFiles, is_plain, widen_all
+from host.backups.backup_set import (
     BackupEntry,
     BackupHeader,
     BackupPlace,
@@ -33,6 +26,13 @@ from host.backups.sets import (
     encode,
     note_text,
 )
+from host.backups.capture import Capture, Progress
+from host.backups.content_cache import ContentCache
+from host.backups.journal import RestoreOrder, begin, end, read_order, reserve, unfinished
+from host.backups.objects import ObjectStore
+from host.backups.plan import make_plan
+from host.backups.restore import Restored, apply_plan
+from host.backups.retention import Pruned, prune
 from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.names import name_of, path_of
 from host.workspace.root import Workspace
@@ -45,22 +45,22 @@ __all__ = ["CHANGES", "BackupInfo", "Backups", "resources_to_save"]
 
 _SUFFIX: Final = ".json"
 CHANGES: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
-"""The predicates that let their holder change a resource."""
+"""Predicates that permit their holder to change a resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """What a backup says about itself.
+    """Description of a backup.
 
     Args:
         backup_id: its name.
         at: when it was taken, in ms.
-        note: what the caller wanted to remember.
-        resources: what was saved, as canonical texts.
-        state: ``open`` while the session that it was taken for may need it, else ``closed``; ``damaged`` when it cannot
-            be read, and nothing else of it is known.
-        entries: how many files, directories and links it remembers.
-        size_bytes: of the files' contents together, though equal ones are kept once.
+        note: a JSON object of the caller.
+        resources: the saved resources, as canonical texts.
+        state: ``open`` while its session may need it, else ``closed``; ``damaged`` when it cannot be read; all other
+            members are then empty.
+        entries: number of files, directories and links.
+        size_bytes: size of all contents, counting equal ones repeatedly.
     """
 
     backup_id: str
@@ -73,26 +73,26 @@ class BackupInfo:
 
 
 def resources_to_save(triples: Iterable[Triple]) -> list[Resource]:
-    """Return what must be saved before the leases of these triples are granted (KO-7).
+    """Return the resources that must be saved before leases of these triples are granted (KO-7).
 
-    That is every file that may be changed, made, deleted or renamed. To delete or rename a directory takes along what
-    is below, so it is saved as a subtree.
+    These are the files that may be changed, created, deleted or renamed. Deleting or renaming a directory affects its
+    content, so it is saved as a subtree.
     """
-    found: dict[Resource, None] = {}
+    resources: dict[Resource, None] = {}
     for triple in triples:
         if triple.resource.type == "FILE" and triple.predicate in CHANGES:
-            found[replace(triple.resource, subtree=True) if triple.covers else triple.resource] = None
-    return list(found)
+            resources[replace(triple.resource, subtree=True) if triple.covers else triple.resource] = None
+    return list(resources)
 
 
 class Backups:
-    """The backups of one workspace; its methods may be called from several threads and processes at once.
+    """Backups of one workspace; its methods may be called from several threads and processes at once.
 
     Args:
-        workspace: whose. The backups are kept in its ``.klock/backups/``.
-        hard_links: what to do with a file that has further names outside of what is saved: ``refuse`` to save it, or
-            ``allow`` it, though a rollback parts the names then.
-        listed_as: how the file system finds names; see ``host.workspace.comparison``.
+        workspace: the workspace. The backups are stored in its ``.klock/backups/``.
+        hard_links: how to treat a file with further names outside the saved paths: ``refuse`` to save it, or
+            ``allow`` it, although a rollback then separates the names.
+        listed_as: how the file system looks up names; see ``host.workspace.comparison``.
     """
 
     def __init__(
@@ -103,78 +103,80 @@ class Backups:
         listed_as: ListedAs = listed_as,
     ) -> None:
         self._workspace = workspace
-        self._ground = Ground(workspace, listed_as=listed_as)
+        self._files = WorkspaceFiles(workspace, listed_as=listed_as)
         self._hard_links: Literal["refuse", "allow"] = hard_links
-        self._known = Known()
+        self._content_cache = ContentCache()
         self._finished: list[Restored] = []
 
     # taking
 
     def prepare(self, resources: Sequence[Resource], *, progress: Progress | None = None) -> None:
-        """Copy what a backup of these resources will need, so that ``take`` right after it copies little.
+        """Copy what a backup of these resources needs, so that a following ``take`` copies little.
 
-        No lock is held that anybody waits for. Nothing is promised: what changes until ``take`` is copied there again.
+        No lock is held on which others wait. A file that changes before ``take`` is copied again.
 
         Args:
             resources: of type FILE; those with ``/*`` are saved with everything below.
-            progress: called from time to time with how many files were looked at and how many bytes were copied.
+            progress: called at intervals with the number of entries read and the number of bytes copied.
 
         Raises:
             RefusedError: ``BACKUP_FAILED``, ``HARD_LINK_OUTSIDE``, ``LINK_OUT_OF_WORKSPACE``, ``PRIVATE_PATH``,
                 ``OUTSIDE_WORKSPACE``, ``NOT_A_FILE_RESOURCE``.
         """
-        with self._writing() as area, area.locked("preparing", shared=True):
-            self._capture(area, resources, progress)
-            self._known.save(area)
+        with self._writing() as backup_folder, backup_folder.locked("preparing", shared=True):
+            self._capture(backup_folder, resources, progress)
+            self._content_cache.save(backup_folder)
 
     def take(self, backup_id: str, resources: Sequence[Resource], *, at: int, note: Mapping[str, Any]) -> BackupInfo:
-        """Save resources as they are now; when this returns, the backup survives a loss of power (KO-7).
+        """Save resources in their current state; the backup survives a power loss on return (KO-7).
 
-        A rollback that was cut off is finished first: half of it must not be saved.
+        An interrupted rollback is finished first, so that a partly restored state is not saved.
 
         Args:
             backup_id: its name; letters, digits, dots, dashes and underscores.
             resources: of type FILE; those with ``/*`` are saved with everything below; missing ones as missing.
             at: the time, in ms.
-            note: a JSON object to remember with it.
+            note: a JSON object to store with it.
 
         Raises:
-            RefusedError: what ``prepare`` refuses, ``BACKUP_EXISTS``, ``INVALID_BACKUP_ID``, ``NOT_CANONICAL``; then
-                nothing was saved.
+            RefusedError: as ``prepare``, and ``BACKUP_EXISTS``, ``INVALID_BACKUP_ID``, ``NOT_CANONICAL``; nothing is
+                saved then.
         """
         check_id(backup_id)
-        noted = note_text(note)
-        with self._writing() as area, area.locked():
-            if backup_id + _SUFFIX in area.names("sets"):
+        note_json = note_text(note)
+        with self._writing() as backup_folder, backup_folder.locked():
+            if backup_id + _SUFFIX in backup_folder.names("sets"):
                 raise RefusedError(
-                    "BACKUP_EXISTS", f"There is a backup {backup_id} already; take another id.", backup_id=backup_id
+                    "BACKUP_EXISTS", f"Backup {backup_id} already exists; choose another id.", backup_id=backup_id
                 )
-            self._finished += self._finish(area)
-            taken = self._capture(area, resources, None)
-            backup = msgspec.structs.replace(taken, at=at, backup_id=backup_id, note=noted)
-            reserve(area)
-            area.write("sets", backup_id + _SUFFIX, encode(backup))
+            self._finished += self._finish(backup_folder)
+            taken = self._capture(backup_folder, resources, None)
+            backup = msgspec.structs.replace(taken, at=at, backup_id=backup_id, note=note_json)
+            reserve(backup_folder)
+            backup_folder.write("sets", backup_id + _SUFFIX, encode(backup))
             return _info_of(backup)
 
-    def _capture(self, area: Area, resources: Sequence[Resource], progress: Progress | None) -> BackupSet:
-        """Copy what resources hold and return it as a set without a name."""
-        self._known.load(area)
-        store = ObjectStore(area)
+    def _capture(
+        self, backup_folder: BackupFolder, resources: Sequence[Resource], progress: Progress | None
+    ) -> BackupSet:
+        """Copy the contents of resources and return them as a set without a name."""
+        self._content_cache.load(backup_folder)
+        store = ObjectStore(backup_folder)
         capture = Capture(
-            self._ground,
+            self._files,
             store,
-            self._known,
-            now_ns=area.now_ns(),
+            self._content_cache,
+            now_ns=backup_folder.now_ns(),
             device=os.fstat(self._workspace.fd).st_dev,
             progress=progress,
         )
-        settled_ns = area.now_ns()
+        settled_ns = backup_folder.now_ns()
         try:
             places = []
             for resource in resources:
-                for place in self._ground.places(resource):
-                    capture.place(place, subtree=resource.subtree)
-                    places.append(BackupPlace(name_of(place), resource.text, resource.subtree))
+                for path in self._files.places(resource):
+                    capture.place(path, subtree=resource.subtree)
+                    places.append(BackupPlace(name_of(path), resource.text, resource.subtree))
             capture.link_names(hard_links=self._hard_links)
             store.sync()
         except BaseException:
@@ -206,111 +208,113 @@ class Backups:
         only: Iterable[Resource] | None = None,
         fresh: bool = False,
     ) -> Restored:
-        """Bring everything that was saved back to how it was, and remove what came to be in its place (KO-3.3).
+        """Restore everything that was saved, and delete what was created in its place (KO-3.3).
 
-        What is as it was is not touched, unless it is to be ``fresh``. Of a place that is no subtree only the entry
-        itself is removed: a folder that came to be there stays, and is told, while it is not empty. Each file is there
-        whole, as before or as saved, at any moment. A rollback that is cut off goes on with ``finish_interrupted``.
+        Unchanged entries are not touched, unless ``fresh``. Of a path that is not a subtree only the entry
+        itself is deleted: a folder that was created there is kept, and reported as failed, while it is not empty. Every
+        file is complete at any moment, as before or as saved. ``finish_interrupted`` continues an interrupted rollback.
 
         Args:
-            backup_id: which backup.
-            also_remove: further paths below the root that the session made; what the backup knows stays.
+            backup_id: the backup.
+            also_remove: further paths below the root that the session created; paths in the backup are kept.
             only: restore only what these resources cover; None for all.
-            fresh: put files that are as they were anew, too, so that no handle that is still open leads to any.
+            fresh: also replace unchanged files, so that no open handle refers to them.
 
         Returns:
-            What was done; ``failed`` names what could not be restored, and asking again tries that again.
+            The result; ``failed`` names what could not be restored, and a repetition tries it again.
 
         Raises:
-            RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED`` and nothing was changed; ``RESTORE_FAILED`` when the
+            RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED`` (nothing was changed); ``RESTORE_FAILED`` when the
                 rollback could not begin.
         """
         order = RestoreOrder(
-            also_remove=sorted(name_of(place) for place in set(also_remove) if is_plain(place)),
+            also_remove=sorted(name_of(path) for path in set(also_remove) if is_plain(path)),
             backup_id=check_id(backup_id),
             only=None if only is None else [resource.text for resource in only],
             fresh=fresh,
         )
-        with self._restoring() as area, area.locked():
-            if backup_id in unfinished(area):
-                self._finished += self._finish(area, backup_id)
-            return self._restore(area, order)
+        with self._restoring() as backup_folder, backup_folder.locked():
+            if backup_id in unfinished(backup_folder):
+                self._finished += self._finish(backup_folder, backup_id)
+            return self._restore(backup_folder, order)
 
     def finish_interrupted(self) -> list[Restored]:
-        """Finish the rollbacks that were cut off; to be called at the start, before anything is granted.
+        """Finish interrupted rollbacks; to be called at the start, before anything is granted.
 
         Returns:
-            What was done for each, those included that ``take`` had to finish since the last call. One whose backup is
-            damaged changes nothing, is told as failed, and stays.
+            A result for each, including those that ``take`` had to finish since the last call. A rollback whose backup
+            is damaged changes nothing, is reported as failed, and remains unfinished.
 
         Raises:
-            RefusedError: ``RESTORE_FAILED`` when the folder of the backups cannot be used.
+            RefusedError: ``RESTORE_FAILED`` when the backup folder cannot be used.
         """
         finished, self._finished = self._finished, []
         if not os.path.lexists(self._workspace.private / "backups"):
             return finished
-        with self._restoring() as area, area.locked():
-            return finished + self._finish(area)
+        with self._restoring() as backup_folder, backup_folder.locked():
+            return finished + self._finish(backup_folder)
 
-    def _finish(self, area: Area, *backup_ids: str) -> list[Restored]:
-        found = []
-        if waiting := unfinished(area):
-            area.clear_temporary()
-        for backup_id in waiting:
+    def _finish(self, backup_folder: BackupFolder, *backup_ids: str) -> list[Restored]:
+        results = []
+        if pending := unfinished(backup_folder):
+            backup_folder.clear_temporary()
+        for backup_id in pending:
             if backup_ids and backup_id not in backup_ids:
                 continue
             try:
-                found.append(self._restore(area, read_order(area, backup_id)))
+                results.append(self._restore(backup_folder, read_order(backup_folder, backup_id)))
             except RefusedError as refused:
-                found.append(Restored([], [], [backup_id], backup_id, {backup_id: refused.message}))
-        return found
+                results.append(Restored([], [], [backup_id], backup_id, {backup_id: refused.message}))
+        return results
 
-    def _restore(self, area: Area, order: RestoreOrder) -> Restored:
-        backup_id, store = order.backup_id, ObjectStore(area)
-        backup = self._read(area, backup_id)
+    def _restore(self, backup_folder: BackupFolder, order: RestoreOrder) -> Restored:
+        backup_id, store = order.backup_id, ObjectStore(backup_folder)
+        backup = self._read(backup_folder, backup_id)
         only = None if order.only is None else [recorded_resource(text) for text in order.only]
         further = [path_of(name) for name in order.also_remove]
         with explained("RESTORE_FAILED", f"The rollback to the backup {backup_id} could not begin"):
             try:
-                plan = make_plan(self._ground, backup, also_remove=further, only=only, fresh=order.fresh)
-            except PermissionError:  # a folder is closed to its owner; its mode comes back at the end
+                plan = make_plan(self._files, backup, also_remove=further, only=only, fresh=order.fresh)
+            except PermissionError:  # a folder denies access to its owner; its mode is restored at the end
                 _verify(store, backup.entries)
-                begin(area, order)
-                for place in backup.places:
-                    widen_all(self._ground, path_of(place.name), subtree=True)
-                plan = make_plan(self._ground, backup, also_remove=further, only=only, fresh=order.fresh)
+                begin(backup_folder, order)
+                for path in backup.places:
+                    widen_all(self._files, path_of(path.name), subtree=True)
+                plan = make_plan(self._files, backup, also_remove=further, only=only, fresh=order.fresh)
             _verify(store, plan.put.values())
-            begin(area, order)
-        done = carry_out(self._ground, area, store, plan, backup_id=backup_id)
-        with explained("RESTORE_FAILED", f"The rollback to the backup {backup_id} is done but could not be noted"):
-            end(area, backup_id)
+            begin(backup_folder, order)
+        done = apply_plan(self._files, backup_folder, store, plan, backup_id=backup_id)
+        with explained("RESTORE_FAILED", f"The rollback to the backup {backup_id} is done but could not be recorded"):
+            end(backup_folder, backup_id)
         return done
 
-    # looking and ending
+    # inspecting and closing
 
     def close(self, backup_id: str) -> None:
-        """Note that the session of a backup ended well: retention may remove it from now on.
+        """Record that the session of a backup ended well: retention may delete it from now on.
 
         Raises:
             RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``, ``BACKUP_FAILED``.
         """
-        with self._writing() as area, area.locked():
-            backup = self._read(area, check_id(backup_id))
+        with self._writing() as backup_folder, backup_folder.locked():
+            backup = self._read(backup_folder, check_id(backup_id))
             if backup.state != "closed":
-                area.write("sets", backup_id + _SUFFIX, encode(msgspec.structs.replace(backup, state="closed")))
+                backup_folder.write(
+                    "sets", backup_id + _SUFFIX, encode(msgspec.structs.replace(backup, state="closed"))
+                )
 
     def list(self) -> list[BackupInfo]:
-        """Return all backups, the oldest first; those that cannot be read are told as ``damaged``."""
-        found = []
-        with self._reading() as area:
-            for name in area.names("sets") if area else ():
+        """Return all backups, the oldest first; unreadable ones have the state ``damaged``."""
+        infos = []
+        with self._reading() as backup_folder:
+            for name in backup_folder.names("sets") if backup_folder else ():
                 backup_id = name.removesuffix(_SUFFIX)
                 try:
-                    found.append(_info_of(decode_header(_text(area, backup_id), backup_id)))
+                    infos.append(_info_of(decode_header(_text(backup_folder, backup_id), backup_id)))
                 except RefusedError as refused:
                     if refused.code == "BACKUP_DAMAGED":
-                        found.append(BackupInfo(backup_id, 0, {}, [], "damaged", 0, 0))
-        return sorted(found, key=lambda info: (info.at, info.backup_id))
+                        infos.append(BackupInfo(backup_id, 0, {}, [], "damaged", 0, 0))
+        return sorted(infos, key=lambda info: (info.at, info.backup_id))
 
     def get(self, backup_id: str) -> BackupInfo:
         """Return one backup.
@@ -319,13 +323,13 @@ class Backups:
             RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
         """
         check_id(backup_id)
-        with self._reading() as area:
-            return _info_of(decode_header(_text(area, backup_id), backup_id))
+        with self._reading() as backup_folder:
+            return _info_of(decode_header(_text(backup_folder, backup_id), backup_id))
 
     def read(self, backup_id: str) -> BackupSet:
-        """Return one backup with all its entries; refuses what ``get`` refuses."""
-        with self._reading() as area:
-            return self._read(area, check_id(backup_id))
+        """Return one backup with all its entries; raises as ``get``."""
+        with self._reading() as backup_folder:
+            return self._read(backup_folder, check_id(backup_id))
 
     def prune(
         self,
@@ -334,90 +338,92 @@ class Backups:
         max_age_ms: int | None,
         max_bytes: int | None,
         keep: Callable[[str], bool] = lambda _: False,
-        is_over: Callable[[str], bool] = lambda _: False,
+        has_ended: Callable[[str], bool] = lambda _: False,
         dry_run: bool = False,
     ) -> Pruned:
-        """Remove closed backups that are too old, then the oldest until the contents of all are small enough (KO-7).
+        """Delete closed backups that are too old, then the oldest until the total size is small enough (KO-7).
 
         Args:
             now_ms: the time.
             max_age_ms: None for any age.
             max_bytes: None for any size.
-            keep: tells of an id whether its backup must stay, whatever its age.
-            is_over: tells of an open backup whether its session has ended, though nobody closed it.
-            dry_run: remove nothing; only tell what would go.
+            keep: returns for an id whether its backup must be kept at any age.
+            has_ended: returns for an open backup whether its session has ended without closing it.
+            dry_run: delete nothing; only return what would be deleted.
 
         Raises:
-            RefusedError: ``BACKUP_FAILED`` when something cannot be removed; what is left is whole.
+            RefusedError: ``BACKUP_FAILED`` when something cannot be deleted; the remaining backups are complete.
         """
-        with self._writing() as area, area.locked():
+        with self._writing() as backup_folder, backup_folder.locked():
             return prune(
-                area,
+                backup_folder,
                 now_ms=now_ms,
                 max_age_ms=max_age_ms,
                 max_bytes=max_bytes,
                 keep=keep,
-                is_over=is_over,
+                has_ended=has_ended,
                 dry_run=dry_run,
             )
 
-    def _read(self, area: Area | None, backup_id: str) -> BackupSet:
-        return decode(_text(area, backup_id), backup_id)
+    def _read(self, backup_folder: BackupFolder | None, backup_id: str) -> BackupSet:
+        return decode(_text(backup_folder, backup_id), backup_id)
 
-    # the folder
+    # the backup folder
 
     @contextmanager
-    def _writing(self) -> Iterator[Area]:
+    def _writing(self) -> Iterator[BackupFolder]:
         with (
             explained("BACKUP_FAILED", f"The folder of the backups, {self._workspace.private}/backups, cannot be used"),
-            Area(self._workspace, make=True) as area,
+            BackupFolder(self._workspace, make=True) as backup_folder,
         ):
-            yield area
+            yield backup_folder
 
     @contextmanager
-    def _restoring(self) -> Iterator[Area]:
+    def _restoring(self) -> Iterator[BackupFolder]:
         with (
             explained(
                 "RESTORE_FAILED", f"The folder of the backups, {self._workspace.private}/backups, cannot be used"
             ),
-            Area(self._workspace, make=True) as area,
+            BackupFolder(self._workspace, make=True) as backup_folder,
         ):
-            yield area
+            yield backup_folder
 
     @contextmanager
-    def _reading(self) -> Iterator[Area | None]:
-        """Open the folder without making anything; None where there is none."""
+    def _reading(self) -> Iterator[BackupFolder | None]:
+        """Open the folder without creating anything; None where it does not exist."""
         with explained(
             "BACKUP_FAILED", f"The folder of the backups, {self._workspace.private}/backups, cannot be read"
         ):
             try:
-                area = Area(self._workspace, make=False)
+                backup_folder = BackupFolder(self._workspace, make=False)
             except FileNotFoundError:
                 yield None
                 return
-            with area:
-                yield area
+            with backup_folder:
+                yield backup_folder
 
 
 def _verify(store: ObjectStore, entries: Iterable[BackupEntry]) -> None:
-    """Read all contents that a rollback needs before it changes anything."""
+    """Read all contents that a rollback needs, before it changes anything."""
     for sha256, entry in {entry.sha256: entry for entry in entries if entry.kind == "file"}.items():
         store.verify(sha256, entry.size, name=entry.name)
 
 
-def _text(area: Area | None, backup_id: str) -> bytes:
+def _text(backup_folder: BackupFolder | None, backup_id: str) -> bytes:
     try:
-        if area is not None:
-            return area.read("sets", backup_id + _SUFFIX)
+        if backup_folder is not None:
+            return backup_folder.read("sets", backup_id + _SUFFIX)
     except FileNotFoundError:
         pass
     raise RefusedError(
         "NO_SUCH_BACKUP",
-        f"There is no backup {backup_id}; worldctl backups list shows those there are.",
+        f"Backup {backup_id} does not exist; list the backups with worldctl backups list.",
         backup_id=backup_id,
     )
 
 
-def _info_of(found: BackupSet | BackupHeader) -> BackupInfo:
-    note: Mapping[str, Any] = msgspec.json.decode(found.note)
-    return BackupInfo(found.backup_id, found.at, note, list(found.resources), found.state, found.count, found.bytes)
+def _info_of(backup: BackupSet | BackupHeader) -> BackupInfo:
+    note: Mapping[str, Any] = msgspec.json.decode(backup.note)
+    return BackupInfo(
+        backup.backup_id, backup.at, note, list(backup.resources), backup.state, backup.count, backup.bytes
+    )

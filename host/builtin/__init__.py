@@ -1,7 +1,7 @@
-"""The effects that are always at hand: files of the workspace, HTTP, processes, and waiting.
+"""Built-in effects: files of the workspace, HTTP, processes, and waiting.
 
-Each says what it touches before it is made, checks its parameters strictly, and answers a result or an error value. An
-own handler of the same type takes the place of a built-in one. Source: design section 8; KO-2.1, HC-handlers.
+Each declares its touches in advance, validates its parameters strictly, and returns a result or an error value. A
+registered handler of the same type replaces a built-in one. Source: design section 8; KO-2.1, HC-handlers.
 """
 
 from host.builtin.files import FILES

@@ -1,6 +1,6 @@
-"""One command with all it starts: fed, listened to, and killed to the last when it must end.
+"""Communication with one child command: writes its stdin, reads its output, and kills it with its descendants.
 
-How it is started, confined and killed is the business of ``host.confinement``.
+``host.confinement`` starts, confines and kills it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from host.confinement import RunningCommand
 
 __all__ = ["Child", "ChildExit", "Output"]
 
-_LOOK_S: Final = 0.05
-_ASK_S: Final = 0.1
+_POLL_S: Final = 0.05
+_CANCEL_CHECK_S: Final = 0.1
 _PIECE: Final = 64 * 1024
 Streams = tuple[IO[bytes] | None, IO[bytes] | None, IO[bytes] | None]
 
 
 class Output:
-    """What came out of one pipe, of which only the end is kept.
+    """Output of one pipe, of which only the end is kept.
 
     Args:
-        kept: bytes.
+        kept: number of bytes to keep.
     """
 
     def __init__(self, kept: int) -> None:
@@ -37,7 +37,7 @@ class Output:
         self.size = 0
 
     def add(self, piece: bytes) -> None:
-        """Take what came."""
+        """Add received bytes."""
         self.size += len(piece)
         self._pieces += piece
         if len(self._pieces) > 2 * self._kept:
@@ -45,20 +45,20 @@ class Output:
 
     @property
     def tail(self) -> bytes:
-        """The end of all that came."""
+        """The last bytes of the output."""
         return bytes(self._pieces[-self._kept :])
 
 
 @dataclass(frozen=True, slots=True)
 class ChildExit:
-    """How a child ended.
+    """End of a child.
 
     Args:
-        code: its exit code; the signal's number, negative, where it was killed.
-        why: by itself, or killed because it was cancelled or took too long.
-        stdout: what it said.
-        stderr: what it complained of.
-        is_confined: whether the system held it to what was declared.
+        code: its exit code; the signal's negative number where a signal ended it.
+        why: whether it ended by itself, or was killed because it was cancelled or exceeded its time limit.
+        stdout: its output.
+        stderr: its error output.
+        is_confined: whether the kernel confined it to its declaration.
     """
 
     code: int
@@ -69,26 +69,26 @@ class ChildExit:
 
 
 class Child:
-    """A started command, with pipes for what it is told and what it says.
+    """A started command with pipes for its stdin and output.
 
     Args:
         command: the command; it is ended and closed by ``run``.
     """
 
     def __init__(self, command: RunningCommand) -> None:
-        """Take charge of it."""
+        """Manage the command."""
         self._command = command
 
     def run(self, stdin: bytes, *, timeout_ms: int, kept: int, is_cancelled: Callable[[], bool]) -> ChildExit:
-        """Feed the child and listen to it until it has ended; then kill what is left of it.
+        """Write the child's stdin and read its output until it has ended; then kill its descendants.
 
         Args:
-            stdin: what it is told.
-            timeout_ms: after which it is killed, in milliseconds.
-            kept: bytes of each output.
+            stdin: its input.
+            timeout_ms: time after which it is killed, in milliseconds.
+            kept: bytes to keep of each output.
             is_cancelled: whether to kill it now.
         """
-        deadline, next_look = time.monotonic() + timeout_ms / 1000, 0.0
+        deadline, next_check = time.monotonic() + timeout_ms / 1000, 0.0
         stdout, stderr = Output(kept), Output(kept)
         why: Literal["by itself", "cancelled", "timed out"] = "by itself"
         command = self._command
@@ -99,12 +99,12 @@ class Child:
                     if now > deadline:
                         why = "timed out"
                         break
-                    if now >= next_look:
-                        next_look = now + _ASK_S
+                    if now >= next_check:
+                        next_check = now + _CANCEL_CHECK_S
                         if is_cancelled():
                             why = "cancelled"
                             break
-                    pipes.serve(_LOOK_S)
+                    pipes.serve(_POLL_S)
                 command.kill_group()
                 pipes.drain()
         finally:
@@ -113,19 +113,19 @@ class Child:
 
 
 class _Pipes:
-    """The three pipes of a child, served without ever waiting for one of them alone."""
+    """The three pipes of a child, served without blocking on one of them."""
 
     def __init__(self, streams: Streams, stdin: bytes, stdout: Output, stderr: Output) -> None:
-        self._told, out, err = self._streams = streams
+        self._stdin, out, err = self._streams = streams
         self._rest = memoryview(stdin)
         self._selector = selectors.DefaultSelector()
         for pipe, output in ((out, stdout), (err, stderr)):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
                 self._selector.register(pipe, selectors.EVENT_READ, output)
-        if self._told is not None:
-            os.set_blocking(self._told.fileno(), False)
-            self._selector.register(self._told, selectors.EVENT_WRITE)
+        if self._stdin is not None:
+            os.set_blocking(self._stdin.fileno(), False)
+            self._selector.register(self._stdin, selectors.EVENT_WRITE)
 
     def __enter__(self) -> _Pipes:
         return self
@@ -138,38 +138,38 @@ class _Pipes:
                     pipe.close()
 
     def serve(self, seconds: float) -> bool:
-        """Move what can be moved; wait no longer than that for something. Tells whether anything moved."""
+        """Transfer available data; wait at most this long for some, and return whether any was transferred."""
         if not self._selector.get_map():
-            time.sleep(seconds / 10)  # it closed its pipes and lives on
+            time.sleep(seconds / 10)  # it closed its pipes and still runs
             return False
         ready = self._selector.select(seconds)
         for key, _ in ready:
             pipe = key.fileobj
             assert not isinstance(pipe, int)
             if key.data is None:
-                self._feed(pipe)  # type: ignore[arg-type]  # what was registered
+                self._write_stdin(pipe)  # type: ignore[arg-type]  # what was registered
             else:
-                self._listen(pipe, key.data)  # type: ignore[arg-type]  # what was registered
+                self._read_output(pipe, key.data)  # type: ignore[arg-type]  # what was registered
         return bool(ready)
 
     def drain(self) -> None:
-        """Take what is left in the pipes of a child that has ended."""
-        if self._told is not None and self._told in [key.fileobj for key in self._selector.get_map().values()]:
-            self._selector.unregister(self._told)
+        """Read the remaining output of a child that has ended."""
+        if self._stdin is not None and self._stdin in [key.fileobj for key in self._selector.get_map().values()]:
+            self._selector.unregister(self._stdin)
         while self.serve(0):
             pass
 
-    def _feed(self, pipe: IO[bytes]) -> None:
+    def _write_stdin(self, pipe: IO[bytes]) -> None:
         try:
             self._rest = self._rest[os.write(pipe.fileno(), self._rest[:_PIECE]) :]
         except BlockingIOError:
             return
-        except OSError:  # it does not listen any more
+        except OSError:  # it closed its stdin
             self._rest = self._rest[:0]
         if not self._rest:
             self._close(pipe)
 
-    def _listen(self, pipe: IO[bytes], output: Output) -> None:
+    def _read_output(self, pipe: IO[bytes], output: Output) -> None:
         try:
             piece = os.read(pipe.fileno(), _PIECE)
         except BlockingIOError:

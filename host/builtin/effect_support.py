@@ -1,7 +1,7 @@
-"""What the built-in effects share: strict parameters, failures on their way, and the last look before a change.
+"""Shared parts of the built-in effects: strict parameters, failures, and the check before a change.
 
-``EffectError`` is how a step deep below says that the effect failed; ``answering`` turns it into the error value. What
-``call.check`` raises is the engine's and passes through untouched.
+``EffectError`` reports a failure from nested code; ``with_error_values`` converts it to the error value. An exception
+of ``call.check`` belongs to the engine and is not converted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from host.effects import EFFECT_INVALID_INPUT, EffectCallInfo, EffectFailure
+from host.effect_call import EffectCallInfo
+from host.effects import EFFECT_INVALID_INPUT, EffectFailure
 from host.observation.audit import exempt
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource
@@ -27,30 +28,30 @@ __all__ = [
     "MAX_BYTES",
     "EffectError",
     "Params",
-    "answering",
+    "check_before_change",
     "file_resource",
     "fits",
-    "last_look",
+    "with_error_values",
 ]
 
 EFFECT_CANCELLED: Final = "EFFECT_CANCELLED"
-"""The error's code where an effect was broken off because nobody waits for it any more."""
+"""Error code for an effect that was stopped because it was cancelled."""
 
 EFFECT_NO_WORKSPACE: Final = "EFFECT_NO_WORKSPACE"
-"""The error's code where an effect needs a workspace and there is none."""
+"""Error code for an effect that needs a workspace where there is none."""
 
 EFFECT_RESULT_TOO_LARGE: Final = "EFFECT_RESULT_TOO_LARGE"
-"""The error's code where what came back does not fit into a result; size and hash are told."""
+"""Error code for a response that does not fit into a result; its size and hash are reported."""
 
 MAX_BYTES: Final = 1024 * 1024
-"""The canonical text of a result, in bytes; more is no part of a log."""
+"""Largest canonical text of a result, in bytes."""
 
 _ROOM: Final = 512
-"""Bytes of a recorded result around the value itself."""
+"""Bytes of a recorded result besides the value itself."""
 
 
 class Params(BaseModel):
-    """The parameters of a built-in effect: camelCase, and nothing that is not known."""
+    """The parameters of a built-in effect: camelCase, and no unknown members."""
 
     model_config = ConfigDict(
         strict=True,
@@ -71,29 +72,29 @@ class EffectError(Exception):
         self.failed = EffectFailure(code, message, context, retryable=retryable)
 
 
-def answering(function: Callable[[Any, EffectCallInfo], Any]) -> Callable[[Any, EffectCallInfo], Any]:
-    """Return a handler's function that answers a ``EffectError`` with its error value.
+def with_error_values(function: Callable[[Any, EffectCallInfo], Any]) -> Callable[[Any, EffectCallInfo], Any]:
+    """Wrap a handler's function so that an ``EffectError`` becomes its error value.
 
-    What a built-in effect touches was told and judged before it began. How it does so, from directory handles and with
-    notes of its own, is the engine's work, so the session's interception has nothing to see there.
+    The touches of a built-in effect were declared and checked before it began. Its implementation, by directory handles
+    and with its own notes, is exempt from the session's interception.
     """
 
     @functools.wraps(function)
-    def answered(params: Any, call: EffectCallInfo) -> Any:
+    def call_with_error_values(params: Any, call: EffectCallInfo) -> Any:
         try:
             with exempt():
                 return function(params, call)
         except EffectError as fault:
             return fault.failed
 
-    return answered
+    return call_with_error_values
 
 
-def last_look(call: EffectCallInfo) -> None:
-    """Make sure, immediately before something that cannot be undone, that it may still be done.
+def check_before_change(call: EffectCallInfo) -> None:
+    """Check, immediately before an irreversible step, that the effect may still be made.
 
     Raises:
-        EffectError: ``EFFECT_CANCELLED``. What ``call.check`` raises passes through.
+        EffectError: ``EFFECT_CANCELLED``. An exception of ``call.check`` is passed on.
     """
     if call.is_cancelled():
         raise EffectError(EFFECT_CANCELLED, f"{call.effect_type} was cancelled before it changed anything.")
@@ -101,28 +102,28 @@ def last_look(call: EffectCallInfo) -> None:
 
 
 def fits(value: Any) -> bool:
-    """Tell whether a result can be recorded.
+    """Whether a result can be recorded.
 
     Raises:
-        RefusedError: ``NOT_CANONICAL`` for what is no JSON.
+        RefusedError: ``NOT_CANONICAL`` for a value that is not JSON.
     """
     return len(canonical_bytes(value)) <= MAX_BYTES - _ROOM
 
 
 def file_resource(path: str) -> Resource:
-    """Return the file that a path names, as agents see it.
+    """Return the file resource of a path as agents see it.
 
     Args:
         path: ``/src/a.py`` or ``FILE:/src/a.py``; ``..`` stays below the root.
 
     Raises:
-        RefusedError: ``EFFECT_INVALID_INPUT`` for what names no single file.
+        RefusedError: ``EFFECT_INVALID_INPUT`` for a path that does not name a single file.
     """
     text = path if path.upper().startswith("FILE:") else f"FILE:{path}"
     try:
         resource = canonical_resource(text)
     except RefusedError as refused:
-        raise RefusedError(EFFECT_INVALID_INPUT, f"{path!r:.200} is no path. {refused.message}") from None
+        raise RefusedError(EFFECT_INVALID_INPUT, f"{path!r:.200} is not a valid path. {refused.message}") from None
     if resource.subtree:
-        raise RefusedError(EFFECT_INVALID_INPUT, f"{path!r:.200} is a subtree, where one file or folder must be named.")
+        raise RefusedError(EFFECT_INVALID_INPUT, f"{path!r:.200} is a subtree; name a single file or folder.")
     return resource

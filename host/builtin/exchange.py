@@ -1,7 +1,7 @@
-"""One HTTP exchange over httpx: a request with its redirects, within one time limit, cut off when it must end.
+"""One HTTP exchange over httpx: a request with its redirects, within one time limit, and cancellable.
 
-A socket that is being read by one thread can be shut down by another: that is how the time limit and a cancellation
-reach a server that sends a byte now and then. Host names are looked up by the system, which cannot be interrupted.
+One thread can shut down a socket that another thread reads: this enforces the time limit and a cancellation against a
+server that sends slowly. Host names are resolved by the operating system, which cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from world.model.literal_secrets import SECRET_HEADERS
 __all__ = ["Exchange", "HttpResponse", "Outgoing"]
 
 MAX_REDIRECTS: Final = 5
-"""Redirects that are followed, all within the same origin."""
+"""Highest number of redirects, all within the same origin."""
 
 MAX_READ: Final = 1 << 30
-"""Bytes of a response that are read to tell its hash; what is longer is broken off."""
+"""Bytes of a response that are read for its hash; a longer response is aborted."""
 
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Outgoing:
         url: absolute.
         headers: with lower-case names.
         body: None for none.
-        is_repeatable: whether sending it again does no harm, though the server may have seen it.
+        is_repeatable: whether sending it again is harmless, although the server may have processed it.
     """
 
     method: str
@@ -60,11 +60,11 @@ class HttpResponse:
 
     Args:
         status: its code.
-        url: where it came from, after redirects.
+        url: its address after redirects.
         headers: with lower-case names.
         size: of the body, in bytes.
         sha256: of the body, in hex.
-        body: None when it is longer than a result can be.
+        body: None when it is longer than a result may be.
     """
 
     status: int
@@ -76,12 +76,12 @@ class HttpResponse:
 
 
 class Exchange:
-    """A request on its way; ends when it is left.
+    """A request in progress; it ends with its ``with`` block.
 
     Args:
         out: the request.
         timeout_ms: for all of it, in milliseconds.
-        is_cancelled: whether it shall be broken off.
+        is_cancelled: whether it must be aborted.
     """
 
     def __init__(self, out: Outgoing, *, timeout_ms: int, is_cancelled: Callable[[], bool]) -> None:
@@ -91,10 +91,10 @@ class Exchange:
         self._is_cancelled = is_cancelled
         self._deadline = time.monotonic() + timeout_ms / 1000
         self._sockets: list[socket.socket] = []
-        self._cut: str | None = None
+        self._stop_reason: str | None = None
         self._was_sent = False
         self._ended = threading.Event()
-        self._watch = threading.Thread(target=self._look, name=f"watch of {out.method}", daemon=True)
+        self._watch = threading.Thread(target=self._watch_limits, name=f"watch of {out.method}", daemon=True)
 
     def __enter__(self) -> Exchange:
         self._watch.start()
@@ -106,96 +106,100 @@ class Exchange:
         self._ended.set()
         self._watch.join()
 
-    def run(self, last_look: Callable[[], None]) -> HttpResponse:
+    def run(self, check_before_send: Callable[[], None]) -> HttpResponse:
         """Send the request and return the response.
 
         Args:
-            last_look: raises where nothing may be sent any more; called before each request.
+            check_before_send: raises where nothing may be sent; called before each request.
 
         Raises:
             EffectError: ``HTTP_CONNECT_FAILED``, ``HTTP_TLS_FAILED``, ``HTTP_TIMED_OUT``, ``HTTP_BROKEN_OFF``,
-                ``HTTP_TOO_MANY_REDIRECTS``, ``EFFECT_CANCELLED``, ``EFFECT_INVALID_INPUT``. What ``last_look`` raises
-                passes through.
+                ``HTTP_TOO_MANY_REDIRECTS``, ``EFFECT_CANCELLED``, ``EFFECT_INVALID_INPUT``. An exception of
+                ``check_before_send`` is passed on.
         """
         out = self._out
         timeout = httpx.Timeout(self._timeout_ms / 1000)
         with httpx.Client(trust_env=False, follow_redirects=False, timeout=timeout) as client:
-            with self._telling():
+            with self._reporting_faults():
                 request: httpx.Request | None = client.build_request(
                     out.method, out.url, headers=dict(out.headers), content=out.body
                 )
             assert request is not None
-            request.headers["accept-encoding"] = "identity"  # a small answer must not become a huge one
+            request.headers["accept-encoding"] = "identity"  # prevents decompression bombs
             for _ in range(MAX_REDIRECTS + 1):
-                last_look()
-                received, following = self._once(client, request)
-                if following is None:
-                    return received
-                request = following
+                check_before_send()
+                result, next_request = self._once(client, request)
+                if next_request is None:
+                    return result
+                request = next_request
         raise EffectError("HTTP_TOO_MANY_REDIRECTS", f"{self._name} was redirected more than {MAX_REDIRECTS} times.")
 
     def _once(self, client: httpx.Client, request: httpx.Request) -> tuple[HttpResponse, httpx.Request | None]:
         request.extensions = {**request.extensions, "trace": self._trace}
-        with self._telling():
+        with self._reporting_faults():
             response = client.send(request, stream=True)
             try:
-                received = _received(response)
+                result = _received(response)
             finally:
                 response.close()
-        following = response.next_request
-        if following is None or not _same_origin(request.url, following.url):
-            return received, None
-        return received, following
+        next_request = response.next_request
+        if next_request is None or not _same_origin(request.url, next_request.url):
+            return result, None
+        return result, next_request
 
     @property
     def _name(self) -> str:
         return f"{self._out.method} {self._out.url}"
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Take note of the connection's socket, and of when something of the request leaves."""
+        """Record the connection's socket, and that the request began to be sent."""
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            found = info["return_value"].get_extra_info("socket")
-            if found is not None:
-                self._sockets.append(found)
+            connection = info["return_value"].get_extra_info("socket")
+            if connection is not None:
+                self._sockets.append(connection)
         elif event.endswith(".send_request_headers.started"):
             self._was_sent = True
 
-    def _look(self) -> None:
-        while not self._ended.wait(_LOOK_S):
+    def _watch_limits(self) -> None:
+        while not self._ended.wait(_POLL_S):
             if self._is_cancelled():
-                self._cut = EFFECT_CANCELLED
+                self._stop_reason = EFFECT_CANCELLED
             elif time.monotonic() > self._deadline:
-                self._cut = "HTTP_TIMED_OUT"
-            if self._cut is not None:
+                self._stop_reason = "HTTP_TIMED_OUT"
+            if self._stop_reason is not None:
                 for one in tuple(self._sockets):
                     with contextlib.suppress(OSError):
-                        socket.socket.shutdown(one, socket.SHUT_RDWR)  # below TLS, which would wait for the other side
+                        socket.socket.shutdown(one, socket.SHUT_RDWR)  # below TLS, which would wait for the peer
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _reporting_faults(self) -> Iterator[None]:
         try:
             yield
-            if self._cut is not None:
+            if self._stop_reason is not None:
                 raise httpx.ReadError("cut off")
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError) as error:
             raise self._fault(error) from None
 
     def _fault(self, error: Exception) -> EffectError:
         context = {"url": self._out.url}
-        again = self._out.is_repeatable or not self._was_sent
-        if self._cut == EFFECT_CANCELLED:
-            return EffectError(EFFECT_CANCELLED, f"{self._name} was cancelled; whether it arrived is unknown.", context)
-        if self._cut is not None or isinstance(error, httpx.TimeoutException):
-            told = f"{self._name} took longer than {self._timeout_ms} ms."
-            return EffectError("HTTP_TIMED_OUT", told, context, retryable=again)
+        retryable = self._out.is_repeatable or not self._was_sent
+        if self._stop_reason == EFFECT_CANCELLED:
+            return EffectError(
+                EFFECT_CANCELLED, f"{self._name} was cancelled; whether it was received is unknown.", context
+            )
+        if self._stop_reason is not None or isinstance(error, httpx.TimeoutException):
+            message = f"{self._name} took longer than {self._timeout_ms} ms."
+            return EffectError("HTTP_TIMED_OUT", message, context, retryable=retryable)
         if isinstance(error, httpx.ConnectError):
             if _is_tls(error):
-                return EffectError("HTTP_TLS_FAILED", f"{self._name}: no trusted connection. {error}", context)
-            return EffectError("HTTP_CONNECT_FAILED", f"{self._name}: no connection. {error}", context, retryable=True)
+                return EffectError("HTTP_TLS_FAILED", f"{self._name}: the TLS connection failed: {error}", context)
+            return EffectError(
+                "HTTP_CONNECT_FAILED", f"{self._name}: the connection failed: {error}", context, retryable=True
+            )
         if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError | ValueError):
             return EffectError(EFFECT_INVALID_INPUT, f"{self._name} cannot be sent: {error}", context)
-        told = f"{self._name} was broken off: {type(error).__name__} {error}"
-        return EffectError("HTTP_BROKEN_OFF", told.rstrip(), context, retryable=again)
+        message = f"{self._name} was aborted: {type(error).__name__} {error}"
+        return EffectError("HTTP_BROKEN_OFF", message.rstrip(), context, retryable=retryable)
 
 
 def _is_tls(error: BaseException) -> bool:

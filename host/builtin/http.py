@@ -1,13 +1,13 @@
-"""HTTP: ``http.request``, and ``http.get`` and ``http.post`` for short.
+"""HTTP effects: ``http.request``, and ``http.get`` and ``http.post`` for short.
 
-Each request carries the effect's idempotency key. Nothing of the environment is trusted: no proxies, no netrc.
+Each request carries the effect's idempotency key. The environment is ignored: no proxies, no netrc.
 A request's secret headers, the password in its URL and secret parameters of its query are written as references
 (``world.model.literal_secrets``); those of a response are not recorded. Redirects are followed within the same
-origin only, so that nobody is led to where nothing was declared. The time limit is for all of it, however slowly a
-server drips; when it is over, or the effect is cancelled, the connection is cut.
+origin only, because other origins were not declared. The time limit covers the whole exchange, even with a slow
+server; when it is over, or the effect is cancelled, the connection is closed.
 
 GET, HEAD, PUT, DELETE and OPTIONS may be repeated by their definition (RFC 9110 section 9.2.2); POST and PATCH only
-where the parameters say that the server knows idempotency keys.
+where the parameters declare that the server supports idempotency keys.
 Source: design sections 7 and 8; HC-handlers, HC-journal.
 """
 
@@ -25,11 +25,12 @@ from host.builtin.effect_support import (
     MAX_BYTES,
     EffectError,
     Params,
-    answering,
+    check_before_change,
     fits,
-    last_look,
+    with_error_values,
 )
-from host.effects import EffectCallInfo, EffectHandler, handler
+from host.effect_call import EffectCallInfo
+from host.effects import EffectHandler, handler
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from world.masking import MASK
@@ -44,7 +45,7 @@ __all__ = ["HTTP"]
 _GRACE_MS: Final = 5_000
 _MAX_TIMEOUT_MS: Final = 3_600_000
 _SHOWN_CHARS: Final = 2_000
-"""Characters of a refused response's body that its error tells."""
+"""Characters of a rejected response's body in the error."""
 
 _OWN_HEADERS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 _PREDICATES: Final = {"GET": "CONSUMES", "HEAD": "CONSUMES", "OPTIONS": "CONSUMES", "DELETE": "DELETES"}
@@ -52,7 +53,7 @@ _NOT_REPEATABLE: Final = frozenset({"POST", "PATCH"})
 _BUSY: Final = frozenset({429, 503})
 _BEHIND: Final = frozenset({502, 504})
 _ADDRESSES: Final = frozenset({"location", "content-location", "refresh"})
-"""Headers of a response that hold URLs."""
+"""Response headers that hold URLs."""
 
 
 def _resource(url: str) -> str:
@@ -61,7 +62,7 @@ def _resource(url: str) -> str:
 
 def _checked(url: str) -> str:
     if not url.lower().startswith(("http://", "https://")):
-        raise ValueError("it is no http or https URL")
+        raise ValueError("it is not an http or https URL")
     try:
         _resource(url)
     except RefusedError as refused:
@@ -72,7 +73,7 @@ def _checked(url: str) -> str:
 def _headers(headers: dict[str, str]) -> dict[str, str]:
     for name in headers:
         if name.lower() in _OWN_HEADERS:
-            raise ValueError(f"{name} is not for the caller to set")
+            raise ValueError(f"{name} is set by the engine; remove it")
     return headers
 
 
@@ -83,7 +84,7 @@ _Timeout = Annotated[int, Field(ge=1, le=_MAX_TIMEOUT_MS)]
 
 
 class HttpGet(Params):
-    """What is asked for; ``expect`` are the status codes that are no failure, all 2xx unless they are given."""
+    """Parameters of ``http.get``; ``expect`` are the accepted status codes, by default all 2xx."""
 
     url: Url
     headers: Annotated[dict[_Name, _Value], AfterValidator(_headers), Field(default_factory=dict)]
@@ -97,16 +98,16 @@ class HttpGet(Params):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether sending it again with the same idempotency key does no harm."""
+        """Whether a repetition with the same idempotency key is harmless."""
         return self.verb not in _NOT_REPEATABLE
 
     def body(self) -> tuple[bytes | None, str | None]:
-        """Return the body and the type of its content."""
+        """Return the body and its content type."""
         return None, None
 
 
 class HttpPost(HttpGet):
-    """What is sent, as one of ``json``, ``text`` and ``base64``; ``idempotent`` says that the server knows our keys."""
+    """Parameters of ``http.post``: one of ``json``, ``text`` and ``base64``; ``idempotent``: keys are supported."""
 
     json_: Annotated[Any, Field(alias="json")] = None
     text: str | None = None
@@ -120,7 +121,7 @@ class HttpPost(HttpGet):
         try:
             self.body()
         except binascii.Error:
-            raise ValueError("base64 holds no base64") from None
+            raise ValueError("base64 is not valid base64") from None
         return self
 
     @property
@@ -130,11 +131,11 @@ class HttpPost(HttpGet):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether sending it again with the same idempotency key does no harm."""
+        """Whether a repetition with the same idempotency key is harmless."""
         return self.idempotent or super().is_repeatable
 
     def body(self) -> tuple[bytes | None, str | None]:
-        """Return the body and the type of its content."""
+        """Return the body and its content type."""
         if "json_" in self.model_fields_set:
             return json.dumps(self.json_, ensure_ascii=False, separators=(",", ":")).encode(), "application/json"
         if self.text is not None:
@@ -145,7 +146,7 @@ class HttpPost(HttpGet):
 
 
 class HttpRequest(HttpPost):
-    """A request with any of the usual methods."""
+    """Parameters of ``http.request``."""
 
     method: Literal["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"]
 
@@ -167,71 +168,73 @@ def _repeatable(params: HttpGet) -> bool:
     return params.is_repeatable
 
 
-@answering
+@with_error_values
 def _request(params: HttpGet, call: EffectCallInfo) -> Any:
-    from host.builtin.exchange import Exchange, Outgoing  # the library behind it is slow to import
+    from host.builtin.exchange import Exchange, Outgoing  # imported late: httpx is slow to import
 
     body, kind = params.body()
     headers = {"accept": "*/*", "idempotency-key": call.idempotency_key}
     if kind is not None:
         headers["content-type"] = kind
     headers |= {name.lower(): value for name, value in params.headers.items()}
-    out = Outgoing(params.verb, params.url, headers, body, is_repeatable=params.is_repeatable)
-    with Exchange(out, timeout_ms=params.timeout_ms, is_cancelled=call.is_cancelled) as exchange:
-        received = exchange.run(lambda: last_look(call))
-    told = _told(received)
-    accepted = received.status in params.expect if params.expect is not None else 200 <= received.status < 300
+    outgoing = Outgoing(params.verb, params.url, headers, body, is_repeatable=params.is_repeatable)
+    with Exchange(outgoing, timeout_ms=params.timeout_ms, is_cancelled=call.is_cancelled) as exchange:
+        response = exchange.run(lambda: check_before_change(call))
+    result = _result_of(response)
+    accepted = response.status in params.expect if params.expect is not None else 200 <= response.status < 300
     if not accepted:
-        raise _refused(params, received, told)
-    if received.body is None or not fits(told):
+        raise _status_error(params, response, result)
+    if response.body is None or not fits(result):
         raise EffectError(
             EFFECT_RESULT_TOO_LARGE,
-            f"{params.verb} {params.url} gave {received.size} bytes, which do not fit into a result of {MAX_BYTES}.",
-            {"status": received.status, "size": received.size, "sha256": received.sha256},
+            f"{params.verb} {params.url} gave {response.size} bytes, which do not fit into a result of {MAX_BYTES}.",
+            {"status": response.status, "size": response.size, "sha256": response.sha256},
         )
-    return told
+    return result
 
 
-def _told(received: HttpResponse) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "status": received.status,
-        "url": _shown_url(received.url),
+def _result_of(response: HttpResponse) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "status": response.status,
+        "url": _shown_url(response.url),
         "headers": {
-            name: _shown_url(value) if name in _ADDRESSES else value for name, value in received.headers.items()
+            name: _shown_url(value) if name in _ADDRESSES else value for name, value in response.headers.items()
         },
-        "size": received.size,
-        "sha256": received.sha256,
+        "size": response.size,
+        "sha256": response.sha256,
     }
-    body = received.body
+    body = response.body
     if not body:
-        return told
-    kind = received.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return result
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         try:
-            return told | {"json": read_json(body)}
+            return result | {"json": read_json(body)}
         except RefusedError:
-            pass  # then it is told as the text it is
+            pass  # returned as text instead
     try:
-        return told | {"text": body.decode()}
+        return result | {"text": body.decode()}
     except UnicodeDecodeError:
-        return told | {"base64": base64.b64encode(body).decode()}
+        return result | {"base64": base64.b64encode(body).decode()}
 
 
 def _shown_url(url: str) -> str:
-    """Return a URL with ``***`` in place of a password and of parameters that are secret by their names."""
-    for _, told, begin, end in reversed(list(url_secrets(url))):
-        url = f"{url[:begin]}{MASK if told else ''}{url[end:]}"
+    """Replace a password and parameters that are secret by name in a URL by ``***``."""
+    for _, is_masked, begin, end in reversed(list(url_secrets(url))):
+        url = f"{url[:begin]}{MASK if is_masked else ''}{url[end:]}"
     return url
 
 
-def _refused(params: HttpGet, received: HttpResponse, told: dict[str, Any]) -> EffectError:
-    again = received.status in _BUSY or (received.status in _BEHIND and params.is_repeatable)
-    shown = {key: told[key] for key in ("status", "url", "size", "sha256")}
-    if received.body:
-        shown["body"] = received.body[:_SHOWN_CHARS].decode("utf-8", "replace")
-    if "retry-after" in received.headers:
-        shown["retryAfter"] = received.headers["retry-after"]
-    return EffectError("HTTP_STATUS", f"{params.verb} {params.url} answered {received.status}.", shown, retryable=again)
+def _status_error(params: HttpGet, response: HttpResponse, result: dict[str, Any]) -> EffectError:
+    retryable = response.status in _BUSY or (response.status in _BEHIND and params.is_repeatable)
+    shown = {key: result[key] for key in ("status", "url", "size", "sha256")}
+    if response.body:
+        shown["body"] = response.body[:_SHOWN_CHARS].decode("utf-8", "replace")
+    if "retry-after" in response.headers:
+        shown["retryAfter"] = response.headers["retry-after"]
+    return EffectError(
+        "HTTP_STATUS", f"{params.verb} {params.url} answered {response.status}.", shown, retryable=retryable
+    )
 
 
 HTTP: Final[tuple[EffectHandler, ...]] = (

@@ -1,11 +1,11 @@
-"""Notes of effects on files: what was there before the first change, so that a repeated effect knows what it did.
+"""Notes of effects on files: the state before the first change, so that a repeated effect can continue.
 
 A process may be killed between a change and the record of it. Before its first change an effect writes a note, durably,
-under the hash of its idempotency key; made again, it reads the note and finds out how far it had come. While an effect
-is made, its note is locked, so that an attempt that was given up and a new one never work at the same time.
+under the hash of its idempotency key; a repetition reads the note and determines how far the effect had come. The note
+is locked while the effect runs, so that an abandoned attempt and a new one never run at the same time.
 
-A note that cannot be read was never finished, so nothing was changed. A note is garbage as soon as the effect's result
-stands in the log; ``prune_notes`` removes them by age. Source: HC-journal; design section 8.
+A note that cannot be read was never completed, so nothing was changed. A note is obsolete once the effect's result
+is in the log; ``prune_notes`` deletes notes by age. Source: HC-journal; design section 8.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from pathlib import Path
 from typing import Any, Final
 
 from host.builtin.effect_support import EFFECT_CANCELLED, EFFECT_NO_WORKSPACE, EffectError
-from host.effects import EffectCallInfo
+from host.effect_call import EffectCallInfo
 
 __all__ = ["AttemptNote", "note_of", "prune_notes"]
 
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _MAX_BYTES: Final = 64 * 1024
 
 
 class AttemptNote:
-    """What an effect remembers between attempts; open and locked.
+    """The note of an effect for later attempts; open and locked.
 
     Args:
         file: an open file.
-        folder: where it stands, for durability.
+        folder: the folder of the file, for durability.
         call: the effect.
     """
 
     def __init__(self, file: int, folder: Path, call: EffectCallInfo) -> None:
-        """Read what an earlier attempt wrote."""
+        """Read the note of an earlier attempt."""
         self._file = file
         self._folder = folder
         self._call = call
         self.before: Mapping[str, Any] | None = _content(file)
 
     def write(self, before: Mapping[str, Any]) -> None:
-        """Remember durably what is there; nothing may be changed before this returns.
+        """Record the current state durably; nothing may be changed before this returns.
 
         Raises:
             EffectError: ``FILE_NOTE_FAILED``.
         """
         data = json.dumps({"at": self._call.clock.now_ms(), "before": before}).encode()
-        with _noting(self._call):
+        with _reporting_errors(self._call):
             os.ftruncate(self._file, 0)
             if os.pwrite(self._file, data, 0) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -65,8 +65,8 @@ class AttemptNote:
 
 def _content(file: int) -> Mapping[str, Any] | None:
     try:
-        told = json.loads(os.pread(file, _MAX_BYTES, 0))
-        before = told["before"]
+        note = json.loads(os.pread(file, _MAX_BYTES, 0))
+        before = note["before"]
     except (ValueError, KeyError, TypeError):
         return None
     return before if isinstance(before, dict) else None
@@ -74,13 +74,13 @@ def _content(file: int) -> Mapping[str, Any] | None:
 
 @contextmanager
 def note_of(call: EffectCallInfo) -> Iterator[AttemptNote]:
-    """Open the note of an effect, and hold it alone until the end.
+    """Open the note of an effect, and hold it exclusively until the end.
 
     Raises:
         EffectError: ``EFFECT_NO_WORKSPACE`` where there is no folder for it, ``EFFECT_CANCELLED`` where another attempt
-            holds it and nobody waits any more, ``FILE_NOTE_FAILED`` where it cannot be written.
+            holds it and the effect was cancelled, ``FILE_NOTE_FAILED`` where it cannot be written.
     """
-    with _noting(call):
+    with _reporting_errors(call):
         folder = _folder_of(call)
         path = folder / f"{hashlib.sha256(call.idempotency_key.encode()).hexdigest()}.json"
         file = _locked(path, call)
@@ -91,12 +91,12 @@ def note_of(call: EffectCallInfo) -> Iterator[AttemptNote]:
 
 
 @contextmanager
-def _noting(call: EffectCallInfo) -> Iterator[None]:
+def _reporting_errors(call: EffectCallInfo) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"{call.effect_type} was not begun, because what was there before cannot be noted: {error.strerror}."
-        raise EffectError("FILE_NOTE_FAILED", told, {"errno": errno.errorcode.get(error.errno or 0, "")}) from None
+        message = f"{call.effect_type} was not started, because its note cannot be written: {error.strerror}."
+        raise EffectError("FILE_NOTE_FAILED", message, {"errno": errno.errorcode.get(error.errno or 0, "")}) from None
 
 
 def _folder_of(call: EffectCallInfo) -> Path:
@@ -105,10 +105,12 @@ def _folder_of(call: EffectCallInfo) -> Path:
     elif call.workspace is not None:
         folder = call.workspace.private / "effects"
     else:
-        raise EffectError(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
+        raise EffectError(
+            EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace; start the host with a workspace."
+        )
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for made in (folder, folder.parent):  # as far as the engine's folder, whose own name is the workspace's affair
+        for made in (folder, folder.parent):  # the engine's folder itself is synced by the workspace
             with contextlib.suppress(OSError):
                 _sync(made)
     return folder
@@ -129,15 +131,15 @@ def _locked(path: Path, call: EffectCallInfo) -> int:
             while not _lock(file):
                 if call.is_cancelled():
                     raise EffectError(
-                        EFFECT_CANCELLED, f"{call.effect_type} was cancelled while another attempt went on."
+                        EFFECT_CANCELLED, f"{call.effect_type} was cancelled while another attempt was running."
                     )
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         except BaseException:
             os.close(file)
             raise
         if os.fstat(file).st_nlink:
             return file
-        os.close(file)  # it was pruned between opening and locking
+        os.close(file)  # the note was deleted between opening and locking
 
 
 def _lock(file: int) -> bool:
@@ -149,15 +151,15 @@ def _lock(file: int) -> bool:
 
 
 def prune_notes(scratch: Path, now: int, max_age: int) -> int:
-    """Remove the notes of effects whose results have long been recorded.
+    """Delete the notes of effects whose results were recorded long ago.
 
     Args:
         scratch: the folder of the notes; may be missing.
         now: ms since 1970.
-        max_age: milliseconds; must be longer than any execution may stay without a recorded result.
+        max_age: milliseconds; must exceed the longest time of an execution without a recorded result.
 
     Returns:
-        How many were removed. A note whose effect is being made stays.
+        How many were deleted. A note whose effect is running is kept.
     """
     removed = 0
     for path in sorted(scratch.glob("*.json")):

@@ -1,11 +1,11 @@
-"""Processes: ``process.run`` starts a command, and waits until it and all it started have ended.
+"""Process effects: ``process.run`` starts a command, and waits until it and its descendants have ended.
 
-A command is a list of arguments. A shell reads a script only where that is spelt out: ``shell: "sh"``. It runs in a
-process group of its own, below the workspace's root, with a small environment: what the caller names, the idempotency
-key, and the usual ones such as ``PATH`` and ``HOME``. When it ends, takes too long or is cancelled, whatever is left of
-it is killed, so that nothing goes on changing files after its effect is over. Being opaque, it counts as changing all
-of its working directory (KO-5.1); where there is a workspace and the kernel can, it is confined to what its proposal
-was granted (KO-5.2). It is repeated after a crash only where the parameters say that this does no harm.
+A command is a list of arguments. A shell reads a script only with ``shell: "sh"``. The command runs in its own
+process group, below the workspace's root, with a small environment: the named variables, the idempotency
+key, and the usual ones such as ``PATH`` and ``HOME``. When it ends, exceeds its time limit or is cancelled, its
+remaining processes are killed, so that no file changes after its effect. As an opaque tool it may change
+its whole working directory (KO-5.1); where there is a workspace and the kernel supports it, it is confined to the
+grants of its proposal (KO-5.2). It is repeated after a crash only where the parameters declare that to be harmless.
 Source: design sections 7 and 8; HC-handlers, KO-2.1, KO-5.1.
 """
 
@@ -19,10 +19,18 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from host.builtin.children import Child, ChildExit
-from host.builtin.effect_support import EFFECT_CANCELLED, EffectError, Params, answering, fits, last_look
-from host.builtin.places import FilePath, looking, subtree_of, telling
+from host.builtin.effect_support import (
+    EFFECT_CANCELLED,
+    EffectError,
+    Params,
+    check_before_change,
+    fits,
+    with_error_values,
+)
+from host.builtin.workspace_entries import FilePath, read_entry, reporting_errors, subtree_of
 from host.confinement.private import private_folder
-from host.effects import MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
+from host.effect_call import EffectCallInfo
+from host.effects import MAX_TIME_LIMIT_MS, EffectHandler, handler
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 
@@ -39,11 +47,11 @@ Argument = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=12
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-def _named(argv: list[str]) -> list[str]:
+def _check_command(argv: list[str]) -> list[str]:
     try:
         _process(argv[0])
     except RefusedError:
-        raise ValueError("the command's name holds what no process can be called by") from None
+        raise ValueError("the command's name is not a valid process name") from None
     if not os.path.basename(argv[0]):
         raise ValueError("the command has no name")
     return argv
@@ -54,9 +62,9 @@ def _process(command: str) -> str:
 
 
 class ProcessRun(Params):
-    """What is started, and how; ``expect`` are the exit codes that are no failure."""
+    """Parameters of ``process.run``; ``expect`` are the accepted exit codes."""
 
-    argv: Annotated[list[Argument], Field(min_length=1, max_length=10_000), AfterValidator(_named)]
+    argv: Annotated[list[Argument], Field(min_length=1, max_length=10_000), AfterValidator(_check_command)]
     cwd: FilePath = "FILE:/"
     env: Annotated[dict[_Name, Argument], Field(default_factory=dict)]
     stdin: str = ""
@@ -67,7 +75,7 @@ class ProcessRun(Params):
 
     @property
     def command(self) -> list[str]:
-        """The arguments as they are started: a script's own arguments come after it."""
+        """The arguments of the started process: a script's own arguments come after it."""
         if self.shell is None:
             return list(self.argv)
         return [f"/bin/{self.shell}", "-c", self.argv[0], self.shell, *self.argv[1:]]
@@ -84,31 +92,33 @@ def _touches(params: ProcessRun) -> list[tuple[str, str]]:
     idempotent=lambda params: params.idempotent,
     time_limit_ms=lambda params: params.timeout_ms + _GRACE_MS,
 )
-@answering
+@with_error_values
 def _run(params: ProcessRun, call: EffectCallInfo) -> Any:
     command = params.command
     with private_folder(call.proposal_id) as private:
-        ended = _lived(params, call, {**_environment(params, call), "TMPDIR": private})
-    told = _told(ended)
+        ended = _run_to_end(params, call, {**_environment(params, call), "TMPDIR": private})
+    result = _result_of(ended)
     name = os.path.basename(command[0])
     if ended.why == "cancelled":
-        raise EffectError(EFFECT_CANCELLED, f"{name} was cancelled, and killed with all it had started.", told)
+        raise EffectError(EFFECT_CANCELLED, f"{name} was cancelled, and killed with its descendants.", result)
     if ended.why == "timed out":
-        raise EffectError("PROCESS_TIMED_OUT", f"{name} took longer than {params.timeout_ms} ms, and was killed.", told)
+        raise EffectError(
+            "PROCESS_TIMED_OUT", f"{name} took longer than {params.timeout_ms} ms, and was killed.", result
+        )
     if ended.code < 0 or ended.code not in params.expect:
-        how = f"was ended by {told['signal']}" if ended.code < 0 else f"ended with exit code {ended.code}"
-        raise EffectError("PROCESS_FAILED", f"{name} {how}.", told)
-    return told
+        how = f"was ended by {result['signal']}" if ended.code < 0 else f"ended with exit code {ended.code}"
+        raise EffectError("PROCESS_FAILED", f"{name} {how}.", result)
+    return result
 
 
-def _lived(params: ProcessRun, call: EffectCallInfo, environment: dict[str, str]) -> ChildExit:
-    """Run the command from beginning to end."""
-    place = looking(call, params.cwd)
-    with telling(params.cwd):
-        folder = place.workspace.open(place.relative, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _run_to_end(params: ProcessRun, call: EffectCallInfo, environment: dict[str, str]) -> ChildExit:
+    """Start the command and wait for its end."""
+    entry = read_entry(call, params.cwd)
+    with reporting_errors(params.cwd):
+        folder = entry.workspace.open(entry.relative, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        last_look(call)
-        child = _started(call, params.command, folder, environment)
+        check_before_change(call)
+        child = _start_child(call, params.command, folder, environment)
     finally:
         os.close(folder)
     return child.run(
@@ -123,32 +133,32 @@ def _environment(params: ProcessRun, call: EffectCallInfo) -> dict[str, str]:
     return environment
 
 
-def _started(call: EffectCallInfo, command: list[str], folder: int, environment: dict[str, str]) -> Child:
+def _start_child(call: EffectCallInfo, command: list[str], folder: int, environment: dict[str, str]) -> Child:
     pipe = subprocess.PIPE
-    try:  # in what was opened, whatever its name leads to by now
+    try:  # the opened folder, independent of later renames
         return Child(call.start(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe))
     except RefusedError as refused:
         code = _CODES.get(refused.code, "PROCESS_NOT_STARTED")
         raise EffectError(code, refused.message, {"command": command[0]}) from None
 
 
-def _told(ended: ChildExit) -> dict[str, Any]:
-    """Return how a command ended, with as much of its output's end as a result can hold."""
+def _result_of(ended: ChildExit) -> dict[str, Any]:
+    """Describe the end of a command, with as much of its last output as fits into a result."""
     kept = _KEPT_BYTES
     while True:
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "exitCode": ended.code if ended.code >= 0 else None,
             "confined": ended.is_confined,
         }
         if ended.code < 0:
-            told["signal"] = _signal(-ended.code)
+            result["signal"] = _signal(-ended.code)
         for name, output in (("stdout", ended.stdout), ("stderr", ended.stderr)):
             tail = output.tail[-kept:]
-            told[name] = tail.decode("utf-8", "replace")
-            told[f"{name}Bytes"] = output.size
-            told[f"{name}Truncated"] = output.size > len(tail)
-        if kept <= _LEAST_KEPT_BYTES or fits(told):
-            return told
+            result[name] = tail.decode("utf-8", "replace")
+            result[f"{name}Bytes"] = output.size
+            result[f"{name}Truncated"] = output.size > len(tail)
+        if kept <= _LEAST_KEPT_BYTES or fits(result):
+            return result
         kept //= 2
 
 

@@ -1,7 +1,7 @@
-"""Waiting: ``timer.wait`` ends a while after it was asked for, or at a point in time.
+"""Waiting: ``timer.wait`` ends a given time after its request, or at a point in time.
 
-It counts from when the effect was first asked for, so a wait that is cut off by a crash is not begun anew: repeating it
-does no harm. It touches nothing.
+The time counts from the first request of the effect, so a wait that a crash interrupted is not started anew; a
+repetition is harmless. It touches no resource.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from host.builtin.effect_support import EFFECT_CANCELLED, EffectError, Params, answering
-from host.effects import EFFECT_INVALID_INPUT, MAX_TIME_LIMIT_MS, EffectCallInfo, EffectHandler, handler
+from host.builtin.effect_support import EFFECT_CANCELLED, EffectError, Params, with_error_values
+from host.effect_call import EffectCallInfo
+from host.effects import EFFECT_INVALID_INPUT, MAX_TIME_LIMIT_MS, EffectHandler, handler
 
 __all__ = ["MAX_WAIT_MS", "TIMERS"]
 
 MAX_WAIT_MS: Final = 7 * 24 * 3_600_000
-"""The longest wait, in milliseconds."""
+"""Longest wait, in milliseconds."""
 
 _GRACE_MS: Final = 5_000
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 _Wait = Annotated[int, Field(ge=0, le=MAX_WAIT_MS)]
 _Time = Annotated[int, Field(ge=0)]
 
 
 class TimerWait(Params):
-    """``ms`` counts from the request; ``until`` is ms since 1970. One of the two."""
+    """Parameters of ``timer.wait``: ``ms`` counts from the request; ``until`` is ms since 1970. One of the two."""
 
     ms: _Wait | None = None
     until: _Time | None = None
@@ -44,22 +45,22 @@ def _limit(params: TimerWait) -> int:
 
 
 @handler("timer.wait", input=TimerWait, idempotent=True, time_limit_ms=_limit)
-@answering
+@with_error_values
 def _wait(params: TimerWait, call: EffectCallInfo) -> Any:
     now = call.clock.now_ms()
     until = params.until if params.until is not None else (call.requested_at or now) + (params.ms or 0)
-    left = until - now
-    if left > MAX_WAIT_MS:
+    wait_ms = until - now
+    if wait_ms > MAX_WAIT_MS:
         raise EffectError(
             EFFECT_INVALID_INPUT,
-            f"timer.wait would take {left} ms; the longest wait is {MAX_WAIT_MS} ms.",
-            {"waitMs": left, "maximumMs": MAX_WAIT_MS},
+            f"timer.wait would take {wait_ms} ms; the longest wait is {MAX_WAIT_MS} ms.",
+            {"waitMs": wait_ms, "maximumMs": MAX_WAIT_MS},
         )
-    end = time.monotonic() + left / 1000
-    while (rest := end - time.monotonic()) > 0:
+    end = time.monotonic() + wait_ms / 1000
+    while (remaining_s := end - time.monotonic()) > 0:
         if call.is_cancelled():
             raise EffectError(EFFECT_CANCELLED, "timer.wait was cancelled.")
-        time.sleep(min(rest, _LOOK_S))
+        time.sleep(min(remaining_s, _POLL_S))
     return {"until": until}
 
 

@@ -1,6 +1,6 @@
-"""The filter (classic BPF) that stops the system calls of `host.confinement.syscalls`.
+"""The seccomp filter (classic BPF) for the system calls of `host.confinement.syscalls`.
 
-The kernel looks at numbers and plain arguments only; what a pointer leads to is read by `host.confinement.tracee`.
+The kernel tests numbers and plain arguments only; `host.confinement.tracee` reads the memory behind pointers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IOCTLS: Final = (
     0x80045200,  # RNDGETENTCNT
 )
 _NEW_NAMESPACES: Final = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
-_NEW_TIME: Final = 0x80  # to clone it is part of the signal's number
+_NEW_TIME: Final = 0x80  # for clone this bit is part of the signal's number
 _UNIX, _INET, _INET6, _NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
 _TYPE_MASK, _RAW, _PACKET = 0xF, 3, 10
 _PLAIN: Final = (0, 6, 17)  # the type's own, TCP, UDP
@@ -45,10 +45,10 @@ Code = list[bytes]
 
 
 def program(machine: Machine) -> bytes:
-    """Return the filter: watched calls wait for an answer, some do not exist, some are forbidden, the rest passes.
+    """Return the filter: watched calls wait for a decision, others are absent, forbidden or pass.
 
     Args:
-        machine: whose numbers are meant; calls of any other end the process.
+        machine: the architecture; calls of any other one end the process.
     """
     column = machine.column
     code = [_op(_LOAD, _ARCH), _op(_EQUAL, machine.audit, 1, 0), _return(_KILL), _op(_LOAD, _NUMBER)]
@@ -84,7 +84,7 @@ def _argument(index: int, *, high: bool = False) -> bytes:
 
 
 def _when(number: int | None, body: Code) -> Code:
-    """For one call do what ends in an answer; go on with the next otherwise."""
+    """Run a body that ends in an answer for one call; continue with the next otherwise."""
     return [] if number is None else [_op(_EQUAL, number, 0, len(body)), *body]
 
 
@@ -100,12 +100,12 @@ def _unless_any(flags: int) -> Code:
 
 
 def _unless_fastopen(index: int, then: Code) -> Code:
-    """Refuse to send with the opening of a connection (TCP fast open): walls look at connect alone."""
+    """Refuse to send data while opening a connection (TCP fast open): Landlock tests connect alone."""
     return [_argument(index), _op(_HAS_ANY, _FASTOPEN, 0, 1), _deny(errno.EOPNOTSUPP), *then]
 
 
 _SENDING: Final[dict[str, Code]] = {
-    "sendto": _unless_fastopen(3, _unless_null(4, [_return(_NOTIFY)])),  # without an address it needs no answer
+    "sendto": _unless_fastopen(3, _unless_null(4, [_return(_NOTIFY)])),  # without an address no decision is needed
     "sendmsg": _unless_fastopen(2, [_return(_NOTIFY)]),
     "sendmmsg": _unless_fastopen(3, [_return(_NOTIFY)]),
 }
@@ -114,7 +114,7 @@ _ON_SOMEBODY: Final = [_argument(0), _op(_EQUAL, 0, 0, 1), _return(_ALLOW), _ret
 
 _ON_PROCESSES: Final[dict[str, Code]] = {
     "prlimit64": _unless_null(2, _ON_SOMEBODY),  # without new limits it reads
-    "ptrace": [  # all else is for who has attached, or was asked to be traced
+    "ptrace": [  # other requests need an attached tracer, or a process that asked to be traced
         _argument(0),
         _op(_EQUAL, _ATTACH, 1, 0),
         _op(_EQUAL, _SEIZE, 0, 1),
@@ -123,8 +123,8 @@ _ON_PROCESSES: Final[dict[str, Code]] = {
     ],
 }
 
-# Other protocols (MPTCP, SCTP), families and raw packets go past all that is asked about addresses, or talk to the
-# kernel of the whole machine; whoever looks up a name asks the kernel by NETLINK_ROUTE which addresses there are.
+# Other protocols (MPTCP, SCTP), families and raw packets bypass the checks of addresses, or reach the
+# kernel of the whole machine; name resolution uses NETLINK_ROUTE to list the existing addresses.
 _SOCKET: Final = [
     _argument(0),
     _op(_EQUAL, _UNIX, 0, 1),

@@ -1,4 +1,4 @@
-"""Bubblewrap: the arguments that make it build a command's tree of files, and where its program is looked for.
+"""Bubblewrap: its arguments for a command's file tree, and the search for its program.
 
 Bubblewrap makes the namespaces and the tree; a process of this package waits in them, and the launcher joins it there
 (`host.confinement.launcher`), so that the command is a child of the supervisor and Landlock and the watcher are put on
@@ -25,9 +25,9 @@ with the option that is the one word, ``file`` makes an empty file, ``cover`` co
 empty."""
 
 MAX_ARGUMENTS: Final = 8_500
-"""How many arguments are used for a tree; bubblewrap takes 9,000. Names of undeclared files beyond are left out."""
+"""Most arguments for a tree; bubblewrap accepts 9,000. Further names of undeclared files are omitted."""
 _ARGUMENTS: Final = {"mount": 3, "file": 5, "cover": 6}
-"""How many arguments a step becomes, at most."""
+"""Most arguments of one step."""
 _PLACES: Final = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
 _MADE_BY_BUBBLEWRAP: Final = (
     b"/proc",
@@ -37,13 +37,13 @@ _MADE_BY_BUBBLEWRAP: Final = (
 
 
 def program(places: Iterable[str] = _PLACES) -> str | None:
-    """Return bubblewrap's program, or None where none is installed that can be trusted.
+    """Return the path of bubblewrap, or None where no trusted installation exists.
 
-    It is looked for in folders of the system alone, never on the ``PATH``, and has to belong to root, with all folders
-    above it, and to be writable for no other user.
+    Only system folders are searched, never the ``PATH``; the program and all folders
+    above it must belong to root, and be writable for no other user.
 
     Args:
-        places: absolute paths, the preferred first.
+        places: absolute paths, in order of preference.
     """
     for place in places:
         real = os.path.realpath(place)
@@ -63,10 +63,10 @@ def _is_of_root(path: str) -> bool:
 
 
 def steps(tree: MountTree) -> list[Step]:
-    """Return what bubblewrap does to make a tree, in this order.
+    """Return the steps that create a tree with bubblewrap, in order.
 
     Args:
-        tree: what exists for the command.
+        tree: the tree of the command.
     """
     first = [b"--unshare-pid", b"--unshare-ipc", b"--unshare-uts", *([] if tree.network else [b"--unshare-net"])]
     found: list[Step] = [("words", b"", (*first, b"--as-pid-1", b"--cap-drop", b"ALL", b"--chdir", b"/"))]
@@ -94,6 +94,6 @@ def _arguments(found: Iterable[Step]) -> int:
 
 
 def _is_there(path: bytes, tree: MountTree) -> bool:
-    """Tell whether something else makes a name: a mount, a folder, or bubblewrap itself."""
+    """Whether something else creates a name: a mount, a folder, or bubblewrap itself."""
     there = (*_MADE_BY_BUBBLEWRAP, *(mount for mount, _ in tree.mounts))
     return path in tree.folders or any(is_below(path, place) for place in there)

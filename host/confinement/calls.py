@@ -1,4 +1,4 @@
-"""What a watched system call asks for, and the answers to it."""
+"""Requests of watched system calls, and the answers to them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ Name = Literal[
     "sendto",
     "execve",
 ]
-"""What is done, whichever of the kernel's spellings was used for it."""
+"""The operation of a system call, independent of the kernel's variants of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketAddress:
-    r"""Whom a socket is to talk to.
+    r"""Peer address of a socket.
 
     Args:
-        family: ``other`` is what is neither the internet nor this machine's files; ``host`` says its number then.
+        family: ``other`` for anything but internet and local sockets; ``host`` is its number then.
         host: numeric, for the internet families.
         port: for the internet families.
         path: of a local socket: absolute, ``b"\0name"`` for an abstract one, empty for one without a name.
-        target: where the path of a local socket leads; None for all others.
+        target: resolved path of a local socket; None for all others.
     """
 
     family: Literal["inet", "inet6", "unix", "other"]
@@ -56,19 +56,19 @@ class SocketAddress:
 
 @dataclass(frozen=True, slots=True)
 class SystemCallRequest:
-    """A system call that waits for its answer.
+    """A system call that waits for a decision.
 
     Args:
-        name: what is done.
+        name: the operation.
         syscall: the kernel's name of the call.
-        pid: the thread that asks.
+        pid: the calling thread.
         paths: absolute, links in their folders resolved, the last name resolved only where the call follows links
             and leads into ``/proc``. Two for ``rename``, ``link`` and ``symlink`` (whose first is the link's text as it
             was given); the executable for ``execve``; none for sockets.
         targets: where each path leads, with the last name followed where the call follows it, as the caller's own
             folders tell; what is judged is this and no text.
         flags: ``os.O_*`` for ``open``, ``RENAME_*`` for ``rename`` (2 exchanges), else the call's own, or 0.
-        follows: whether the last name, where it is a link, stands for what the link leads to.
+        follows: whether a link in the last name is followed.
         address: for ``connect``, ``bind`` and ``sendto``; for ``listen`` what the socket is bound to, with port 0 while
             the kernel has still to choose one.
         argv: for ``execve``; cut after 64 arguments and 4096 bytes each.
@@ -89,12 +89,12 @@ class SystemCallRequest:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The kernel goes on with the call."""
+    """The kernel continues the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The call does not happen; its caller gets the error.
+    """The call does not happen; the caller receives the error.
 
     Args:
         errno: like ``errno.EACCES``.

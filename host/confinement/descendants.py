@@ -1,8 +1,8 @@
-"""All processes that a command started, also those that left its group, its session or their parents, and their end.
+"""All processes that a command started, including those that left its group, session or parents, and their end.
 
-Three things tell them: the groups and sessions that the watcher saw them enter, the parents that are still there, and
-a mark in the environment that the command began with. The mark is enough for daemons that nobody watched. A command in
-a namespace of processes needs none of this: whatever it started is in there, and ends with the namespace.
+They are identified by the groups and sessions that the watcher recorded, by their parents, and by
+a mark in the environment of the command. The mark is sufficient for unwatched daemons. A command in
+a PID namespace needs none of this: all its descendants are in the namespace and end with it.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import psutil
 __all__ = ["MARK", "RUN", "end_all", "end_namespace", "end_orphans", "is_of", "members", "members_of", "new_mark"]
 
 MARK: Final = "WORLDPROTOCOL_COMMAND"
-"""The environment variable that marks a command and what it starts."""
+"""Environment variable that marks a command and its descendants."""
 
 RUN: Final = "WORLDPROTOCOL_RUN"
-"""The environment variable that tells whose they are: a run's id, or a proposal's; known also to who comes later."""
+"""Environment variable with the id of the run or proposal; known to later processes, too."""
 
 _PAUSE_S: Final = 0.005
 
 
 def new_mark() -> str:
-    """Return a mark that no other command of this machine has."""
+    """Return a mark that is unique on this machine."""
     return f"{os.getpid()}.{time.monotonic_ns()}.{os.urandom(4).hex()}"
 
 
 def members(root: int, mark: str, groups: Iterable[int]) -> set[int]:
-    """Return the processes that belong to a command; those that have ended but were not waited for are left out.
+    """Return the processes that belong to a command, without zombies.
 
     Args:
-        root: the command's own process, which leads the first group; it was not waited for, so the number is its own.
+        root: the command's process, which leads the first group; it was not reaped, so the process id is its own.
         mark: the value of ``MARK`` in its environment.
-        groups: further groups and sessions that it is known to have made.
+        groups: further groups and sessions that it created.
     """
     known, marked = frozenset(groups) - {root}, f"{MARK}={mark}".encode()
 
@@ -65,10 +65,10 @@ def members(root: int, mark: str, groups: Iterable[int]) -> set[int]:
 
 
 def members_of(first: int) -> set[int]:
-    """Return the processes that live in a namespace of processes, without the first.
+    """Return the living processes of a PID namespace, without the first.
 
     Args:
-        first: the first process of the namespace, which was not waited for.
+        first: the first process of the namespace, which was not reaped.
     """
     wanted = _namespace(first)
     found = {pid for pid in psutil.pids() if pid != first and wanted is not None and _namespace(pid) == wanted}
@@ -76,14 +76,14 @@ def members_of(first: int) -> set[int]:
 
 
 def end_namespace(first: int, *, patience_s: float = 5.0) -> bool:
-    """Kill all processes of a namespace by killing its first, and wait until the kernel has.
+    """Kill all processes of a PID namespace by killing its first, and wait for their end.
 
     Args:
-        first: the first process of the namespace, which was not waited for.
-        patience_s: how long to look for survivors, in seconds.
+        first: the first process of the namespace, which was not reaped.
+        patience_s: longest wait for survivors, in seconds.
 
     Returns:
-        Whether nobody was left.
+        Whether all have ended.
     """
     until = time.monotonic() + patience_s
     with contextlib.suppress(ProcessLookupError):
@@ -103,14 +103,14 @@ def _namespace(pid: int) -> str | None:
 
 
 def is_of(groups: Collection[int], pid: int) -> bool:
-    """Tell whether a process or thread belongs to a watched command; one that has ended is nobody's, and may.
+    """Whether a process or thread belongs to a watched command; an ended one counts as belonging.
 
     Args:
-        groups: all groups and sessions that the command is known to have made, its first one too.
-        pid: of the process or thread.
+        groups: all groups and sessions that the command created, including its first.
+        pid: id of the process or thread.
 
     Raises:
-        ProcessLookupError: there is none.
+        ProcessLookupError: the process does not exist.
     """
     try:
         state, _, group, session = _standing(pid)
@@ -120,23 +120,23 @@ def is_of(groups: Collection[int], pid: int) -> bool:
 
 
 def end_all(root: int, mark: str, groups: Callable[[], Iterable[int]], *, patience_s: float = 5.0) -> bool:
-    """Kill a command and all that it started, again until nobody is left.
+    """Kill a command and all its descendants, repeatedly until none is left.
 
     Args:
-        root: the command's own process.
+        root: the command's process.
         mark: the value of ``MARK`` in its environment.
-        groups: tells further groups and sessions that it is known to have made.
-        patience_s: how long to look for survivors, in seconds.
+        groups: returns further groups and sessions that it created.
+        patience_s: longest wait for survivors, in seconds.
 
     Returns:
-        Whether nobody was left.
+        Whether all have ended.
     """
     until = time.monotonic() + patience_s
     _kill_group(root)
     while left := members(root, mark, groups()):
         for pid in left:
             with contextlib.suppress(OSError):
-                if os.getpgid(pid) == pid:  # a whole group at once: nobody in it can fork meanwhile
+                if os.getpgid(pid) == pid:  # a whole group at once, so that no member can fork meanwhile
                     os.killpg(pid, signal.SIGKILL)
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > until:
@@ -146,14 +146,14 @@ def end_all(root: int, mark: str, groups: Callable[[], Iterable[int]], *, patien
 
 
 def end_orphans(run_id: str, *, patience_s: float = 5.0) -> int | None:
-    """Kill what a run's command, or a proposal's effect, left behind when the process that watched over it was killed.
+    """Kill the processes of a run's command, or a proposal's effect, after their supervisor was killed.
 
     Args:
-        run_id: whose: a run's id, or a proposal's.
-        patience_s: how long to look for survivors, in seconds.
+        run_id: the id of the run or of the proposal.
+        patience_s: longest wait for survivors, in seconds.
 
     Returns:
-        How many there were, None where some cannot be ended.
+        The number of processes, None where some could not be ended.
     """
     until, marked = time.monotonic() + patience_s, f"{RUN}={run_id}".encode()
     ended: set[int] = set()
@@ -184,15 +184,15 @@ def _has(pid: int, marked: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return marked in file.read().split(b"\0")
-    except OSError:  # it ends just now, or is somebody else's
+    except OSError:  # it is ending, or belongs to another user
         return False
 
 
 def _is_watched(pid: int) -> bool:
-    """Tell whether a process has a filter and cannot lose it: a group of the same number may be another's by now."""
+    """Whether a process has a permanent filter; otherwise a group of the same number may be another's."""
     with open(f"/proc/{pid}/status", "rb") as file:
-        told = file.read()
-    return b"\nNoNewPrivs:\t1\n" in told and b"\nSeccomp:\t2\n" in told
+        status = file.read()
+    return b"\nNoNewPrivs:\t1\n" in status and b"\nSeccomp:\t2\n" in status
 
 
 def _lives(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The kernel's doors that Python's standard library has no handle for: raw system calls by number."""
+"""Kernel calls without a wrapper in Python's standard library: raw system calls by number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIDFD_GETFD: Final = 438  # one number on every architecture
 
 
 def machine() -> str:
-    """Return the architecture as the kernel names it, with the word size of this process taken into account."""
+    """Return the kernel's name of the architecture, including the word size of this process."""
     return platform.machine() if sys.maxsize > 2**32 else f"32-bit {platform.machine()}"
 
 
@@ -31,11 +31,11 @@ def system_call(number: int, *arguments: Any) -> int:
     """Perform a system call.
 
     Args:
-        number: as the kernel of this architecture counts.
-        arguments: integers are passed as 64 bits, None as a null pointer, the rest as ctypes sees fit.
+        number: for this architecture.
+        arguments: integers are passed as 64 bits, None as a null pointer, others as by ctypes.
 
     Raises:
-        OSError: the kernel said no; ``errno`` says why.
+        OSError: the call failed, with its ``errno``.
     """
     passed = (ctypes.c_long(given) if isinstance(given, int) else given for given in arguments)
     result = int(_syscall()(ctypes.c_long(number), *passed))
@@ -49,7 +49,7 @@ def pidfd_getfd(pid: int, number: int) -> int:
     """Return a copy, closed on exec, of another process's file descriptor.
 
     Raises:
-        OSError: the process is gone, has no such descriptor, or may not be looked into.
+        OSError: the process has ended, has no such descriptor, or may not be inspected.
     """
     handle = os.pidfd_open(pid)
     try:
@@ -78,10 +78,10 @@ def _process_vm_readv() -> Any:
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
-    """Return up to ``size`` bytes of another process's memory, fewer where it ends (three times faster than its file).
+    """Return up to ``size`` bytes of another process's memory, fewer at its end (three times faster than its file).
 
     Raises:
-        OSError: there is none at the address, or the process is gone or closed to us.
+        OSError: no memory at the address, or the process has ended or may not be inspected.
     """
     buffer = (ctypes.c_char * size)()
     here, there = _Piece(ctypes.addressof(buffer), size), _Piece(address, size)

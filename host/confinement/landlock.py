@@ -1,9 +1,9 @@
-"""Landlock: rules that the kernel holds a process and all its descendants to, whatever they do (kernel 5.13 and later).
+"""Landlock: rules that the kernel enforces on a process and all its descendants (kernel 5.13 and later).
 
-What is handled and not granted is denied with EACCES before it takes effect. Rules are on opened files and folders,
-not on names, so swapping a name afterwards gains nothing. What a kernel cannot hold yet is left out, as its
-documentation asks for, and ``Support.not_held`` says what that is. No version holds what changes a file without
-opening it: mode, owner, times and extended attributes; the watcher sees those (`host.confinement.watcher`).
+An operation that is handled and not granted is denied with EACCES before it takes effect. Rules refer to opened files
+and folders, not to names, so a later replacement gains nothing. Operations that a kernel cannot restrict are omitted,
+as its documentation requires, and listed in ``Support.not_held``. No version restricts changes of a file without
+opening it: mode, owner, times and extended attributes; the watcher does (`host.confinement.watcher`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SINCE: Final = (
 
 
 class Access(IntFlag):
-    """What may be done at a place and below it; the kernel's own bits."""
+    """Operations on a path and below it; the kernel's own bits."""
 
     EXECUTE = 1 << 0
     WRITE_FILE = 1 << 1
@@ -66,12 +66,12 @@ class Access(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What the kernel can hold.
+    """Support of the kernel.
 
     Args:
-        abi: Landlock's version, 0 where there is none.
-        why_not: why there is none, as a sentence, or None.
-        not_held: what this version lets pass.
+        abi: Landlock's version, 0 where it is missing.
+        why_not: why it is missing, as a sentence, or None.
+        not_held: operations that this version does not restrict.
     """
 
     abi: int
@@ -81,12 +81,12 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a command may do; all else is denied.
+    """Permitted operations of a command; all others are denied.
 
     Args:
-        grants: absolute real paths of files and folders, and what may be done there and below.
+        grants: absolute real paths of files and folders, with the operations on them and below.
         net_ports: TCP ports that may be connected to and bound; None leaves the network alone.
-        widened: places at which more is granted than was declared, because the kernel has no rule for single names.
+        widened: paths at which more is granted than declared, because the kernel has no rule for single names.
     """
 
     grants: Mapping[bytes, Access] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Rules:
         make_in: Iterable[bytes] = (),
         net_ports: Iterable[int] | None = None,
     ) -> Rules:
-        """Return rules from lists of paths: ``write`` is reading too, in ``make_in`` names are made and removed."""
+        """Return rules of path lists: ``write`` includes reading, in ``make_in`` names are created or deleted."""
         grants: dict[bytes, Access] = {}
         for paths, access in (
             (read, Access.READ),
@@ -118,25 +118,25 @@ class Rules:
 
 
 def available() -> Support:
-    """Return what the running kernel can hold."""
+    """Return the support of the running kernel."""
     if not IS_LINUX:
-        return Support(0, "Landlock is a part of Linux, and this is another system.")
+        return Support(0, "Landlock needs Linux, and this is another system.")
     try:
         abi = system_call(_CREATE_RULESET, None, 0, _VERSION)
     except OSError as error:
-        return Support(0, f"The kernel has no Landlock, or it is switched off ({error.strerror}).")
+        return Support(0, f"The kernel has no Landlock, or it is disabled ({error.strerror}).")
     missing = (what for since, what in _SINCE if abi < since)
     return Support(abi, None, (ALWAYS_NOT_HELD, *missing))
 
 
 def ruleset(rules: Rules, abi: int) -> int:
-    """Return a file descriptor, closed on exec, of the rules; a process that adopts it is held to them for good.
+    """Return a descriptor, closed on exec, of the rules; a process that adopts it is restricted permanently.
 
-    Paths that are missing are left out. A path through a link is left out too: it must be the real one.
+    Missing paths and paths through a link are omitted: paths must be real.
 
     Args:
-        rules: what to grant.
-        abi: as ``available`` tells; what it cannot hold is left out.
+        rules: the rules.
+        abi: as returned by ``available``; operations that it does not support are omitted.
 
     Raises:
         OSError: the kernel refuses the rules.

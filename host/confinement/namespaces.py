@@ -1,7 +1,7 @@
-"""Namespaces: whether a command can have a tree of files, processes, shared memory and a network of its own here.
+"""Namespaces: whether a command can have its own file tree, processes, shared memory and network here.
 
-They are made with the kernel's ``unshare``, or by bubblewrap. Whether either can is found out by trying: containers and
-distributions forbid it in many ways, and some of them allow it to bubblewrap alone.
+They are created with the kernel's ``unshare``, or by bubblewrap. Support is determined by a trial: containers and
+distributions forbid it in different ways, and some permit it to bubblewrap alone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from world.errors import RefusedError
 __all__ = ["Maker", "Namespaces", "Wanted", "are_missing", "available", "likely", "wrapping"]
 
 Maker = Literal["unshare", "bubblewrap"]
-"""What makes namespaces: this engine with the kernel's call, or the program."""
+"""Creator of namespaces: this engine with the kernel's call, or the program."""
 Wanted = Literal["auto", "unshare", "bubblewrap"]
-"""What may make the namespaces; ``auto`` is ``unshare``, and bubblewrap where that is not permitted."""
+"""Permitted creators of namespaces; ``auto`` is ``unshare``, and bubblewrap where that is not permitted."""
 
-_LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
+_LAUNCHER: Final = str(Path(__file__).parent.joinpath("launcher", "main.py"))
 _PATIENCE_S: Final = 30.0
 _ABSENT: Final = "Bubblewrap is not installed in a folder of the system that only root can change; install it."
 _MAKERS: Final[Mapping[Wanted, tuple[Maker, ...]]] = {
@@ -41,11 +41,11 @@ _MAKERS: Final[Mapping[Wanted, tuple[Maker, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """Whether commands can have namespaces of their own.
+    """Support of namespaces.
 
     Args:
-        maker: what makes them; None where nothing can.
-        why_not: why nothing can; None where something does.
+        maker: the creator; None without support.
+        why_not: why there is no support, or None.
     """
 
     maker: Maker | None = None
@@ -53,56 +53,56 @@ class Namespaces:
 
     @property
     def recorded(self) -> str:
-        """How the record of a run names this wall."""
+        """Name of this confinement in the record of a run."""
         return "namespaces (bubblewrap)" if self.maker == "bubblewrap" else "namespaces"
 
 
-_found: Final[dict[Maker, Namespaces]] = {}
+_probed: Final[dict[Maker, Namespaces]] = {}
 
 
 def available(wanted: Wanted = "auto") -> Namespaces:
-    """Return whether commands can have namespaces of their own; each maker is tried once.
+    """Return the support of namespaces; each creator is tried once.
 
     Args:
-        wanted: what may make them.
+        wanted: permitted creators.
     """
     missing = []
     for maker in _MAKERS[wanted]:
-        if maker not in _found:
-            _found[maker] = _tried(maker)
-        if _found[maker].why_not is None:
-            return _found[maker]
-        missing.append(_found[maker].why_not or "")
+        if maker not in _probed:
+            _probed[maker] = _tried(maker)
+        if _probed[maker].why_not is None:
+            return _probed[maker]
+        missing.append(_probed[maker].why_not or "")
     return Namespaces(None, " ".join(missing))
 
 
 def likely(wanted: Wanted = "auto") -> Maker | None:
-    """Return the first maker that is not known to fail; nothing is tried.
+    """Return the first creator that is not known to fail; nothing is tried.
 
     Args:
-        wanted: what may make them.
+        wanted: permitted creators.
     """
-    return next((maker for maker in _MAKERS[wanted] if maker not in _found or _found[maker].why_not is None), None)
+    return next((maker for maker in _MAKERS[wanted] if maker not in _probed or _probed[maker].why_not is None), None)
 
 
 def are_missing(wanted: Wanted = "auto") -> bool:
-    """Tell whether it is known that there are none; nothing is tried, as that takes as long as a command's start.
+    """Whether namespaces are known to be unsupported; nothing is tried, because a trial is slow.
 
     Args:
-        wanted: what may make them.
+        wanted: permitted creators.
     """
     return likely(wanted) is None
 
 
 def wrapping(tree: MountTree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step]] | None:
-    """Return bubblewrap's program and what it does to make a tree; None where ``unshare`` is used.
+    """Return bubblewrap's program and its steps for a tree; None where ``unshare`` is used.
 
     Args:
-        tree: what exists for the command.
-        wanted: what may make the namespaces.
+        tree: the tree of the command.
+        wanted: permitted creators.
 
     Raises:
-        RefusedError: ``CONFINEMENT_FAILED``: bubblewrap is to be used and is not installed.
+        RefusedError: ``CONFINEMENT_FAILED``: bubblewrap is required and is not installed.
     """
     if likely(wanted) != "bubblewrap":
         return None
@@ -110,7 +110,7 @@ def wrapping(tree: MountTree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step
     if program is None:
         raise RefusedError(
             "CONFINEMENT_FAILED",
-            f"The command was not started, as it could not be confined: {_ABSENT}",
+            f"The command was not started because its confinement failed: {_ABSENT}",
             namespaces="not made",
         )
     return program, bubblewrap.steps(tree)
@@ -118,9 +118,9 @@ def wrapping(tree: MountTree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step
 
 def _tried(maker: Maker) -> Namespaces:
     if not IS_LINUX:
-        return Namespaces(None, "Namespaces are a part of Linux, and this is another system.")
+        return Namespaces(None, "Namespaces need Linux, and this is another system.")
     if machine() not in MACHINES:
-        return Namespaces(None, f"Namespaces are made on {' and '.join(MACHINES)}, and this is {machine()}.")
+        return Namespaces(None, f"Namespaces are supported on {' and '.join(MACHINES)}, and this is {machine()}.")
     return _made_without() if maker == "unshare" else _made_by_bubblewrap()
 
 
@@ -129,7 +129,7 @@ def _made_without() -> Namespaces:
     return (
         Namespaces("unshare")
         if why is None
-        else Namespaces(None, f"The kernel lets this user make no namespaces: {why}.")
+        else Namespaces(None, f"The kernel forbids this user to create namespaces: {why}.")
     )
 
 
@@ -145,11 +145,11 @@ def _made_by_bubblewrap() -> Namespaces:
         why = _attempt(str(described), pass_fds=(described,))
     finally:
         os.close(described)
-    return Namespaces("bubblewrap") if why is None else Namespaces(None, f"Bubblewrap can make no namespaces: {why}.")
+    return Namespaces("bubblewrap") if why is None else Namespaces(None, f"Bubblewrap cannot create namespaces: {why}.")
 
 
 def _attempt(*words: str, **more: Any) -> str | None:
-    """Return why no namespaces can be made, or None where they can."""
+    """Return why no namespaces can be created, or None where they can."""
     try:
         tried = subprocess.run(
             [sys.executable, "-I", "-S", _LAUNCHER, "try", machine(), *words],

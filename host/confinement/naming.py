@@ -1,9 +1,9 @@
-"""What the name of a file leads to, found through opened folders as the kernel finds it, and never by absolute text.
+"""Resolution of file names through opened folders, as the kernel resolves them, not by absolute text.
 
-A name starts at a folder that is open, or at a root; every link on the way is followed there. That holds for names
-whose absolute form would be longer than the kernel takes, for folders that may be used and not be reached from above,
-and for processes that see another tree than this one. Only "there is none" (ENOENT, ENOTDIR) counts as absence: a name
-that cannot be looked up for any other reason is unknown, and whoever asked must refuse.
+A name starts at an open folder, or at a root; every link on the way is followed there. This supports names
+whose absolute form exceeds the kernel's limit, folders that are not accessible from above,
+and processes with another file tree. Only ENOENT and ENOTDIR count as absence: a name
+that cannot be resolved for another reason is unknown, and the caller must refuse the operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from host.confinement.kernel import system_call
 __all__ = ["HERE", "Named", "UnknowableError", "View", "find", "held", "here"]
 
 HERE: Final = -100
-"""The working directory of this process, in place of a descriptor (AT_FDCWD)."""
+"""Working directory of this process, in place of a descriptor (AT_FDCWD)."""
 
 _OPENAT2: Final = 437  # one number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _IN_ROOT = 0x02, 0x04, 0x10
@@ -35,16 +35,16 @@ _PROC: Final = b"/proc"
 
 
 class UnknowableError(Exception):
-    """A name cannot be looked up, so nothing can be said of it; ``errno`` is why."""
+    """A name cannot be resolved; ``errno`` is the reason."""
 
     def __init__(self, error: int) -> None:
-        """Keep the errno."""
+        """Store the errno."""
         super().__init__(error, os.strerror(error))
         self.errno = error
 
 
 class _AbsentError(Exception):
-    """A folder on the way is not there."""
+    """A folder of the path does not exist."""
 
     def __init__(self, path: bytes) -> None:
         super().__init__(path)
@@ -53,11 +53,11 @@ class _AbsentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Where a name leads.
+    """Result of a resolution.
 
     Args:
         path: absolute, without links in its folders, and without a link as its last name where that was followed.
-        mode: ``st_mode`` of what is there; None where nothing is.
+        mode: ``st_mode`` of the file; None where it does not exist.
         link: the path of the first link that was followed as the last name; None where none was.
     """
 
@@ -67,22 +67,22 @@ class Named:
 
     @property
     def is_there(self) -> bool:
-        """Whether anything has this name."""
+        """Whether a file with this name exists."""
         return self.mode is not None
 
     @property
     def is_folder(self) -> bool:
-        """Whether a directory has this name."""
+        """Whether a directory with this name exists."""
         return self.mode is not None and stat.S_ISDIR(self.mode)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tree of files as one process sees it.
+    """A file tree as seen by one process.
 
     Args:
         root: a descriptor of its root folder.
-        itself: tells the target of ``/proc/self`` and of ``/proc/thread-self`` for that process.
+        itself: returns the target of ``/proc/self`` and of ``/proc/thread-self`` for that process.
         is_ours: whether the root is this process's own.
     """
 
@@ -102,19 +102,19 @@ def here() -> Iterator[View]:
 
 
 def find(view: View, name: bytes, *, start: int = HERE, follow: bool) -> Named | None:
-    """Return where a name leads.
+    """Resolve a name.
 
     Args:
-        view: whose names are meant.
-        name: as it was given to the kernel, not empty.
-        start: the descriptor of the folder that a relative name starts at.
-        follow: whether a link as the last name stands for what it leads to; a final slash follows always.
+        view: the file tree.
+        name: as passed to the kernel, not empty.
+        start: the descriptor of the folder of a relative name.
+        follow: whether a link in the last name is followed; with a final slash it always is.
 
     Returns:
-        None for a file without a name: a pipe, a socket, memory, a removed file.
+        None for a file without a name: a pipe, a socket, memory, a deleted file.
 
     Raises:
-        UnknowableError: it cannot be looked up; absence is no such reason.
+        UnknowableError: it cannot be resolved for a reason other than absence.
     """
     links, started, first, rest = 0, start, None, b""
     try:
@@ -149,10 +149,10 @@ def find(view: View, name: bytes, *, start: int = HERE, follow: bool) -> Named |
 
 
 def held(descriptor: int) -> Named | None:
-    """Return where an open file is; None for what has no name: a pipe, a socket, a removed file.
+    """Return the location of an open file; None for a file without a name: a pipe, a socket, a deleted file.
 
     Raises:
-        UnknowableError: its path is too long to be told, or the descriptor is not open (EBADF).
+        UnknowableError: its path is too long, or the descriptor is not open (EBADF).
     """
     try:
         status = os.fstat(descriptor)
@@ -163,10 +163,10 @@ def held(descriptor: int) -> Named | None:
 
 
 def opened(descriptor: int) -> bytes:
-    """Return the path of an open file or folder, as the kernel tells it.
+    """Return the path of an open file or folder, as the kernel reports it.
 
     Raises:
-        UnknowableError: it is too long to be told.
+        UnknowableError: it is too long.
     """
     try:
         return os.readlink(b"/proc/self/fd/%d" % descriptor)
@@ -175,7 +175,7 @@ def opened(descriptor: int) -> bytes:
 
 
 def _entry(view: View, above: int, path: bytes, last: bytes, *, follow: bool) -> Named | bytes | None:
-    """Return what an entry of a folder is, or the text of a link that is to be followed."""
+    """Return an entry of a folder, or the text of a link that must be followed."""
     whole = path.rstrip(b"/") + b"/" + last
     try:
         entry = os.open(last, _ENTRY, dir_fd=above)
@@ -197,7 +197,7 @@ def _entry(view: View, above: int, path: bytes, last: bytes, *, follow: bool) ->
 
 
 def _jumped(above: int, whole: bytes, last: bytes) -> Named | None:
-    """Return what a link of a process's folder leads to: the kernel jumps to the file, whatever the text says."""
+    """Return the target of a link in a process's folder: the kernel opens the file itself, independent of the text."""
     try:
         target = os.open(last, os.O_PATH | os.O_CLOEXEC, dir_fd=above)
     except OSError as error:
@@ -212,7 +212,7 @@ def _jumped(above: int, whole: bytes, last: bytes) -> Named | None:
 
 @contextmanager
 def _same(folder: int) -> Iterator[tuple[int, bytes]]:
-    """Yield a folder that is open already, or the working directory."""
+    """Yield an open folder, or the working directory."""
     handle = os.open(b".", _FOLDER) if folder == HERE else os.open(b".", _FOLDER, dir_fd=folder)
     try:
         yield handle, opened(handle)
@@ -222,15 +222,15 @@ def _same(folder: int) -> Iterator[tuple[int, bytes]]:
 
 @contextmanager
 def _folder(view: View, name: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    """Yield a descriptor of the folder that a name leads to, and its path.
+    """Yield a descriptor of the folder of a name, and its path.
 
     Raises:
-        _AbsentError: there is none.
+        _AbsentError: it does not exist.
         OSError: it cannot be opened.
     """
     handle = _at_once(view, name, start)
     path = None if handle is None else opened(handle)
-    if handle is None or path == _PROC or (path or b"").startswith(_PROC + b"/"):  # /proc/self led to ourselves
+    if handle is None or path == _PROC or (path or b"").startswith(_PROC + b"/"):  # /proc/self is this process
         if handle is not None:
             os.close(handle)
         handle = _step_by_step(view, name, start)
@@ -242,18 +242,18 @@ def _folder(view: View, name: bytes, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _at_once(view: View, name: bytes, start: int) -> int | None:
-    """Have the kernel walk the whole way; None where it would follow what means something else for that process."""
+    """Let the kernel resolve the whole name; None where it would follow a link that differs for that process."""
     absolute = name.startswith(b"/")
     resolve = _NO_MAGICLINKS | (_IN_ROOT if absolute else 0 if view.is_ours else _NO_SYMLINKS)
     how = struct.pack("=QQQ", _FOLDER, 0, resolve)
     try:
         return system_call(_OPENAT2, view.root if absolute else start, ctypes.c_char_p(name), ctypes.c_char_p(how), 24)
-    except OSError:  # whatever it is, the slower way finds out
+    except OSError:  # the slower resolution determines the reason
         return None
 
 
 def _step_by_step(view: View, name: bytes, start: int) -> int:
-    """Open a folder name by name."""
+    """Open a folder one name at a time."""
     at = os.dup(view.root) if name.startswith(b"/") else os.open(b".", _FOLDER, dir_fd=None if start == HERE else start)
     ahead, links = name.split(b"/")[::-1], 0
     try:
@@ -275,7 +275,7 @@ def _step_by_step(view: View, name: bytes, start: int) -> int:
                 ahead.extend(found.split(b"/")[::-1])
             elif found is None or not found.is_folder:
                 raise _AbsentError(b"/".join([path.rstrip(b"/"), last, *ahead[::-1]]))
-            else:  # a link of /proc is followed by the kernel itself, and no other has come to be there meanwhile
+            else:  # the kernel itself follows a link of /proc; no other link can have appeared meanwhile
                 within = 0 if path.startswith(_PROC + b"/") else os.O_NOFOLLOW
                 at = _replaced(at, os.open(last, _FOLDER | within, dir_fd=at))
     except BaseException:

@@ -1,4 +1,4 @@
-"""Folders for temporary files, one for each command, and what a killed engine left of them."""
+"""Private folders for temporary files, one for each command, and their removal after a crash."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PREFIX: Final = "worldprotocol-"
 
 @contextmanager
 def private_folder(owner: str) -> Iterator[str]:
-    """Give a command a folder of its own for temporary files, outside of the workspace; yields its real path.
+    """Create a folder for a command's temporary files outside the workspace; yield its real path.
 
     Args:
-        owner: the run's id or the proposal's; it stands in the folder's name, so that it is found after a crash.
+        owner: id of the run or proposal; part of the folder's name, so that it is found after a crash.
     """
     folder = os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}-"))
     try:
@@ -31,7 +31,7 @@ def private_folder(owner: str) -> Iterator[str]:
 
 
 def remove_left(owner: str) -> None:
-    """Remove the folders that a killed engine left of a run or a proposal; those of other users are left alone.
+    """Delete folders that a killed engine left for a run or proposal; those of other users are kept.
 
     Args:
         owner: as for ``private_folder``.

@@ -1,9 +1,9 @@
-"""From a declaration to Landlock rules: what a command may do to files and to whom it may connect.
+"""Conversion of a declaration to Landlock rules: permitted file operations and connections of a command.
 
-Landlock knows files and folders that exist, and what is below a folder. So a file that is there is held by itself; to
-make, remove or rename a single name, something must be granted for its whole folder. Where that is more than was
-declared the folder is told as widened, and only the watcher holds the exact names. So it is with what a command made
-itself in a folder that it may change: to write beside and put in place takes removing and renaming there.
+Landlock restricts existing files and folders, and everything below a folder. An existing file has its own rule; to
+create, delete or rename a single name, its whole folder needs a rule. Where that grants more than was
+declared the folder is listed as widened, and only the watcher enforces exact names. The same applies to files that a
+command creates in a folder that it may change: replacing a file needs permission to delete and rename there.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["RuleWorkspace", "Runtime", "rules_for", "single_names"]
 _CONSUME: Final = Access.READ | Access.EXECUTE
 _CHANGE: Final = _CONSUME | Access.WRITE
 _ALL: Final = _CHANGE | Access.MAKE | Access.REMOVE | Access.REFER
-_OF_ONES_OWN: Final = Access.REMOVE | Access.REFER
-"""What a command may do to what it made itself: which files these are, the watcher knows."""
+_ON_OWN_FILES: Final = Access.REMOVE | Access.REFER
+"""Operations on files that a command created itself; the watcher identifies these files."""
 _NAME_RESOLUTION: Final = 53
 _PORTS: Final = {
     "http": 80,
@@ -48,7 +48,7 @@ _PORTS: Final = {
 
 
 class RuleWorkspace(Protocol):
-    """The workspace, as far as rules ask for it."""
+    """The workspace, as needed by the rules."""
 
     @property
     def root_bytes(self) -> bytes:
@@ -60,13 +60,13 @@ class RuleWorkspace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a command needs to run at all, and that is nobody's work.
+    """Paths that a command needs in order to run, apart from its work.
 
     Args:
         execute: absolute paths to read and execute below.
-        read: to read below.
-        devices: to read, write and control.
-        private: folders of the command's own, where it may do everything.
+        read: paths to read below.
+        devices: devices to read, write and control.
+        private: folders of the command, where every operation is permitted.
     """
 
     execute: tuple[bytes, ...] = ()
@@ -83,13 +83,13 @@ class Runtime:
         read: Iterable[str | bytes] = (),
         execute: Iterable[str | bytes] = (),
     ) -> Runtime:
-        """Return what this system's programs and this interpreter need.
+        """Return the needs of this system's programs and this interpreter.
 
         Args:
-            command: what will be run; its file may be read and executed, and nothing beside it.
-            private: folders to do everything in, such as one for temporary files.
-            read: further folders of the operator's, to read below.
-            execute: further folders of the operator's, to read and execute below, such as tools in a home directory.
+            command: the program; its file may be read and executed.
+            private: folders where every operation is permitted, such as one for temporary files.
+            read: further folders of the operator, to read below.
+            execute: further folders of the operator, to read and execute below, such as tools in a home directory.
         """
         python = (sys.prefix, sys.base_prefix, sys.exec_prefix)
         return cls(
@@ -101,11 +101,11 @@ class Runtime:
 
     @property
     def named(self) -> tuple[bytes, ...]:
-        """All places as they were named, links in them included."""
+        """All paths as configured, including links."""
         return (*self.execute, *self.read, *self.devices, *self.private)
 
     def grants(self) -> Iterator[tuple[bytes, Access]]:
-        """Yield real paths, and what is granted there."""
+        """Yield real paths and their permitted operations."""
         for paths, access in (
             (self.execute, _CONSUME),
             (self.read, Access.READ),
@@ -117,25 +117,25 @@ class Runtime:
 
 
 def _places_of(command: str | bytes | None) -> list[bytes]:
-    """Return a command's file, under its name and under that of the file behind it."""
-    found = None if command is None else shutil.which(os.fsdecode(command))
-    if found is None:
+    """Return the path of a command's file, and its real path."""
+    location = None if command is None else shutil.which(os.fsdecode(command))
+    if location is None:
         return []
-    named = os.fsencode(os.path.abspath(found))
+    named = os.fsencode(os.path.abspath(location))
     return [named, os.path.realpath(named)]
 
 
 def rules_for(triples: Iterable[Triple], workspace: RuleWorkspace, runtime: Runtime) -> Rules:
-    """Return the rules that grant what was declared and what the runtime needs, and nothing else.
+    """Return the rules that grant the declared triples and the needs of the runtime.
 
-    Who may use a file may look for it: with any file declared, the names in all folders may be listed.
-    Links in the workspace grant nothing by themselves: what they lead to must be declared under its own name.
+    With any declared file, the names in all folders may be listed.
+    Links in the workspace grant nothing: their targets must be declared under their own names.
 
     Args:
         triples: the manifest's.
-        workspace: whose root is ``FILE:/``.
-        runtime: what is granted beside the declaration. What it holds of the workspace is told as widened, but for a
-            folder that holds the whole workspace: that is not granted.
+        workspace: the workspace whose root is ``FILE:/``.
+        runtime: grants besides the declaration. Those inside the workspace are listed as widened; a
+            folder that contains the whole workspace is not granted.
 
     Raises:
         RefusedError: a file's name leads out of the workspace.
@@ -162,27 +162,27 @@ def rules_for(triples: Iterable[Triple], workspace: RuleWorkspace, runtime: Runt
 
 
 def single_names(triples: Iterable[Triple], workspace: RuleWorkspace) -> dict[bytes, set[bytes]]:
-    """Return the folders in which single names are made, removed or renamed, each with these names.
+    """Return the folders in which single names are created, deleted or renamed, with these names.
 
     Args:
         triples: the manifest's.
-        workspace: whose root is ``FILE:/``.
+        workspace: the workspace whose root is ``FILE:/``.
     """
     names: dict[bytes, set[bytes]] = {}
     for triple in triples:
         if triple.resource.type != "FILE":
             continue
-        found = _find(workspace, triple.resource)
-        makes = triple.predicate in (Predicate.MUTATES, Predicate.PROVIDES) and found.kind == "missing"
-        if found.above is not None and (makes or triple.predicate in (Predicate.DELETES, Predicate.RENAMES)):
-            name = found.path.removeprefix(found.above).lstrip(b"/").partition(b"/")[0]
-            names.setdefault(found.above, set()).add(name)
+        location = _find(workspace, triple.resource)
+        makes = triple.predicate in (Predicate.MUTATES, Predicate.PROVIDES) and location.kind == "missing"
+        if location.above is not None and (makes or triple.predicate in (Predicate.DELETES, Predicate.RENAMES)):
+            name = location.path.removeprefix(location.above).lstrip(b"/").partition(b"/")[0]
+            names.setdefault(location.above, set()).add(name)
     return names
 
 
 @dataclass(frozen=True, slots=True)
 class _LocatedResource:
-    """Where a resource is: its real path, what is there, and the nearest folder above it that exists."""
+    """Location of a resource: its real path, its kind, and the nearest existing folder above it."""
 
     path: bytes
     kind: Literal["file", "folder", "link", "missing", "outside"]
@@ -210,44 +210,44 @@ def _find(workspace: RuleWorkspace, resource: Resource) -> _LocatedResource:
 Grant = tuple[bytes, Access, bool]
 
 
-def _file_grants(triple: Triple, found: _LocatedResource) -> Iterator[Grant]:
-    """Yield paths, what is granted there, and whether that is no more than was declared."""
-    if found.kind == "outside":
+def _file_grants(triple: Triple, location: _LocatedResource) -> Iterator[Grant]:
+    """Yield paths, their permitted operations, and whether these are exactly the declared ones."""
+    if location.kind == "outside":
         return
     match triple.predicate:
         case Predicate.CONSUMES | Predicate.DEPENDS_ON:
-            yield from _looking(triple, found)
+            yield from _looking(triple, location)
         case Predicate.MUTATES | Predicate.PROVIDES:
-            yield from _changing(triple, found)
+            yield from _changing(triple, location)
         case Predicate.DELETES:
-            yield from _removing(found, Access(0))
+            yield from _removing(location, Access(0))
         case Predicate.RENAMES:
-            if found.kind != "missing":  # moved to where more is granted than here, a file would gain: it must not
-                yield found.path, _CHANGE | (Access.MAKE if found.kind == "folder" else Access(0)), False
-            yield from _removing(found, Access.REFER)
+            if location.kind != "missing":  # a file must not gain permissions when it is moved elsewhere
+                yield location.path, _CHANGE | (Access.MAKE if location.kind == "folder" else Access(0)), False
+            yield from _removing(location, Access.REFER)
 
 
-def _looking(triple: Triple, found: _LocatedResource) -> Iterator[Grant]:
-    if found.kind == "file" or (found.kind == "folder" and triple.covers):
-        yield found.path, _CONSUME, True
+def _looking(triple: Triple, location: _LocatedResource) -> Iterator[Grant]:
+    if location.kind == "file" or (location.kind == "folder" and triple.covers):
+        yield location.path, _CONSUME, True
 
 
-def _changing(triple: Triple, found: _LocatedResource) -> Iterator[Grant]:
-    if found.kind == "file":
-        yield found.path, _CHANGE, True
-    elif found.kind == "folder" and triple.covers:
-        yield found.path, _CHANGE | Access.MAKE, True
-        yield found.path, _OF_ONES_OWN, False
-    elif found.kind == "missing" and found.above is not None:
-        yield found.above, _CHANGE | Access.MAKE | (_OF_ONES_OWN if triple.covers else Access(0)), False
+def _changing(triple: Triple, location: _LocatedResource) -> Iterator[Grant]:
+    if location.kind == "file":
+        yield location.path, _CHANGE, True
+    elif location.kind == "folder" and triple.covers:
+        yield location.path, _CHANGE | Access.MAKE, True
+        yield location.path, _ON_OWN_FILES, False
+    elif location.kind == "missing" and location.above is not None:
+        yield location.above, _CHANGE | Access.MAKE | (_ON_OWN_FILES if triple.covers else Access(0)), False
 
 
-def _removing(found: _LocatedResource, more: Access) -> Iterator[Grant]:
-    if found.kind == "folder":
-        yield found.path, Access.LIST | Access.REMOVE | more, True
-    if found.above is not None:
-        needed = {"folder": Access.REMOVE_DIR, "missing": Access.REMOVE}.get(found.kind, Access.REMOVE_FILE)
-        yield found.above, needed | more, False
+def _removing(location: _LocatedResource, more: Access) -> Iterator[Grant]:
+    if location.kind == "folder":
+        yield location.path, Access.LIST | Access.REMOVE | more, True
+    if location.above is not None:
+        needed = {"folder": Access.REMOVE_DIR, "missing": Access.REMOVE}.get(location.kind, Access.REMOVE_FILE)
+        yield location.above, needed | more, False
 
 
 def _add(grants: dict[bytes, Access], path: bytes, access: Access) -> None:
@@ -255,7 +255,7 @@ def _add(grants: dict[bytes, Access], path: bytes, access: Access) -> None:
 
 
 def _granted(grants: dict[bytes, Access], path: bytes) -> Access:
-    """Return what is granted at a path by itself and by the folders above it."""
+    """Return the operations granted at a path by its own rule and by the folders above it."""
     granted = Access(0)
     for place, access in grants.items():
         if is_below(path, place):
@@ -264,7 +264,7 @@ def _granted(grants: dict[bytes, Access], path: bytes) -> Access:
 
 
 def _ports(triples: Iterable[Triple]) -> frozenset[int] | None:
-    """Return the ports of all declared places; None when one of them may have any."""
+    """Return the ports of all declared URLs; None when one of them permits any."""
     ports: set[int] = set()
     for triple in triples:
         if triple.resource.type in ("URL", "DB"):

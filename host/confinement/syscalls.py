@@ -1,8 +1,8 @@
-"""The system calls that are not simply let through, by number: watched, aimed at processes, absent or forbidden.
+"""Tables of system calls that the filter does not simply pass: watched, process-related, absent or forbidden.
 
-`host.confinement.bpf` makes the kernel's filter of these tables. A command reaches no process but its own, and nothing
-that all the machine shares: its clock, name, modules, keys, swap. It makes no namespaces either, since with its own
-mounts names would mean something else than what is decided on: so browsers and container tools have to run without
+`host.confinement.bpf` converts these tables to the kernel's filter. A command can affect only its own processes, and
+no state of the whole machine: its clock, name, modules, keys, swap. It cannot create namespaces either, because with
+its own mounts names would differ from the checked ones: browsers and container tools therefore run without
 their own sandboxes (Chromium: ``--no-sandbox``).
 """
 
@@ -33,10 +33,10 @@ Follows = Literal["never", "always", "open", "how", "unless nofollow", "if follo
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How to read a call's arguments.
+    """Meaning of a call's arguments.
 
     Args:
-        name: what it does.
+        name: the operation.
         paths: (argument with the folder's descriptor or None, argument with the path's address), for each path.
         flags: the argument with the flags, or None.
         fixed: flags that the call implies.
@@ -56,7 +56,7 @@ _ONE: Final = ((None, 0),)
 _AT: Final = ((0, 1),)
 _CREAT: Final = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
 
-# name: number on x86_64, number on aarch64 (None: there is none), shape
+# name: number on x86_64, number on aarch64 (None: missing), shape
 _CALLS: Final[dict[str, tuple[int | None, int | None, Shape]]] = {
     "open": (2, None, Shape("open", _ONE, flags=1, follows="open")),
     "openat": (257, 56, Shape("open", _AT, flags=2, follows="open")),
@@ -106,16 +106,16 @@ _CALLS: Final[dict[str, tuple[int | None, int | None, Shape]]] = {
 }
 
 GROUPS: Final = {"setsid": (112, 157), "setpgid": (109, 154)}
-"""Calls by which a process leaves its group: noticed, so that all descendants can be found and ended."""
+"""Calls by which a process leaves its group: recorded, so that all descendants can be found and ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Where a call says which process it is about.
+    """Arguments that identify the affected process.
 
     Args:
         processes: the arguments with the numbers of processes or threads; 0 is the caller.
-        which: the argument that tells what the number is of, or None where it is of a process.
+        which: the argument with the kind of the number, or None where it is a process id.
         process: its value for a process.
         group: its value for a process group.
         user: its value for all processes of a user.
@@ -148,10 +148,10 @@ AIMED: Final[dict[str, tuple[int, int, Aim]]] = {
     "pidfd_open": (434, 434, Aim()),
     "ptrace": (101, 117, Aim((1,))),
 }
-"""Calls on processes: they wait until it is known whether the process belongs to the command."""
+"""Calls on processes: they wait until the process is known to belong to the command."""
 
-# Work that is handed over in shared memory, ways to a file that have no name or are too new to be read here, and flags
-# behind a pointer: as if the kernel did not have them; programs fall back to other calls.
+# Operations in shared memory, access to files without a name or in ways that cannot be read here, and flags
+# behind a pointer: reported as missing in the kernel; programs fall back to other calls.
 ABSENT: Final[dict[str, tuple[int | None, int | None]]] = {
     "clone3": (435, 435),
     "io_uring_setup": (425, 425),
@@ -161,7 +161,7 @@ ABSENT: Final[dict[str, tuple[int | None, int | None]]] = {
     "file_setattr": (469, 469),
     "uselib": (134, None),
 }
-# What would move the ground under the names that are checked, reaches into other processes by a descriptor, or concerns
+# Calls that change the meaning of checked names, access other processes by a descriptor, or affect
 # the whole machine.
 FORBIDDEN: Final[dict[str, tuple[int | None, int | None]]] = {
     "chroot": (161, 51),
@@ -217,7 +217,7 @@ ARGUED: Final = {
     "socket": (41, 198),
     "socketpair": (53, 199),
 }
-"""Calls that the filter lets through or not by their arguments."""
+"""Calls that the filter passes or refuses by their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,5 +248,5 @@ def watched(machine: Machine) -> dict[int, tuple[str, Shape]]:
 
 
 def aimed(machine: Machine) -> dict[int, Aim]:
-    """Return where every call on processes names them, by its number."""
+    """Return the arguments of every call on processes, by its number."""
     return {entry[machine.column]: entry[2] for entry in AIMED.values()}

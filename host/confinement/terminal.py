@@ -1,4 +1,4 @@
-"""Lending the terminal to a command, so that Ctrl-C, Ctrl-Z and reading from the keyboard are its own."""
+"""Assignment of the terminal to a command, so that it receives Ctrl-C, Ctrl-Z and keyboard input."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["Terminal"]
 
 
 class Terminal:
-    """The terminal that a command reads from, when this process has it in the foreground.
+    """The terminal of a command, when this process has it in the foreground.
 
     Args:
-        descriptor: of the terminal; the caller keeps it open.
+        descriptor: of the terminal; the caller closes it.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Look at nothing yet."""
+        """Store the descriptor."""
         self._descriptor = descriptor
 
     @classmethod
     def of(cls, descriptor: int) -> Terminal | None:
-        """Return the terminal behind a descriptor, None when there is none or another job has it."""
+        """Return the terminal of a descriptor, None where it is none or another job has it."""
         try:
             if not os.isatty(descriptor) or os.tcgetpgrp(descriptor) != os.getpgrp():
                 return None
@@ -41,7 +41,7 @@ class Terminal:
         self.lend(os.getpgrp())
 
     def stop_with(self, group: int) -> None:
-        """Stop as the command did, so that the shell above sees a stopped job; go on together with it."""
+        """Stop like the command, so that the shell sees a stopped job; continue together with it."""
         self.take_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def _without_stopping() -> Iterator[None]:
-    """A process in the background that gives the terminal away is stopped, unless it blocks the signal."""
+    """Block SIGTTOU: a background process that changes the foreground group would be stopped."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         yield

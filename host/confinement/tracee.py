@@ -1,6 +1,6 @@
-"""What the arguments of a waiting system call lead to, read from the process that made it.
+"""Arguments of a waiting system call, read from the process that made it.
 
-Everything is read anew for every call: a remembered path or descriptor could be another's by now. The caller must ask
+Everything is read anew for every call: a cached path or descriptor could be outdated. The caller must ask
 the kernel afterwards whether the call still waits; only then was it this process that was read.
 """
 
@@ -35,10 +35,10 @@ _WITHIN_THE_KERNEL: Final = frozenset({_AF_NETLINK, _AF_ALG})
 
 
 class UnreadableError(Exception):
-    """The arguments lead nowhere; the call is answered with this error."""
+    """The arguments are invalid; the call fails with this error."""
 
     def __init__(self, error: int) -> None:
-        """Keep the errno."""
+        """Store the errno."""
         super().__init__(error)
         self.errno = error
 
@@ -47,14 +47,14 @@ class Tracee:
     """A thread that waits in a system call.
 
     Args:
-        pid: of the thread, as this process sees it.
-        secluded: whether it sees another tree of files than this process.
+        pid: id of the thread, as this process sees it.
+        secluded: whether it has another file tree than this process.
     """
 
     __slots__ = ("_proc", "_secluded", "pid")
 
     def __init__(self, pid: int, *, secluded: bool = False) -> None:
-        """Look at nothing yet."""
+        """Store the thread; nothing is read yet."""
         self.pid = pid
         self._secluded = secluded
         self._proc = b"/proc/%d/" % pid
@@ -63,7 +63,7 @@ class Tracee:
         """Return up to ``size`` bytes, fewer where the mapped memory ends.
 
         Raises:
-            UnreadableError: EFAULT when there is none, or the process is gone or closed to us.
+            UnreadableError: EFAULT without mapped memory, or the process has ended or may not be inspected.
         """
         try:
             return read_memory(self.pid, address, size)
@@ -73,7 +73,7 @@ class Tracee:
         return self._memory_file(address, size)
 
     def _memory_file(self, address: int, size: int) -> bytes:
-        """Read where the quicker call is forbidden, as in some containers."""
+        """Read by the file, where the quicker call is forbidden, as in some containers."""
         try:
             file = os.open(self._proc + b"mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -104,22 +104,22 @@ class Tracee:
         return text
 
     def folder(self, descriptor: int | None) -> bytes:
-        """Return the path of the working directory, or of an opened one."""
+        """Return the path of the working directory, or of an open one."""
         try:
             return os.readlink(self._proc + _place(descriptor))
         except OSError as error:
             raise UnreadableError(error.errno if error.errno == errno.ENAMETOOLONG else errno.EBADF) from None
 
     def find(self, name: bytes, folder: int | None, *, follow: bool) -> Named | None:
-        """Return where a name leads as this thread sees it; None for a file without a name.
+        """Resolve a name as this thread sees it; None for a file without a name.
 
         Args:
-            name: as the thread gave it.
-            folder: the descriptor that a relative name starts at, or None for the working directory.
-            follow: whether a link as the last name stands for what it leads to.
+            name: as passed by the thread.
+            folder: the descriptor of a relative name, or None for the working directory.
+            follow: whether a link in the last name is followed.
 
         Raises:
-            UnreadableError: EBADF, or whatever keeps the name from being looked up, but for its absence.
+            UnreadableError: EBADF, or the reason why the name cannot be resolved, apart from its absence.
         """
         try:
             with self._opened(b"root") as root:
@@ -135,7 +135,7 @@ class Tracee:
 
     @staticmethod
     def _hidden(found: Named, follow: bool) -> Named:
-        """Return what a name that does not exist in the thread's tree leads to in ours: that is what was tried."""
+        """Resolve a name that is missing in the thread's tree in this process's tree, to report what was attempted."""
         if found.is_there:
             return found
         with here() as view:
@@ -143,7 +143,7 @@ class Tracee:
         return found if ours is None or not ours.is_there else Named(ours.path, ours.mode, found.link or ours.link)
 
     def file(self, descriptor: int) -> Named | None:
-        """Return where an opened file is, or None for what has no name: a pipe, a socket, a removed file."""
+        """Return the location of an open file, or None for one without a name: a pipe, a socket, a deleted file."""
         with self._opened(b"fd/%d" % descriptor) as handle:
             try:
                 return held(handle)
@@ -152,7 +152,7 @@ class Tracee:
 
     @contextmanager
     def _opened(self, name: bytes) -> Iterator[int]:
-        """Yield a handle of ours on what a link in the thread's own folder leads to."""
+        """Yield a handle on the target of a link in the thread's /proc folder."""
         try:
             handle = os.open(self._proc + name, os.O_PATH | os.O_CLOEXEC)
         except OSError as error:
@@ -163,12 +163,12 @@ class Tracee:
             os.close(handle)
 
     def _itself(self, name: bytes) -> bytes:
-        """Return what ``/proc/self`` or ``/proc/thread-self`` is for this thread, in its own numbers."""
+        """Return the target of ``/proc/self`` or ``/proc/thread-self`` for this thread, in its own numbers."""
         process, thread = self._number(b"NStgid:"), self._number(b"NSpid:")
         return b"%d" % process if name == b"self" else b"%d/task/%d" % (process, thread)
 
     def _number(self, field: bytes) -> int:
-        """Return the innermost of the numbers that a field of the thread's status tells."""
+        """Return the innermost number in a field of the thread's status."""
         try:
             with open(self._proc + b"status", "rb") as file:
                 return next(int(line.split()[-1]) for line in file if line.startswith(field))
@@ -176,7 +176,7 @@ class Tracee:
             raise UnreadableError(errno.ESRCH) from None
 
     def socket(self, descriptor: int) -> socket.socket:
-        """Return our own handle of a socket; whatever its owner does with the descriptor, it is this one.
+        """Return a handle of a socket of the thread, independent of later changes of its descriptor.
 
         Raises:
             UnreadableError: EBADF or ENOTSOCK, or EACCES where the process is closed to us, or the thread does not
@@ -205,7 +205,7 @@ class Tracee:
         return found
 
     def process(self) -> int:
-        """Return the process that the thread belongs to; the thread's own number when it is gone."""
+        """Return the process of the thread; the thread's own id when it has ended."""
         try:
             with open(self._proc + b"status", "rb") as file:
                 return next(int(line.split()[1]) for line in file if line.startswith(b"Tgid:"))
@@ -224,12 +224,12 @@ def signed(value: int) -> int:
 
 
 def read_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> Iterator[SystemCallRequest]:
-    """Yield what a call asks for: usually one thing, nothing when there is nothing to decide, several for ``sendmmsg``.
+    """Yield the requests of a call: usually one, none when no decision is needed, several for ``sendmmsg``.
 
     Args:
-        tracee: who calls.
+        tracee: the calling thread.
         syscall: the kernel's name of the call.
-        shape: how to read it.
+        shape: the meaning of its arguments.
         arguments: the six registers.
 
     Raises:
@@ -296,7 +296,7 @@ def _complete(
 
 
 def _new_name(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, ...]) -> SystemCallRequest | None:
-    """A file that has no name gets one."""
+    """Return the request of a link that names a file without a name."""
     folder, argument = shape.paths[1]
     fd = None if folder is None else signed(arguments[folder])
     target = _target(tracee, fd, arguments[argument], False, False, False, 0)
@@ -326,7 +326,7 @@ def _target(
             return tracee.find(b".", None, follow=True)
         return tracee.file(folder)
     if resolves & _RESOLVE_IN_ROOT:
-        raise UnreadableError(errno.EAGAIN)  # names mean something else there; callers fall back to openat
+        raise UnreadableError(errno.EAGAIN)  # names differ there; callers fall back to openat
     return tracee.find(text, folder, follow=follow)
 
 
@@ -369,14 +369,14 @@ def _message(header: bytes) -> tuple[int, int]:
 
 
 def _address(tracee: Tracee, syscall: str, raw: bytes) -> SocketAddress | None:
-    """Read a socket address; None is nothing to decide: a disconnect, or talk with the kernel itself."""
+    """Read a socket address; None where no decision is needed: a disconnect, or a socket of the kernel itself."""
     if len(raw) < 2:
         return None
     family = int.from_bytes(raw[:2], "little")
     if family == _AF_UNSPEC:
         if syscall == "connect":
             return None
-        family = _AF_INET  # that is how datagram sockets and bind take it
+        family = _AF_INET  # as datagram sockets and bind interpret it
     if family in _WITHIN_THE_KERNEL:
         return None
     if family == _AF_INET and len(raw) >= 8:
@@ -400,10 +400,10 @@ def _numeric(host: ipaddress.IPv6Address) -> str:
 
 
 def bound_to(talking: socket.socket) -> SocketAddress | None:
-    """Return where an internet socket is bound; None for other sockets.
+    """Return the bound address of an internet socket; None for other sockets.
 
     Args:
-        talking: the socket. While it is not bound, the port is 0 and the host any.
+        talking: the socket. While it is unbound, the port is 0 and the host any.
     """
     if talking.family == socket.AF_INET:
         host, port = talking.getsockname()

@@ -1,9 +1,9 @@
-"""From rules to the tree of files that exists for a command: what is granted, and nothing else.
+"""Conversion of rules to the file tree of a command: only granted paths exist.
 
-What the rules grant is mounted at its own name, read-only unless it may be changed. Where single names are made or
-removed, their folder has to be mounted, and everything else in it is covered. In folders of the workspace that only
-lead somewhere, the names of what was not declared are shown as empty files and folders, so that a command that looks
-for them goes on to try, and the watcher tells what it tried. The engine's own files are covered wherever they lie.
+Granted paths are mounted at their own names, read-only unless they may be changed. Where single names are created or
+deleted, their folder is mounted, and everything else in it is covered. In folders of the workspace that only
+lead to granted paths, undeclared names exist as empty files and folders, so that a command that searches
+for them goes on to open them, and the watcher reports the attempt. The engine's own files are always covered.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ __all__ = ["FRESH", "MountTree", "tree_for", "tree_of"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 _FRESH: Final = (b"/proc", SHARED_MEMORY, b"/dev/pts", b"/dev/ptmx")
-"""What is made anew for each command."""
+"""Paths that are created anew for each command."""
 FRESH: Final = [
     (b"/", int(Access.LIST)),
     (b"/proc", int(Access.READ)),
     (SHARED_MEMORY, int(Access.READ | Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER)),
     (b"/dev/pts", int(Access.READ | Access.WRITE | Access.CONTROL)),
 ]
-"""What Landlock grants there: in the tree, the names of all that exists may be listed."""
+"""Landlock grants there: in the tree, the names of all existing files may be listed."""
 _MAX_NAMES: Final = 4_096
-"""Names of undeclared files that are shown; further ones are not there."""
+"""Most names of undeclared files in the tree."""
 _MAX_LINKS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class MountTree:
-    """What exists for a command.
+    """File tree of a command.
 
     Args:
-        mounts: absolute real paths, with whether they may be changed; folders before what is in them.
-        covers: absolute paths in mounts that are covered by something empty.
-        folders: folders that only lead somewhere.
-        files: names of files that are shown and are empty.
+        mounts: absolute real paths, with whether they may be changed; folders before their content.
+        covers: absolute paths in mounts that are covered by an empty file or folder.
+        folders: folders that only lead to other paths.
+        files: names of undeclared files, which are empty.
         links: absolute paths of links, with their texts.
-        network: whether it has the network of this machine; otherwise one of its own, with nobody else in it.
+        network: whether it has the network of this machine; otherwise an empty one of its own.
     """
 
     mounts: tuple[tuple[bytes, bool], ...] = ()
@@ -57,7 +57,7 @@ class MountTree:
     network: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what `host.confinement.launcher` reads."""
+        """Return the form that `host.confinement.launcher` reads."""
         return {
             "mounts": list(self.mounts),
             "covers": list(self.covers),
@@ -77,15 +77,15 @@ def tree_for(
     private: Iterable[bytes] = (),
     folders: Iterable[bytes] = (),
 ) -> MountTree:
-    """Return the tree for a command that is held to rules.
+    """Return the tree for a command with these rules.
 
     Args:
-        triples: the manifest's, as the rules were made of.
-        workspace: whose root is ``FILE:/``.
-        runtime: as the rules were made of.
-        rules: what is granted.
+        triples: the manifest's, from which the rules were made.
+        workspace: the workspace whose root is ``FILE:/``.
+        runtime: from which the rules were made.
+        rules: the grants.
         private: absolute paths of the engine's own files and folders.
-        folders: absolute real paths that are to be there at least as empty folders: the working directory, the home.
+        folders: absolute real paths that must exist at least as empty folders: the working directory, the home.
     """
     declared = list(triples)
     frames = single_names(declared, workspace)
@@ -106,10 +106,10 @@ def tree_for(
 
 
 def tree_of(runtime: Runtime, *, network: bool) -> MountTree:
-    """Return the tree in which nothing exists but what every command needs, to try whether it can be made.
+    """Return a tree with only what every command needs, to test whether it can be created.
 
     Args:
-        runtime: what is needed.
+        runtime: the needed paths.
         network: whether it has the network of this machine.
     """
     making = _Making({os.path.realpath(path): Access.READ for path in runtime.named}, {}, b"/nonexistent")
@@ -120,14 +120,14 @@ def tree_of(runtime: Runtime, *, network: bool) -> MountTree:
 
 
 def _together(frames: dict[bytes, set[bytes]], rules: Rules, root: bytes) -> dict[bytes, set[bytes]]:
-    """Return the folders with one above them all: a name moves only within one mount."""
+    """Return the folders with a common parent: a rename works only within one mount."""
     changed = {path for path, access in rules.grants.items() if access & _CHANGING and is_below(path, root)}
     common = os.path.commonpath([*frames, *changed])
     return {common: set(), **frames} if os.path.isdir(common) else frames
 
 
 class _Making:
-    """A tree on its way."""
+    """A tree under construction."""
 
     def __init__(self, grants: Mapping[bytes, Access], frames: Mapping[bytes, set[bytes]], root: bytes) -> None:
         self._grants = {path: access for path, access in grants.items() if access & ~Access.LIST}
@@ -140,7 +140,7 @@ class _Making:
         self._links: dict[bytes, bytes] = {}
 
     def mount(self) -> None:
-        """Mount what is granted, and cover what lies beside it in the folders of single names."""
+        """Mount granted paths, and cover undeclared names in folders of single names."""
         for path in sorted({*self._grants, *self._frames}):
             if any(is_below(path, fresh) for fresh in _FRESH) or not os.path.lexists(path):
                 continue
@@ -174,7 +174,7 @@ class _Making:
         return any(is_below(other, path) for other in (*self._grants, *self._frames))
 
     def follow(self, named: bytes) -> None:
-        """Keep the links on the way to a place as they are."""
+        """Keep the links in a path."""
         at, ahead, links = b"", named.split(b"/")[::-1], 0
         while ahead and links < _MAX_LINKS:
             name = ahead.pop()
@@ -196,17 +196,17 @@ class _Making:
             ahead.extend(text.split(b"/")[::-1])
 
     def cover(self, path: bytes) -> None:
-        """Cover something where it would be seen."""
+        """Cover a path where it would be visible."""
         if _nearest(path, self._mounts) is not None and os.path.lexists(path) and not os.path.islink(path):
             self._covers.add(path)
 
     def lead(self, path: bytes) -> None:
-        """Have a folder there, though it may be empty."""
+        """Create a folder, which may be empty."""
         if _nearest(path, self._mounts) is None and os.path.isdir(path):
             self._folders.add(path)
 
     def show(self) -> None:
-        """Show the names in the folders of the workspace that lead to what is mounted."""
+        """Create the names in the folders of the workspace that lead to mounts."""
         leading = {self._root, *(path for path in self._folders if is_below(path, self._root))}
         for path in (*self._mounts, *self._folders):
             while is_below(path, self._root) and path != self._root:
@@ -246,7 +246,7 @@ def _is_within(path: bytes, folders: Iterable[bytes]) -> bool:
 
 
 def _nearest(path: bytes, places: Iterable[bytes]) -> bytes | None:
-    """Return the innermost of some places that a path lies in, or None."""
+    """Return the innermost of several folders that contains a path, or None."""
     known = places if isinstance(places, dict | set) else set(places)
     while path not in known:
         if path in (b"/", b""):

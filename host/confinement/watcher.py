@@ -1,4 +1,4 @@
-"""The supervisor of a command's system calls: each waits in the kernel until somebody here has decided on it.
+"""Supervisor of a command's system calls: each waits in the kernel for a decision.
 
 What it gives: no call that opens, makes, removes, renames or changes a file, talks to an address, listens or starts a
 program happens in the command or in any of its descendants, however they were started, before ``decide`` allowed it; a
@@ -46,7 +46,7 @@ _GET_ACTION_AVAILABLE, _GET_SIZES = 2, 3
 _USER_NOTIF: Final = 0x7FC00000
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _PERFORMED: Final = -1
-"""In place of an errno: the supervisor has done itself what was asked for."""
+"""Result in place of an errno: the supervisor has performed the call itself."""
 _FIRST: Final = 1
 _GONE: Final = frozenset({errno.ENOENT, errno.EINTR})
 
@@ -54,9 +54,9 @@ _GONE: Final = frozenset({errno.ENOENT, errno.EINTR})
 def available() -> Support:
     """Return whether calls can be watched here; ``abi`` is 1 when they can."""
     if not IS_LINUX:
-        return Support(0, "Calls of a process can be watched on Linux alone, and this is another system.")
+        return Support(0, "Watching system calls needs Linux, and this is another system.")
     if machine() not in MACHINES:
-        return Support(0, f"Calls can be watched on {' and '.join(MACHINES)}, and this is {machine()}.")
+        return Support(0, f"Watching system calls is supported on {' and '.join(MACHINES)}, and this is {machine()}.")
     import ctypes
 
     number = _SECCOMP[machine()]
@@ -67,17 +67,17 @@ def available() -> Support:
     except OSError as error:
         return Support(0, f"The kernel has no seccomp with user notification ({error.strerror}).")
     if (sizes[0], sizes[1]) != (_QUESTION.size, _ANSWER.size):
-        return Support(0, "The kernel words its questions in a way that this release does not know.")
-    return Support(1, None, ("what a process does on files that it has opened already", "swaps during a call"))
+        return Support(0, "The kernel's seccomp notifications have a size that this release does not support.")
+    return Support(1, None, ("operations on files that a process has already opened", "replacements during a call"))
 
 
 class Watcher:
-    """Answers the calls of one command and of its descendants, in a thread of its own.
+    """Answers the calls of one command and its descendants, in a thread of its own.
 
     Args:
-        listener: the descriptor that the kernel asks on; it belongs to the watcher from now on.
-        launcher: the process whose calls pass until it has asked to execute the command.
-        decide: says what to do with a call. It runs in the watcher's thread, so calls of the whole command wait for it.
+        listener: the seccomp descriptor; the watcher closes it.
+        launcher: the process whose calls pass until it executes the command.
+        decide: decides on a call. It runs in the watcher's thread, so all calls of the command wait for it.
         secluded: whether the command has namespaces of its own, so that it names no process but its own.
         report: is told what ``decide`` raised; the call was denied with EACCES then. Also what keeps the watcher from
             hearing of calls: it has ended then, and all calls fail. Either way the command should be ended.
@@ -112,15 +112,15 @@ class Watcher:
 
     @property
     def groups(self) -> frozenset[int]:
-        """The process groups and sessions that the command's processes are or were in."""
+        """Process groups and sessions of the command's processes, current and former."""
         return frozenset(self._known)
 
     def refuse_all(self) -> None:
-        """Deny every call from now on, with EACCES: the command is being ended."""
+        """Deny every call from now on, with EACCES, because the command is being ended."""
         self._decide = _refuse
 
     def close(self) -> None:
-        """End; calls of processes that are left fail with ENOSYS. From within ``decide`` it ends after the answer."""
+        """End; calls of remaining processes fail with ENOSYS. From within ``decide`` it ends after the answer."""
         self._closing = True
         if threading.current_thread() is self._thread:
             return
@@ -140,10 +140,10 @@ class Watcher:
             while not self._closing:
                 for descriptor, event in poll.poll():
                     if descriptor == self._listener and not event & select.POLLIN:
-                        return  # nobody is left who could ask
+                        return  # no watched process is left
                     if descriptor == self._listener:
                         self._answer_one()
-        except OSError as failure:  # nobody hears the questions any more
+        except OSError as failure:  # notifications cannot be received any more
             self._decide = _refuse
             self._tell(failure)
         finally:
@@ -162,15 +162,15 @@ class Watcher:
             denied = self._error(number, pid, call, tuple(arguments))
         except UnreadableError as unreadable:
             denied = unreadable.errno
-        except BaseException as failure:  # noqa: BLE001 - whatever goes wrong, the call must be answered, and not allowed
+        except BaseException as failure:  # noqa: BLE001 - the call must be answered in any case, and not allowed
             denied = errno.EACCES
             self._tell(failure)
         answer = _ANSWER.pack(number, 0, -max(denied, 0), 0 if denied else _CONTINUE)
-        with contextlib.suppress(OSError):  # who asked is gone
+        with contextlib.suppress(OSError):  # the caller has ended
             fcntl.ioctl(self._listener, _SEND, answer)
 
     def _error(self, number: int, pid: int, call: int, arguments: tuple[int, ...]) -> int:
-        """Return the errno to deny a call with, or 0, or that it was performed."""
+        """Return the errno to deny a call with, 0, or that it was performed."""
         if call in self._groups:
             return self._regroup(self._groups[call], pid, arguments)
         if call in self._aims:
@@ -207,7 +207,7 @@ class Watcher:
         return _PERFORMED
 
     def _reached(self, aim: Aim, arguments: tuple[int, ...]) -> int:
-        """Refuse what is aimed at processes of somebody else; all processes of a user are never the command's alone."""
+        """Refuse calls on foreign processes; all processes of a user never belong to the command alone."""
         if self._decide is _refuse:
             return errno.EACCES
         kind = aim.process if aim.which is None else signed(arguments[aim.which])
@@ -221,7 +221,7 @@ class Watcher:
         return next((error for one in named if (error := self._standing(one))), 0)
 
     def _standing(self, pid: int) -> int:
-        """Return the errno for what is aimed at a process, or 0."""
+        """Return the errno for a call on a process, or 0."""
         try:
             return 0 if pid == 0 or is_of(self._known, pid) else errno.EPERM
         except ProcessLookupError:
@@ -235,10 +235,10 @@ class Watcher:
         return True
 
     def _regroup(self, name: str, pid: int, arguments: tuple[int, ...]) -> int:
-        """Note a new group or session; a group of somebody else is refused, as its end would not be this one's."""
+        """Record a new group or session; joining a foreign group is refused, because it would outlive the command."""
         if self._decide is _refuse:
             return errno.EACCES
-        if self._secluded:  # whatever it is in, it ends with the namespace, and groups of others are not in there
+        if self._secluded:  # all its processes end with the namespace, which has no foreign groups
             return 0
         own = Tracee(pid).process()
         if name == "setsid":

@@ -1,21 +1,21 @@
-"""In-process interception: stops what Python code attempts outside of its declaration, before it happens (PEP 578).
+"""In-process interception: stops undeclared operations of Python code before they happen (PEP 578).
 
-One audit hook serves the process. Outside of every session it looks at one dictionary and returns; inside it asks
-``Operations`` what the call does and lets ``Watch`` judge (KO-2.1, KO-3). It fails closed: what it cannot judge, it
-refuses. What it does not see, by its nature:
+One audit hook serves the process. Outside every session it tests one dictionary and returns; inside it determines the
+operation with ``Operations`` and checks it with ``Watch`` (KO-2.1, KO-3). It fails closed: an operation that cannot be
+checked is refused. By its nature it does not observe:
 
 - extension modules that do their own IO (uvloop, native database drivers, Tcl, the key log of ``ssl``), and SQLite
   beyond the files that are connected to and attached,
 - writes by ``mmap`` or to a file that was opened before the session, or in it and kept open after its end,
-- work handed over a queue to a thread, or a process, that was there before; ``ThreadPoolExecutor`` is followed,
+- work passed through a queue to an existing thread or process; ``ThreadPoolExecutor`` is followed,
 - finalizers, suspended generators and callbacks of code that was loaded before the session and run after it, unless
-  they were given to ``atexit``, ``weakref.finalize`` or ``signal``; finalizers and signal handlers that happen to run
-  while a call is being judged,
+    they were registered with ``atexit``, ``weakref.finalize`` or ``signal``; finalizers and signal handlers that run
+    while a call is being checked,
 - the end of the engine's own process (``os._exit``, a signal to itself), its limits, priority, environment, working
   directory and descriptors.
 
-Code that sets out to deceive the interpreter it runs in can do so. KLIS-6 section 6 has it: this is the traffic cop;
-the concrete wall is the operating system's confinement of processes, and the comparison of contents finds the rest.
+Code that deliberately deceives its interpreter can evade it. As KLIS-6 section 6 states, this level only directs
+traffic; the barrier is the operating system's confinement of processes, and comparing contents finds the rest.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from host.confinement.naming import UnknowableError
-from host.observation import deferred, wrapped
-from host.observation.audited import HANDLERS, READY, Handler, NothingHappensError
-from host.observation.belonging import (
+from host.observation import deferred, library_wrappers
+from host.observation.audit_handlers import HANDLERS, READY, Handler, NothingHappensError
+from host.observation.operations import Operations
+from host.observation.session_binding import (
     KLIS_UNOBSERVABLE,
     OWN_CODE,
-    Bond,
     SavedBinding,
-    engage,
+    SessionBinding,
     engaged,
     exempt,
     governing,
-    here,
     mark_forked,
+    register,
+    thread_state,
 )
-from host.observation.operations import Operations
-from host.observation.watch import Watch
+from host.observation.session_watch import Watch
 from world.errors import ScopeViolationError
 
 __all__ = ["KLIS_UNOBSERVABLE", "Interception", "current", "exempt"]
@@ -53,74 +53,74 @@ _installed: list[bool] = []
 
 
 class Interception:
-    """Puts the code that runs within it under a watch: its thread or task, and all that these start.
+    """Observes the code that runs within it: its thread or task, and everything that these start.
 
-    ``with Interception(watch, operations): ...`` where no event loop runs takes the whole thread; within a coroutine it
-    takes the task and leaves the other tasks of the loop alone. It is left in the thread and task that entered it. A
-    session within a session answers to both. What outlives its session can do nothing observable any more.
+    ``with Interception(watch, operations): ...`` outside an event loop covers the whole thread; within a coroutine
+    it covers the task and not the other tasks of the loop. It must be left in the thread and task that entered it. A
+    nested session is also checked against the outer one. Code that outlives its session can do nothing observable.
     """
 
     def __init__(self, watch: Watch, operations: Operations, *, keeps_code: bool = True) -> None:
         """Prepare.
 
         Args:
-            watch: judges what is seen.
-            operations: tells what calls do.
-            keeps_code: whether code that the session loads, from the workspace or from text, belongs to it after its
-                end, too; False where the operator's code runs, whose modules are used by others.
+            watch: checks the observed operations.
+            operations: maps calls to operations.
+            keeps_code: whether code that the session loads, from the workspace or text, also belongs to it after its
+                end; False for the operator's code, whose modules other code uses.
         """
         self.watch = watch
         self.operations = operations
         self._keeps_code = keeps_code
-        self._places: list[SavedBinding] = []
+        self._bindings: list[SavedBinding] = []
 
     def __enter__(self) -> Self:
-        """Begin; from here on every observed call is judged.
+        """Begin; from now on every observed call is checked.
 
         Raises:
-            ScopeViolationError: ``KLIS_UNOBSERVABLE`` where this interpreter lets no audit hook in.
+            ScopeViolationError: ``KLIS_UNOBSERVABLE`` where this interpreter accepts no audit hook.
         """
         _install()
-        bond = Bond(self, self.watch, self.operations, governing(), keeps_code=self._keeps_code)
-        engage(bond)
-        place = SavedBinding(bond)
+        bond = SessionBinding(self, self.watch, self.operations, governing(), keeps_code=self._keeps_code)
+        register(bond)
+        binding = SavedBinding(bond)
         heard: list[bool] = []
         sys.audit(READY, heard)
         if not heard:
-            place.restore()
-            bond.refuse("to run", "another audit hook of this process keeps the engine's own out; take it away")
-        self._places.append(place)
+            binding.restore()
+            bond.refuse("to run", "another audit hook of this process blocks the engine's own; remove it")
+        self._bindings.append(binding)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End; the thread or task is its own again."""
-        place = self._places.pop()
-        place.bond.has_ended = True
-        place.restore()
+        """End; the thread or task is no longer observed."""
+        binding = self._bindings.pop()
+        binding.bond.has_ended = True
+        binding.restore()
 
 
 def current() -> Interception | None:
-    """Return the session that the calling code belongs to, None where it is nobody's."""
+    """Return the session of the calling code, or None."""
     bond = governing()
     return bond.session if bond is not None else None
 
 
 def _install() -> None:
-    """Put hook and wrappers in place, once in the life of a process: an audit hook cannot be taken away."""
+    """Install hook and wrappers once in the life of a process: an audit hook cannot be removed."""
     with _installing:
         if _installed:
             return
         with exempt():
-            wrapped.put_in_place(_report)
-            deferred.put_in_place()
+            library_wrappers.install_wrappers(_report)
+            deferred.install_wrappers()
             os.register_at_fork(after_in_child=mark_forked)
             sys.addaudithook(_hook)
         _installed.append(True)
 
 
-# Everything that the hook needs is bound to it, so that it still works while the interpreter takes its modules apart.
+# Everything that the hook needs is bound to it, so that it still works during the interpreter's shutdown.
 def _hook(
     event: str,
     args: tuple[Any, ...],
@@ -140,30 +140,30 @@ def _hook(
 
 
 def _report(event: str, args: tuple[Any, ...]) -> None:
-    """Take in what raises no event of its own."""
+    """Check a call that raises no audit event."""
     bond = governing()
     if bond is not None:
         _judge(bond, HANDLERS[event], args)
 
 
-def _judge(bond: Bond, handler: Handler, args: tuple[Any, ...]) -> None:
-    """Hold one call against the declaration of its session, and of every session around that one.
+def _judge(bond: SessionBinding, handler: Handler, args: tuple[Any, ...]) -> None:
+    """Check one call against the declaration of its session, and of every outer session.
 
     Raises:
-        ScopeViolationError: it is not allowed, or nobody can tell.
+        ScopeViolationError: it is not permitted, or cannot be checked.
     """
-    here.busy = True
+    thread_state.busy = True
     try:
-        one: Bond | None = bond
+        one: SessionBinding | None = bond
         while one is not None:
             one.meet(handler(one, args))
             one = one.outer
     except NothingHappensError:
         pass
-    except UnknowableError as unknowable:  # so the call fails, as it would by itself where nothing has changed since
+    except UnknowableError as unknowable:  # the call fails as it would without observation
         raise OSError(unknowable.errno, os.strerror(unknowable.errno)) from None
     except ScopeViolationError as error:
-        # The watch remembers its error, which must not hold the agent's frames by its trace for as long.
+        # The watch stores its error, whose traceback must not keep the agent's frames alive.
         stopped = ScopeViolationError(error.code, error.message, **error.details)
         error.__traceback__ = None
         if error.code == KLIS_UNOBSERVABLE:
@@ -173,11 +173,11 @@ def _judge(bond: Bond, handler: Handler, args: tuple[Any, ...]) -> None:
         if sys is not None and not sys.is_finalizing():
             raise ScopeViolationError(
                 KLIS_UNOBSERVABLE,
-                f"What the agent attempted could not be judged, so it was stopped: {type(error).__name__}: {error}",
+                f"An operation could not be checked and was stopped: {type(error).__name__}: {error}",
                 arguments=repr(args)[:200],
             ) from error
     finally:
-        here.busy = False
+        thread_state.busy = False
 
 
 OWN_CODE.append(globals())

@@ -1,9 +1,9 @@
-"""What IO calls do, as predicates on resources: the one mapping for all who see such calls (KLIS-6 section 2.1).
+"""Mapping of IO calls to predicates on resources, for every source of observations (KLIS-6 section 2.1).
 
-Writing is MUTATES, or PROVIDES where the file is not there yet; reading is CONSUMES; removing is DELETES; a rename is
-RENAMES of the old name and PROVIDES of the new one. What an interpreter and a system need to run at all (their own
-libraries, ``/dev/null``) is nothing worth observing, and neither is a call that must fail because what it asks for does
-not exist. Files outside of the workspace are told as such; no manifest can declare them.
+Writing is MUTATES, or PROVIDES for a new file; reading is CONSUMES; deleting is DELETES; a rename is
+RENAMES of the old name and PROVIDES of the new one. Paths that an interpreter and a system need in order to run (their
+libraries, ``/dev/null``) are not observed, nor is a call that must fail because its file does not
+exist. Files outside the workspace are marked as such; no manifest can declare them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _USABLE: Final = (*DEVICES, SHARED_MEMORY, b"/dev/fd")
 _NAME_SERVICES: Final = frozenset(
     {b"/run/nscd/socket", b"/var/run/nscd/socket", b"/run/systemd/resolve/io.systemd.Resolve"}
 )
-"""Where names of hosts and users are looked up; to ask there is no effect."""
+"""Sockets of host and user name lookups, which have no side effect."""
 _METHODS: Final = {
     **dict.fromkeys(("GET", "HEAD", "OPTIONS", "TRACE"), Predicate.CONSUMES),
     "DELETE": Predicate.DELETES,
@@ -48,15 +48,15 @@ _RESOLVED_FOR_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RuntimePaths:
-    """Folders that belong to what runs an agent and not to its work.
+    """Folders that belong to the runtime of an agent and not to its work.
 
     Args:
         read: absolute paths below which reading is not observed.
         write: absolute paths below which nothing is observed.
-        private: absolute paths of files and folders that no agent may touch, wherever they lie.
-        modules: folders of importable code; outside of the workspace they may be read, inside they are its content.
-        named: those of ``read`` that the operator named.
-        searched: folders whose names an interpreter looks for, though the walls show it none of them.
+        private: absolute paths of files and folders that no agent may touch.
+        modules: folders of importable code; outside the workspace they may be read, inside they are its content.
+        named: those of ``read`` that the operator configured.
+        searched: folders that an interpreter searches, although confinement hides their content.
     """
 
     read: tuple[bytes, ...] = ()
@@ -70,7 +70,7 @@ class RuntimePaths:
     def standard(
         cls, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = (), private: Iterable[str | Path] = ()
     ) -> RuntimePaths:
-        """Return the paths of this system and this interpreter, with more of the operator's."""
+        """Return the paths of this system and this interpreter, and further ones of the operator."""
         return cls(
             read=(*_SYSTEM, *_python(), *_real(read)),
             write=(*_USABLE, *_real(write)),
@@ -80,25 +80,25 @@ class RuntimePaths:
         )
 
     def for_commands(self) -> RuntimePaths:
-        """Return the paths of a process of its own: programs, libraries and their settings, but no code of ours."""
+        """Return the paths for a child process: programs, libraries and their settings, without the engine's code."""
         settings = _real(map(os.fsdecode, SETTINGS))
         read = (*PROGRAMS, *settings, *KERNEL, *_python(), *self.named)
         return replace(self, read=read, modules=(), searched=self.modules)
 
     def with_more(self, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = ()) -> RuntimePaths:
-        """Return these paths and more."""
+        """Return these paths and further ones."""
         return replace(self, read=(*self.read, *_real(read)), write=(*self.write, *_real(write)))
 
     def freed(self, root: bytes) -> dict[tuple[bool, bool], tuple[bytes, ...]]:
-        """Return below what nothing is worth observing, for one workspace.
+        """Return the prefixes below which operations are not observed, for one workspace.
 
-        A folder that holds the whole workspace frees nothing in it.
+        A folder that contains the whole workspace does not exempt its content.
 
         Args:
             root: of the workspace, absolute.
 
         Returns:
-            Prefixes of paths that end in a slash, by whether something is written, and whether it lies inside.
+            Prefixes of paths that end in a slash, by whether the path is written, and whether it is inside.
         """
         outside = (*self.write, *self.read, *self.modules)
         inside = (*self.write, *self.read)
@@ -111,7 +111,7 @@ class RuntimePaths:
 
 
 def _python() -> tuple[bytes, ...]:
-    """Return the folders of this interpreter and of its libraries."""
+    """Return the folders of this interpreter and its libraries."""
     return _real({sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))})
 
 
@@ -128,17 +128,17 @@ Start = bytes | int | None
 
 
 class Operations:
-    """Turns calls into what they do, for one workspace.
+    """Maps calls to operations, for one workspace.
 
-    A path is a name that is looked up here, or a ``Named`` that was looked up where it was used. A relative name starts
+    A path is a name that is resolved here, or a ``Named`` that was resolved by the caller. A relative name starts
     at ``cwd``: a path, a descriptor, or None for this process's working directory. ``UnknowableError`` is raised where
-    a name cannot be looked up for any other reason than that nothing is there: the call must not happen then.
+    a name cannot be resolved for another reason than a missing file: the call must not happen then.
 
     Args:
-        workspace: whose root is ``FILE:/``.
-        runtime: what is not observed; None is this system's.
-        hosts: names of hosts that were declared, so that a connection to one of their addresses is known as theirs.
-        confined: whether the operating system holds the processes that are started to the same declaration.
+        workspace: the workspace whose root is ``FILE:/``.
+        runtime: the exempt paths; None is those of this system.
+        hosts: declared host names, by which connections to their addresses are recognized.
+        confined: whether the kernel confines started processes to the same declaration.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Operations:
         hosts: Iterable[str] = (),
         confined: bool = False,
     ) -> None:
-        """Prepare; nothing is looked up yet."""
+        """Prepare; nothing is resolved yet."""
         self._workspace = workspace
         paths = runtime or RuntimePaths.standard()
         self._freed = paths.freed(workspace.root_bytes)
@@ -166,33 +166,33 @@ class Operations:
     # Files
 
     def opened(self, path: Name, flags: int, *, cwd: Start = None, call: str = "") -> list[Seen]:
-        """Return what opening a file is.
+        """Return the operations of opening a file.
 
         Args:
-            path: as it was given; a relative one starts at ``cwd``.
+            path: as passed; a relative one starts at ``cwd``.
             flags: ``os.O_*``.
-            cwd: where a relative name starts.
+            cwd: start of a relative name.
             call: for people.
         """
         if flags & os.O_PATH:
             return []
-        if flags & os.O_TMPFILE == os.O_TMPFILE:  # without a name it is nobody's business; a link gives it one
+        if flags & os.O_TMPFILE == os.O_TMPFILE:  # a file without a name is not observed; a link gives it one
             return []
         writes = flags & os.O_ACCMODE != os.O_RDONLY or bool(flags & (os.O_CREAT | os.O_TRUNC))
-        found = _named(path, cwd, follow=True)
-        if found is None:
+        file = _named(path, cwd, follow=True)
+        if file is None:
             return []
-        if found.is_folder:
-            return self._done(Predicate.CONSUMES, found, call, looks=True)
+        if file.is_folder:
+            return self._done(Predicate.CONSUMES, file, call, names_only=True)
         if not writes:
-            return self._done(Predicate.CONSUMES, found, call) if found.is_there else []
-        is_new = not found.is_there and flags & os.O_CREAT
-        return self._done(Predicate.PROVIDES if is_new else Predicate.MUTATES, found, call)
+            return self._done(Predicate.CONSUMES, file, call) if file.is_there else []
+        is_new = not file.is_there and flags & os.O_CREAT
+        return self._done(Predicate.PROVIDES if is_new else Predicate.MUTATES, file, call)
 
     def deleted(self, path: Name, *, tree: bool = False, cwd: Start = None, call: str = "") -> list[Seen]:
-        """Return what removing a name is; ``tree`` is with everything below it."""
-        found = _named(path, cwd)
-        return [] if found is None or not found.is_there else self._done(Predicate.DELETES, found, call, subtree=tree)
+        """Return the operations of deleting a name; ``tree`` includes everything below it."""
+        file = _named(path, cwd)
+        return [] if file is None or not file.is_there else self._done(Predicate.DELETES, file, call, subtree=tree)
 
     def renamed(
         self,
@@ -204,7 +204,7 @@ class Operations:
         new_cwd: Start = None,
         call: str = "",
     ) -> list[Seen]:
-        """Return what moving a name is: it is taken away at one place, and given or changed at the other."""
+        """Return the operations of a rename: the old name is removed, the new one created or changed."""
         source, target = _named(old, cwd), _named(new, cwd if new_cwd is None else new_cwd)
         if source is None or target is None or not source.is_there:
             return []
@@ -214,9 +214,9 @@ class Operations:
         return [*self._done(Predicate.RENAMES, source, call), *self._done(replaces, target, call)]
 
     def made(self, path: Name, *, cwd: Start = None, call: str = "") -> list[Seen]:
-        """Return what making a directory, a link or a special file is."""
-        found = _named(path, cwd)
-        return [] if found is None or found.is_there else self._done(Predicate.PROVIDES, found, call)
+        """Return the operations of creating a directory, a link or a special file."""
+        file = _named(path, cwd)
+        return [] if file is None or file.is_there else self._done(Predicate.PROVIDES, file, call)
 
     def linked(
         self,
@@ -228,52 +228,52 @@ class Operations:
         new_cwd: Start = None,
         call: str = "",
     ) -> list[Seen]:
-        """Return what a link is: a new name; behind a hard one the old file can be changed."""
+        """Return the operations of a link: a new name; through a hard link the old file can be changed."""
         made = self.made(new, cwd=cwd if new_cwd is None else new_cwd, call=call)
-        found = None if symbolic else _named(old, cwd)
-        return made if found is None else [*self._done(Predicate.MUTATES, found, call), *made]
+        file = None if symbolic else _named(old, cwd)
+        return made if file is None else [*self._done(Predicate.MUTATES, file, call), *made]
 
     def listed(self, path: Name, *, cwd: Start = None, call: str = "") -> list[Seen]:
-        """Return what reading the names in a directory is."""
-        found = _named(path, cwd, follow=True)
-        return [] if found is None or not found.is_there else self._done(Predicate.CONSUMES, found, call, looks=True)
+        """Return the operations of listing a directory."""
+        file = _named(path, cwd, follow=True)
+        return [] if file is None or not file.is_there else self._done(Predicate.CONSUMES, file, call, names_only=True)
 
     def changed(self, path: Name, *, follow: bool = True, cwd: Start = None, call: str = "") -> list[Seen]:
-        """Return what changing a file's size, mode, owner, times or attributes is."""
-        found = _named(path, cwd, follow=follow)
-        return [] if found is None or not found.is_there else self._done(Predicate.MUTATES, found, call)
+        """Return the operations of changing a file's size, mode, owner, times or attributes."""
+        file = _named(path, cwd, follow=follow)
+        return [] if file is None or not file.is_there else self._done(Predicate.MUTATES, file, call)
 
     def database(self, name: Any, *, call: str = "") -> list[Seen]:
-        """Return what connecting to an SQLite database is: its file may be written, unless it says otherwise."""
+        """Return the operations of connecting to an SQLite database: its file may be written, unless read-only."""
         text = os.fsdecode(name) if isinstance(name, bytes | os.PathLike) else str(name)
         if text in ("", ":memory:") or "mode=memory" in text:
             return []
         if not text.startswith("file:"):
             return self.opened(text, os.O_RDWR | os.O_CREAT, call=call)
         parts = urlsplit(text)
-        asked = parse_qs(parts.query)
+        options = parse_qs(parts.query)
         path = unquote(parts.path)
         if path in ("", ":memory:"):
             return []
-        reads = asked.get("mode") == ["ro"] or asked.get("immutable") == ["1"]
+        reads = options.get("mode") == ["ro"] or options.get("immutable") == ["1"]
         return self.opened(path, os.O_RDONLY if reads else os.O_RDWR | os.O_CREAT, call=call)
 
     # Network and processes
 
     def connected(self, host: str, port: int, *, call: str = "") -> list[Seen]:
-        """Return what a connection is: to the place of some URL, as far as can be told from it."""
+        """Return the operations of a connection: CONSUMES of the URL that its host and port indicate."""
         if port == _DNS and self._hosts:
             return []
         return [self._connection(self._name_of(host), port, call)]
 
     def bound(self, host: str, port: int, *, call: str = "") -> list[Seen]:
-        """Return what listening at an address is; port 0 is any, as clients ask for it."""
+        """Return the operations of listening at an address; port 0, as clients use it, is none."""
         if not port:
             return []
         return [Seen(Predicate.PROVIDES, _url(host or "0.0.0.0", port), call)]
 
     def local_socket(self, path: Name, *, cwd: Start = None, call: str = "") -> list[Seen]:
-        """Return what connecting to a socket in the file system is: whoever listens there does things."""
+        """Return the operations of connecting to a socket in the file system, whose server may have side effects."""
         name = path.path if isinstance(path, Named) else os.fsencode(path)
         if name in _NAME_SERVICES:
             return []
@@ -283,7 +283,7 @@ class Operations:
         return self.changed(path, cwd=cwd, call=call)
 
     def requested(self, method: str, url: str, *, call: str = "") -> list[Seen]:
-        """Return what an HTTP request is: GET CONSUMES, DELETE DELETES, everything that sends MUTATES."""
+        """Return the operations of an HTTP request: GET is CONSUMES, DELETE is DELETES, other methods MUTATES."""
         try:
             resource = canonical_resource(f"URL:{url}")
         except RefusedError:
@@ -298,7 +298,7 @@ class Operations:
         cwd: bytes | None = None,
         call: str = "",
     ) -> list[Seen]:
-        """Return what starting a process is: the process, and what an opaque tool may do where it works (KO-5.1)."""
+        """Return the operations of starting a process: itself, and those of an opaque tool in its folder (KO-5.1)."""
         name = os.path.basename(os.fsencode(executable or (argv[0] if argv else b"?")))
         process = canonical_resource(f"PROCESS:{printable(name) or '?'}", literal_stars=True)
         if self._confined:
@@ -306,8 +306,8 @@ class Operations:
         folder = os.getcwdb() if cwd is None else cwd
         relative = self._workspace.relative(folder, follow=True)
         if relative is None:
-            told = printable(folder)
-            where = Seen(Predicate.MUTATES, outside_resource(told), call, outside=told, opaque_of=process)
+            text = printable(folder)
+            where = Seen(Predicate.MUTATES, outside_resource(text), call, outside=text, opaque_of=process)
         else:
             place = self._workspace.resource_at(relative, subtree=True)
             where = Seen(Predicate.MUTATES, place, call, opaque_of=process)
@@ -323,34 +323,34 @@ class Operations:
         *,
         follow: bool = False,
         subtree: bool = False,
-        looks: bool = False,
+        names_only: bool = False,
     ) -> list[Seen]:
-        """Return what was done to a path, whether or not it is there now; what cannot be looked up was done outside.
+        """Return the operation on a path that need not exist; an unresolvable path is outside.
 
         Args:
-            predicate: what is done.
+            predicate: the operation.
             absolute: the path.
             call: for people.
-            follow: whether a link as the last name stands for what it leads to.
+            follow: whether a link in the last name is followed.
             subtree: with everything below it.
-            looks: whether only the names in a directory are read.
+            names_only: whether only the names in a directory are read.
         """
         try:
             named = _named(absolute, None, follow=follow)
         except UnknowableError:
             named = None
         if named is None:
-            told = printable(absolute)
-            return [Seen(predicate, outside_resource(told), call, outside=told)]
-        return self._done(predicate, named, call, subtree=subtree, looks=looks)
+            text = printable(absolute)
+            return [Seen(predicate, outside_resource(text), call, outside=text)]
+        return self._done(predicate, named, call, subtree=subtree, names_only=names_only)
 
     def _done(
-        self, predicate: Predicate, named: Named, call: str, *, subtree: bool = False, looks: bool = False
+        self, predicate: Predicate, named: Named, call: str, *, subtree: bool = False, names_only: bool = False
     ) -> list[Seen]:
-        """Return what doing something to a file is, whether or not it is there."""
+        """Return the operation on a file that need not exist."""
         real = named.path
         place = real + b"/"
-        if predicate is Predicate.CONSUMES and (real in self._for_git or (looks and real in self._searched)):
+        if predicate is Predicate.CONSUMES and (real in self._for_git or (names_only and real in self._searched)):
             return []
         is_engines = place.startswith(self._private)
         if not is_engines:
@@ -360,9 +360,9 @@ class Operations:
             if inside:
                 relative = real[len(self._below[0]) :]
                 resource = self._workspace.resource_at(relative, subtree=subtree)
-                return [Seen(predicate, resource, call, looks=looks)]
-        told = printable(real)
-        return [Seen(predicate, outside_resource(told), call, outside=told, is_engines=is_engines)]
+                return [Seen(predicate, resource, call, looks=names_only)]
+        text = printable(real)
+        return [Seen(predicate, outside_resource(text), call, outside=text, is_engines=is_engines)]
 
     def _connection(self, host: str, port: int, call: str) -> Seen:
         return Seen(Predicate.CONSUMES, _url(host, port), call, address=(host, port))
@@ -380,17 +380,17 @@ class Operations:
         self._looked_up = time.monotonic()
         for name in self._hosts:
             try:
-                found = socket.getaddrinfo(name, None)
+                addresses = socket.getaddrinfo(name, None)
             except OSError:
                 continue
-            self._addresses.update((bare_host(str(entry[4][0])), name) for entry in found)
+            self._addresses.update((bare_host(str(entry[4][0])), name) for entry in addresses)
 
 
 def _named(path: Name, cwd: Start, *, follow: bool = False) -> Named | None:
-    """Return where a name leads; None for a file without a name, which is nobody's business.
+    """Resolve a name; None for a file without a name, which is not observed.
 
     Raises:
-        UnknowableError: it cannot be looked up.
+        UnknowableError: it cannot be resolved.
     """
     if isinstance(path, Named):
         return path
@@ -413,6 +413,6 @@ def _url(host: str, port: int) -> Resource:
 
 
 def printable(name: bytes) -> str:
-    """Return a name as a text that can be shown and recorded, whatever its bytes are."""
+    """Return a name of any bytes as a text that can be shown and recorded."""
     text = name.decode("utf-8", "backslashreplace")
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

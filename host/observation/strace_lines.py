@@ -1,8 +1,8 @@
-"""The lines that strace writes, put back together into finished system calls.
+"""Parser of strace output: joins its lines into finished system calls.
 
-What is read is the output of ``strace -f -q -y -x``: each line begins with a process id; a call that was cut in two by
-another process is ``<unfinished ...>`` and ``<... name resumed>``; strings are C strings; a descriptor has its path in
-angle brackets behind it, ``3</w/a>``.
+The input is the output of ``strace -f -q -y -x``: each line begins with a process id; an interrupted call
+is written as ``<unfinished ...>`` and ``<... name resumed>``; strings are C strings; a descriptor is followed by its
+path in angle brackets, ``3</w/a>``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
 
 @dataclass(frozen=True, slots=True)
 class SystemCall:
-    """One system call that came to its end.
+    """One finished system call.
 
     Args:
         pid: the thread's id.
         name: its name.
         arguments: each as strace shows it.
-        result: what it returned; None where that is not told.
-        opened: the path of the descriptor that it returned, as strace shows it.
+        result: its return value; None where it is not shown.
+        opened: the path of the returned descriptor, as strace shows it.
         error: the name of its error, None where it succeeded.
     """
 
@@ -51,13 +51,13 @@ class SystemCall:
 
 @dataclass(frozen=True, slots=True)
 class ThreadExit:
-    """A process or thread came to its end."""
+    """The end of a process or thread."""
 
     pid: int
 
 
 class Lines:
-    """Puts the lines of one trace together; ``waiting`` tells who is within a call that has not ended."""
+    """Joins the lines of one trace; ``waiting`` has the threads with an unfinished call."""
 
     def __init__(self) -> None:
         """Begin before the first line."""
@@ -65,19 +65,19 @@ class Lines:
 
     @property
     def waiting(self) -> dict[int, str]:
-        """What each thread began and has not finished, by its id."""
+        """The unfinished call of each thread, by its id."""
         return self._unfinished
 
     def read(self, line: str) -> Iterator[SystemCall | ThreadExit]:
-        """Yield what a line completes; lines of signals and those that make no sense complete nothing.
+        """Yield the calls that a line completes; lines of signals and malformed lines complete none.
 
         Args:
             line: with or without its end.
         """
-        found = _LINE.match(line.rstrip("\n"))
-        if found is None:
+        match = _LINE.match(line.rstrip("\n"))
+        if match is None:
             return
-        pid, text = int(found[1]), found[2]
+        pid, text = int(match[1]), match[2]
         if text.startswith("+++"):
             yield from self._ended(pid, text)
         elif resumed := _RESUMED.match(text):
@@ -91,7 +91,7 @@ class Lines:
 
     def _ended(self, pid: int, text: str) -> Iterator[ThreadExit]:
         superseded = _SUPERSEDED.match(text)
-        if superseded:  # a thread that calls execve goes on as its process
+        if superseded:  # a thread that calls execve continues as its process
             begun = self._unfinished.pop(int(superseded[1]), None)
             if begun is not None:
                 self._unfinished[pid] = begun
@@ -118,8 +118,8 @@ class Lines:
 
 
 def _arguments(text: str, start: int) -> tuple[tuple[str, ...], int]:
-    """Return the arguments from after the opening parenthesis on, and where they end."""
-    found: list[str] = []
+    """Return the arguments after the opening parenthesis, and the index of their end."""
+    arguments: list[str] = []
     closing: list[str] = [")"]
     first = at = start
     while at < len(text):
@@ -135,13 +135,13 @@ def _arguments(text: str, start: int) -> tuple[tuple[str, ...], int]:
         elif sign == closing[-1]:
             closing.pop()
             if not closing:
-                found.append(text[first:at].strip())
-                return tuple(one for one in found if one), at + 1
+                arguments.append(text[first:at].strip())
+                return tuple(one for one in arguments if one), at + 1
         elif sign == "," and len(closing) == 1:
-            found.append(text[first:at].strip())
+            arguments.append(text[first:at].strip())
             first = at + 1
         at += 1
-    return tuple(found), at
+    return tuple(arguments), at
 
 
 def _string_end(text: str, start: int) -> int:
@@ -152,31 +152,31 @@ def _string_end(text: str, start: int) -> int:
 
 
 def string(argument: str) -> bytes | None:
-    """Return the bytes of a string argument; None for what is no string, or was cut off."""
+    """Return the bytes of a string argument; None for other arguments and truncated strings."""
     if len(argument) < 2 or argument[0] != '"' or argument[-1] != '"':
         return None
     return _bytes(argument[1:-1])
 
 
 def descriptor_path(argument: str) -> bytes | None:
-    """Return the path of a descriptor argument such as ``3</w/a>``; None where it leads to no file."""
-    found = _DESCRIPTOR.match(argument)
-    if found is None:
+    """Return the path of a descriptor argument such as ``3</w/a>``; None where it has none."""
+    match = _DESCRIPTOR.match(argument)
+    if match is None:
         return None
-    path = _bytes(found[1])
+    path = _bytes(match[1])
     return path if path.startswith(b"/") else None
 
 
 def _bytes(text: str) -> bytes:
-    found = bytearray()
+    result = bytearray()
     at = 0
     for escape in _ESCAPE.finditer(text):
-        found += text[at : escape.start()].encode("utf-8", "surrogateescape")
+        result += text[at : escape.start()].encode("utf-8", "surrogateescape")
         at = escape.end()
         if escape[1]:
-            found.append(int(escape[1], 16))
+            result.append(int(escape[1], 16))
         elif escape[2]:
-            found.append(int(escape[2], 8) & 0xFF)
+            result.append(int(escape[2], 8) & 0xFF)
         else:
-            found += _SHORT.get(escape[3], escape[3].encode("utf-8", "surrogateescape"))
-    return bytes(found + text[at:].encode("utf-8", "surrogateescape"))
+            result += _SHORT.get(escape[3], escape[3].encode("utf-8", "surrogateescape"))
+    return bytes(result + text[at:].encode("utf-8", "surrogateescape"))

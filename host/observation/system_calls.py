@@ -1,4 +1,4 @@
-"""What a watched system call of a child process does, as predicates on resources (KLIS-6 section 2.1)."""
+"""Mapping of watched system calls of a child process to predicates on resources (KLIS-6 section 2.1)."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any, Final
 
 from host.confinement.calls import ALLOW, Decide, Deny, SystemCallRequest, Verdict
 from host.observation.operations import Operations
-from host.observation.watch import Watch
+from host.observation.session_watch import Watch
 from world.errors import ScopeViolationError
 from world.klis.observation import Seen, outside_resource
 from world.klis.predicate import Predicate
 
-__all__ = ["judged_by", "what_happens"]
+__all__ = ["decision_of", "operations_of"]
 
 _ANY_PORT: Final = "listening at any port"
 
 
-def judged_by(watch: Watch, operations: Operations) -> Decide:
-    """Return what decides on the calls of a child process: a watch, by what the calls do.
+def decision_of(watch: Watch, operations: Operations) -> Decide:
+    """Return a function that decides on system calls by a watch.
 
     Args:
-        watch: judges.
-        operations: tells what calls do.
+        watch: checks the operations.
+        operations: maps calls to operations.
     """
 
     def decide(call: SystemCallRequest) -> Verdict:
         try:
-            watch.check(what_happens(operations, call), depth="child")
+            watch.check(operations_of(operations, call), depth="child")
         except ScopeViolationError:
             return Deny()
         return ALLOW
@@ -35,46 +35,46 @@ def judged_by(watch: Watch, operations: Operations) -> Decide:
     return decide
 
 
-def what_happens(operations: Operations, call: SystemCallRequest) -> list[Seen]:
-    """Return what a watched system call does."""
-    at, told = call.targets, _told(call)
+def operations_of(operations: Operations, call: SystemCallRequest) -> list[Seen]:
+    """Return the operations of a watched system call."""
+    at, description = call.targets, _describe(call)
     match call.name:
         case "open":
-            return operations.opened(at[0], call.flags, call=told)
+            return operations.opened(at[0], call.flags, call=description)
         case "unlink" | "rmdir":
-            return operations.deleted(at[0], call=told)
+            return operations.deleted(at[0], call=description)
         case "rename":
-            return operations.renamed(at[0], at[1], exchange=bool(call.flags & 2), call=told)
+            return operations.renamed(at[0], at[1], exchange=bool(call.flags & 2), call=description)
         case "mkdir" | "mknod":
-            return operations.made(at[0], call=told)
+            return operations.made(at[0], call=description)
         case "link":
-            return operations.linked(at[0], at[1], symbolic=False, call=told)
+            return operations.linked(at[0], at[1], symbolic=False, call=description)
         case "symlink":
-            return operations.linked(at[0], at[1], symbolic=True, call=told)
+            return operations.linked(at[0], at[1], symbolic=True, call=description)
         case "execve":
-            return operations.started(call.paths[0], call.argv, cwd=call.cwd or None, call=told)
+            return operations.started(call.paths[0], call.argv, cwd=call.cwd or None, call=description)
         case "connect" | "sendto" | "bind" | "listen":
-            return _talks(operations, call, told)
+            return _network_operation(operations, call, description)
         case _:  # truncate, chmod, chown, utime, setxattr, removexattr
-            return operations.changed(at[0], call=told)
+            return operations.changed(at[0], call=description)
 
 
-def _talks(operations: Operations, call: SystemCallRequest, told: str) -> list[Seen]:
+def _network_operation(operations: Operations, call: SystemCallRequest, description: str) -> list[Seen]:
     address = call.address
     if address is None or address.family == "other":
         return []
     if address.family == "unix":
         if call.name == "bind":
-            return [] if address.target is None else operations.made(address.target, call=told)
-        return operations.local_socket(address.target or address.path, call=told) if address.path else []
+            return [] if address.target is None else operations.made(address.target, call=description)
+        return operations.local_socket(address.target or address.path, call=description) if address.path else []
     if call.name == "listen" and not address.port:  # the kernel would choose one, at every address of this machine
-        return [Seen(Predicate.PROVIDES, outside_resource(_ANY_PORT), told, outside=_ANY_PORT)]
+        return [Seen(Predicate.PROVIDES, outside_resource(_ANY_PORT), description, outside=_ANY_PORT)]
     if call.name in ("bind", "listen"):
-        return operations.bound(address.host, address.port, call=told)
-    return operations.connected(address.host, address.port, call=told)
+        return operations.bound(address.host, address.port, call=description)
+    return operations.connected(address.host, address.port, call=description)
 
 
-def _told(call: SystemCallRequest) -> str:
+def _describe(call: SystemCallRequest) -> str:
     named: list[Any] = [os.fsdecode(path) for path in call.paths]
     if call.address is not None and call.address.host:
         named.append(f"{call.address.host}:{call.address.port}")

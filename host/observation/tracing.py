@@ -1,8 +1,8 @@
-"""Child processes as strace sees them: every system call that touches files, hosts and processes (KLIS-6 section 2.1).
+"""Trace of child processes by strace: all system calls on files, hosts and processes (KLIS-6 section 2.1).
 
-A trace tells what was done and what was refused, after the fact; it stops nothing. What a name was at the time of the
-call is not known any more: whether a file was new is taken from what the trace has told before, and from whoever knows
-what was there at the start.
+A trace reports operations and refusals afterwards; it stops nothing. The state of a name at the time of the
+call is no longer known: whether a file was new is taken from earlier lines of the trace, and from the caller's
+record of the initial state.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from world.errors import RefusedError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 
-__all__ = ["TraceReader", "Traced", "command", "is_there"]
+__all__ = ["TraceReader", "Traced", "command", "strace_path"]
 
 MAX_STRING: Final = 4_096
-"""Bytes of a string in the trace; no path is longer."""
+"""Bytes of a string in the trace; longer than any path."""
 
 _BLOCKED: Final = frozenset({"EACCES", "EPERM", "EROFS"})
 _ATTEMPTED: Final = frozenset({"connect", "bind", "sendto", "sendmsg"})
@@ -88,26 +88,27 @@ _LOCAL: Final = re.compile(r'sun_path=(@?)("(?:\\.|[^"\\])*")')
 _FLAGS: Final = re.compile(r"\b(?:O|RENAME)_([A-Z]+)\b")
 
 
-def is_there() -> str | None:
+def strace_path() -> str | None:
     """Return the path of strace on this machine, None where it is missing."""
     return tool("strace")
 
 
 def command(argv: Sequence[str], out: int) -> list[str]:
-    """Return what runs a command under strace; the command stays the direct child, with its own id and exit code.
+    """Return the command line that runs a command under strace; the command stays the direct child of this process.
 
     Args:
         argv: the command.
-        out: a descriptor of this process that the trace is written to. It is opened by its place in ``/proc``, so the
-            command does not inherit it; close it only when the command has been started and has ended.
+        out: a descriptor of this process for the trace. strace opens it through ``/proc``, so the command does not
+            inherit it; close it only after the command has been started and has ended.
 
     Raises:
-        RefusedError: ``NO_TRACER`` where there is no strace.
+        RefusedError: ``NO_TRACER`` where strace is missing.
     """
-    strace = is_there()
+    strace = strace_path()
     if strace is None:
         raise RefusedError(
-            "NO_TRACER", "strace is not installed, so child processes cannot be traced; install it or do not trace."
+            "NO_TRACER",
+            "strace is not installed, so child processes cannot be traced; install it, or run without a trace.",
         )
     options = ["-D", "-f", "-q", "-y", "-x", "-s", str(MAX_STRING), "-e", "signal=none"]
     calls = ",".join(f"?{name}" for name in _NAMES)
@@ -117,14 +118,14 @@ def command(argv: Sequence[str], out: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One system call that did something, or was refused.
+    """One traced system call that succeeded or was refused.
 
     Args:
-        pid: who called.
+        pid: the caller.
         call: for people, as strace shows it.
-        result: what it returned, None where that is not told.
+        result: its return value, None where it is not shown.
         error: the name of its error, None where it succeeded.
-        seen: what it is, as predicates on resources.
+        seen: its operations, as predicates on resources.
     """
 
     pid: int
@@ -135,7 +136,7 @@ class Traced:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it was refused for its rights, so that nothing happened."""
+        """Whether it was refused for missing permission, so that it had no effect."""
         return self.error in _BLOCKED
 
 
@@ -147,15 +148,15 @@ class _Folder:
 
 
 class TraceReader:
-    """Reads a trace line by line; what happens before a program is started is left out.
+    """Reads a trace line by line; calls before the start of the program are omitted.
 
     Args:
-        operations: turns what is not a file's into effects, and says which files are worth observing.
-        after_exec: the path of the program with whose start the observation begins; empty is at once. A name without
-            slash is compared with the last part of what is started.
-        cwd: the working directory at the start.
-        existed: tells of an absolute path whether a file was there at the start; None where nobody knows, and a file
-            that is opened for writing counts as changed then.
+        operations: maps network and process calls to operations, and decides which files are observed.
+        after_exec: path of the program with whose start the observation begins; empty for immediately. A name without
+            slash is compared with the last part of the started path.
+        cwd: the initial working directory.
+        existed: whether an absolute path existed at the start; None where unknown: a file that
+            is opened for writing then counts as changed.
     """
 
     def __init__(
@@ -174,18 +175,18 @@ class TraceReader:
         self._start = os.getcwdb() if cwd is None else cwd
         self._folders: dict[int, _Folder] = {}
         self._existed = existed
-        self._is_there: dict[bytes, bool] = {}
+        self._existence: dict[bytes, bool] = {}
 
     @property
     def has_begun(self) -> bool:
-        """Whether the program was started with which the observation begins."""
+        """Whether the program with which the observation begins was started."""
         return self._has_begun
 
     def feed(self, lines: Iterable[str]) -> Iterator[Traced]:
-        """Yield the calls that lines complete and that are worth observing, in order.
+        """Yield the observed calls that lines complete, in order.
 
         Args:
-            lines: of strace's output, whole ones.
+            lines: complete lines of strace's output.
         """
         for line in lines:
             for found in self._lines.read(line):
@@ -222,13 +223,13 @@ class TraceReader:
         return found
 
     def _inherited(self) -> _Folder:
-        """Return the folder of a process that was not told of yet: its parent is still within the call that made it."""
+        """Return the folder of a new process: its parent is still within the call that created it."""
         making = [pid for pid, text in self._lines.waiting.items() if re.match(r"v?fork\(|clone3?\(", text)]
         parent = self._folders.get(making[-1]) if making else None
         return _Folder(self._start if parent is None else parent.path)
 
     def _keep_track(self, call: SystemCall) -> None:
-        """Follow working directories."""
+        """Track working directories."""
         name, folder = call.name, self._folder(call.pid)
         if call.error is not None or call.result is None:
             return
@@ -247,7 +248,7 @@ class TraceReader:
                 self._folders[call.result] = _Folder(folder.path)
 
     def _path(self, call: SystemCall, index: int, folder: int | None = None) -> bytes | None:
-        """Return the absolute path of an argument; ``folder`` is the argument that it starts at."""
+        """Return the absolute path of an argument; ``folder`` is the index of the argument that it is relative to."""
         if index >= len(call.arguments):
             return None
         name = string(call.arguments[index])
@@ -259,10 +260,10 @@ class TraceReader:
         return os.path.join(base, name)
 
     def _one(
-        self, predicate: Predicate, path: bytes, call: str, *, follow: bool = False, looks: bool = False
+        self, predicate: Predicate, path: bytes, call: str, *, follow: bool = False, names_only: bool = False
     ) -> list[Seen]:
-        """Return what was done to a file, without asking whether it is there: after the fact it may not be any more."""
-        return self._operations.touched(predicate, path, call, follow=follow, looks=looks)
+        """Return the operation on a file, without testing whether it still exists."""
+        return self._operations.touched(predicate, path, call, follow=follow, names_only=names_only)
 
     def _seen(self, call: SystemCall, shown: str) -> list[Seen]:
         name, base = call.name, call.name
@@ -292,10 +293,10 @@ class TraceReader:
     def _on_one(self, call: SystemCall, shown: str, base: str, path: bytes) -> list[Seen]:
         done = call.error is None
         if base in {"unlink", "rmdir"}:
-            self._know(path, is_there=False, if_so=done)
+            self._know(path, strace_path=False, if_so=done)
             return self._one(Predicate.DELETES, path, shown)
         if base in {"mkdir", "mknod", "symlink"}:
-            self._know(path, is_there=True, if_so=done)
+            self._know(path, strace_path=True, if_so=done)
             return self._one(Predicate.PROVIDES, path, shown)
         if base in {"chdir", "fchdir"}:
             return []
@@ -314,18 +315,18 @@ class TraceReader:
         if call.opened is not None and call.opened.startswith("/"):
             path = descriptor_path(f"0<{call.opened}>") or path
         if names.isdisjoint({"WRONLY", "RDWR", "CREAT", "TRUNC"}):
-            return self._one(Predicate.CONSUMES, path, shown, follow=True, looks="DIRECTORY" in names)
+            return self._one(Predicate.CONSUMES, path, shown, follow=True, names_only="DIRECTORY" in names)
         is_new = "CREAT" in names and ("EXCL" in names or not self._was_there(path))
-        self._know(path, is_there=True, if_so=call.error is None)
+        self._know(path, strace_path=True, if_so=call.error is None)
         return self._one(Predicate.PROVIDES if is_new else Predicate.MUTATES, path, shown, follow=True)
 
-    def _know(self, path: bytes, *, is_there: bool, if_so: bool) -> None:
-        """Remember whether a name is there after a call, if the call did what it was to do."""
+    def _know(self, path: bytes, *, strace_path: bool, if_so: bool) -> None:
+        """Record whether a name exists after a call, if the call succeeded."""
         if if_so:
-            self._is_there[os.path.normpath(path)] = is_there
+            self._existence[os.path.normpath(path)] = strace_path
 
     def _was_there(self, path: bytes) -> bool:
-        known = self._is_there.get(os.path.normpath(path))
+        known = self._existence.get(os.path.normpath(path))
         if known is None:
             return True if self._existed is None else self._existed(path)
         return known
@@ -338,7 +339,7 @@ class TraceReader:
         if old is None or new is None:
             return []
         if base == "link":  # behind a hard link the old file can be changed
-            self._know(new, is_there=True, if_so=call.error is None)
+            self._know(new, strace_path=True, if_so=call.error is None)
             return [
                 *self._one(Predicate.MUTATES, old, shown),
                 *self._one(Predicate.PROVIDES, new, shown),
@@ -350,8 +351,8 @@ class TraceReader:
             given = Predicate.PROVIDES
         else:
             given = Predicate.MUTATES
-        self._know(old, is_there=given is Predicate.RENAMES, if_so=call.error is None)
-        self._know(new, is_there=True, if_so=call.error is None)
+        self._know(old, strace_path=given is Predicate.RENAMES, if_so=call.error is None)
+        self._know(new, strace_path=True, if_so=call.error is None)
         return [*self._one(Predicate.RENAMES, old, shown), *self._one(given, new, shown)]
 
     def _reached(self, call: SystemCall, shown: str) -> list[Seen]:

@@ -1,4 +1,4 @@
-"""Secrets of effects: where their values come from, when they are read, and how they are kept out of the log."""
+"""Secrets of effects: their sources, their resolution, and their removal from results."""
 
 from host.secrets.masking import ValueMask
 from host.secrets.secrets import ResolvedSecrets, Secrets

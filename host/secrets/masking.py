@@ -1,11 +1,11 @@
-"""The one function that removes the values of secrets from what an effect gave back.
+"""Removal of secret values from the results of effects.
 
-Removed are the value itself and its usual encodings: percent-encoded, escaped as in JSON, Python, HTML and the shell,
-whichever characters a library escapes and however it writes that, also several times (JSON within JSON), hexadecimal
-with or without separators, and Base64 in all three alignments, broken into lines or not, also within other text
+The value itself and its usual encodings are removed: percent-encoded, escaped as in JSON, Python, HTML and the shell,
+in any mix and with repeated escaping (JSON within JSON), hexadecimal
+with or without separators, and Base64 in all three alignments, with or without line breaks, also within other text
 (``Basic`` credentials). A text that begins with the end of a
-secret or ends with its beginning, because it was cut, loses that part as well. Any other transformation, such as
-compression or encryption, is not found.
+secret or ends with its beginning, because it was truncated, loses that part as well. Other transformations, such as
+compression or encryption, are not recognized.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from world.masking import MASK
 __all__ = ["MIN_SECRET_CHARS", "ValueMask"]
 
 MIN_SECRET_CHARS: Final = 6
-"""Shorter values are refused: masking them would hide and thereby disclose parts of ordinary text."""
+"""Shorter values are refused: masking them would also replace, and so disclose, parts of ordinary text."""
 
 _MIN_PART: Final = 4
-"""Characters of a cut secret at the edge of a text from which on it is masked."""
+"""Shortest part of a truncated secret at the edge of a text that is masked, in characters."""
 
 
 _MAX_MIXED: Final = 1_024
-"""Bytes of a value up to which mixed, repeated and broken encodings are found; beyond, one by one library each."""
+"""Longest value, in bytes, whose mixed encodings are recognized; of longer ones only the separate encodings are."""
 
 _LETTERS: Final = re.compile(r"\\+|[^\\]", re.DOTALL)
 _ESCAPE: Final = r"\\{1,8}"
@@ -39,30 +39,33 @@ _BROKEN: Final = r"(?:\s|\\[rn]){0,8}"
 """Line breaks and indentation within Base64."""
 
 _OF_BASE64: Final = {"+": r"[+-]", "/": r"\\{0,8}[/_]"}
-"""The two letters that are others in addresses."""
+"""The two letters that differ in the URL-safe alphabet."""
 
 _NAMES: Final = {"&": ["amp"], "<": ["lt"], ">": ["gt"], '"': ["quot"], "'": ["apos"]}
 _OTHERWISE: Final = {" ": ["+"], "'": ["'\"'\"'", "'\\''"]}
-"""Ways to write a character in a form and in a shell's word."""
+"""Encodings of a character in a form and in a quoted shell word."""
 
 _CONTROLS: Final = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 class ValueMask:
-    """Masks some values.
+    """Masks a set of values.
 
     Args:
-        values: of secrets.
+        values: the secrets.
     """
 
     __slots__ = ("_edges", "_pattern")
 
     def __init__(self, values: Iterable[str]) -> None:
-        """Compile all forms, the longest first."""
+        """Compile patterns of all forms, the longest first."""
         lines = {
             line
             for value in values
-            for line in (value, *value.splitlines())  # of a value of several lines, such as a PEM key, each line counts
+            for line in (
+                value,
+                *value.splitlines(),
+            )  # each line of a multi-line value, such as a PEM key, is masked too
             if line == value or len(line) >= MIN_SECRET_CHARS
         }
         longest_first = sorted(lines, key=len, reverse=True)
@@ -71,13 +74,13 @@ class ValueMask:
         self._pattern = re.compile("|".join(patterns)) if patterns else None
 
     def text(self, text: str) -> str:
-        """Return a text with ``***`` in place of every form of a value."""
+        """Replace every form of a value in a text by ``***``."""
         if self._pattern is None:
             return text
         return self._without_cut_parts(self._pattern.sub(MASK, text))
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with every text masked, keys too, and numbers that hold a secret replaced by ``***``."""
+        """Mask every text of a JSON value, keys included, and replace numbers that hold a secret by ``***``."""
         if self._pattern is None:
             return value
         if isinstance(value, str):
@@ -115,9 +118,9 @@ def _patterns(value: str) -> Iterable[str]:
 
 
 def _written(letters: str) -> str:
-    """Return a pattern of all ways to write one character of a value, or several backslashes in a row.
+    """Return a pattern of all encodings of one character of a value, or of several backslashes in a row.
 
-    Each library escapes other characters, and writes of the same escape in capitals or not, so they are mixed freely.
+    Libraries escape different characters and differ in case, so all escapes may be mixed.
     """
     first, count = letters[0], len(letters)
     if first == "\\":
@@ -157,7 +160,7 @@ def _forms(value: str) -> Iterable[str]:
     yield value
     for encoded in (quote(value, safe=""), quote(value), quote_plus(value)):
         yield encoded
-        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
+        yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
     yield from (
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
@@ -171,7 +174,7 @@ def _forms(value: str) -> Iterable[str]:
 
 def _base64_forms(data: bytes) -> Iterable[str]:
     for shift in range(3):
-        # Characters that also hold bits of a neighbouring byte are left out: they depend on the text around the value.
+        # Characters that also hold bits of a neighbouring byte are left out: they depend on the surrounding text.
         begin, end = (0, 2, 3)[shift], (8 * (shift + len(data))) // 6
         inner = base64.b64encode(b"\0" * shift + data).decode()[begin:end]
         if len(inner) >= MIN_SECRET_CHARS:

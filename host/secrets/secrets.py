@@ -1,8 +1,8 @@
-"""Resolving the references of an effect's parameters, at the moment when the effect is performed.
+"""Resolution of the secret references in an effect's parameters, when the effect is performed.
 
-Sources are asked in order; the first that has a secret decides. The values are handed to the handler and nowhere else:
-what comes back is masked (``host.secrets.masking``), and with the result a keyed digest of each value is recorded, by
-which whoever has the key can see whether two effects used the same value. The key is a file beside the log, made at
+Sources are read in order; the first that has a secret provides it. The values are passed to the handler alone:
+results are masked (``host.secrets.masking``), and a keyed digest of each value is recorded with the result, which
+shows an owner of the key whether two effects used the same value. The key is a file beside the log, created at
 first use.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["ResolvedSecrets", "Secrets"]
 
 KEY_BYTES: Final = 32
 _DOMAIN: Final = b"world protocol secret v1\0"
-"""Keeps these digests apart from whatever else the key is used for."""
+"""Separates these digests from other uses of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class ResolvedSecrets:
     """The parameters of one effect with the values of its secrets.
 
     Args:
-        params: what the handler gets.
-        digests: name and keyed digest of each secret, as they are recorded.
-        mask: removes the values from what comes back.
+        params: the parameters for the handler.
+        digests: name and keyed digest of each secret, as recorded.
+        mask: removes the values from results.
     """
 
     params: Any = field(repr=False)
@@ -49,10 +49,10 @@ class ResolvedSecrets:
     mask: ValueMask = field(default_factory=lambda: ValueMask(()), repr=False)
 
     def masked(self, performed: Performed) -> Performed:
-        """Return what came of an effect without the values, and with the digests.
+        """Return the result of an effect without the values, and with the digests.
 
         Raises:
-            RefusedError: ``INVALID_PATCH`` and the like, where a patch is none any more without them.
+            RefusedError: ``INVALID_PATCH`` and others, where masking makes a patch invalid.
         """
         if not self.digests:
             return performed
@@ -69,10 +69,10 @@ class Secrets:
     """The secrets that effects may refer to.
 
     Args:
-        sources: where they are looked for, in this order.
-        key: the file with the digests' key; made with mode 0600 where there is none. None records no digests but names.
-        uses: by secret: the resources with which alone it may be used, such as ``URL:https://api.example.com/*``; a
-            secret that is not named may be used with every effect.
+        sources: the sources, in order of precedence.
+        key: the file with the key of the digests; created with mode 0600 where missing. None records names alone.
+        uses: by secret: the only resources with which it may be used, such as ``URL:https://api.example.com/*``; other
+            secrets may be used with every effect.
     """
 
     __slots__ = ("_key", "_sources", "_uses")
@@ -84,10 +84,10 @@ class Secrets:
         key: Path | None = None,
         uses: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Remember the sources; nothing is read yet.
+        """Store the sources; nothing is read yet.
 
         Raises:
-            RefusedError: what ``canonical_resource`` refuses, for ``uses``.
+            RefusedError: as ``canonical_resource``, for ``uses``.
         """
         self._sources = tuple(sources)
         self._key = key
@@ -102,45 +102,48 @@ class Secrets:
         return self._key
 
     def resolve(self, params: Any, touched: Sequence[str]) -> ResolvedSecrets:
-        """Return parameters with the values of their secrets.
+        """Replace the references in parameters by the values of their secrets.
 
         Args:
             params: with references.
             touched: the resources that the effect touches.
 
         Raises:
-            RefusedError: ``SECRET_REFERENCE_INVALID``, ``SECRET_NOT_FOUND`` with where it was looked for,
+            RefusedError: ``SECRET_REFERENCE_INVALID``, ``SECRET_NOT_FOUND`` with the searched sources,
                 ``SECRET_UNREADABLE``, ``SECRET_TOO_SHORT``, ``SECRET_NOT_ALLOWED``, ``SECRET_KEY_INVALID``.
         """
         names = references(params)
         for name in names:
             self._check_use(name, touched)
         values = {name: self.value_of(name) for name in names}
-        told = freeze(with_references_replaced(params, values.__getitem__)) if _is_written(params) else params
-        return ResolvedSecrets(told, tuple(self._digest(*one) for one in values.items()), ValueMask(values.values()))
+        resolved_params = (
+            freeze(with_references_replaced(params, values.__getitem__)) if _is_written(params) else params
+        )
+        return ResolvedSecrets(
+            resolved_params, tuple(self._digest(*one) for one in values.items()), ValueMask(values.values())
+        )
 
     def value_of(self, name: str) -> str:
-        """Return the value of one secret; refuses as ``resolve``."""
+        """Return the value of one secret; raises as ``resolve``."""
         for source in self._sources:
-            found = source.read(name)
-            if found is None:
+            value = source.read(name)
+            if value is None:
                 continue
-            if len(found) < MIN_SECRET_CHARS:
+            if len(value) < MIN_SECRET_CHARS:
                 raise RefusedError(
                     "SECRET_TOO_SHORT",
-                    f"Secret {name} ({source.place_of(name)}) has fewer than {MIN_SECRET_CHARS} characters and "
-                    "could not be "
-                    "removed from results without disclosing it. Use a longer one.",
+                    f"Secret {name} ({source.location_of(name)}) has fewer than {MIN_SECRET_CHARS} characters and "
+                    "cannot be removed from results without disclosing it. Use a longer one.",
                     name=name,
                 )
-            return found
-        places = [source.place_of(name) for source in self._sources]
-        looked = f"It was looked for in: {'; '.join(places)}." if places else "world.toml has no [secrets]."
+            return value
+        locations = [source.location_of(name) for source in self._sources]
+        searched = f"Searched: {'; '.join(locations)}." if locations else "world.toml has no [secrets]."
         raise RefusedError(
             "SECRET_NOT_FOUND",
-            f"Secret {name} is not defined, and nothing was sent. {looked}",
+            f"Secret {name} is not defined, and nothing was sent. {searched}",
             name=name,
-            looked_in=places,
+            looked_in=locations,
         )
 
     def _check_use(self, name: str, touched: Sequence[str]) -> None:
@@ -153,8 +156,7 @@ class Secrets:
                 raise RefusedError(
                     "SECRET_NOT_ALLOWED",
                     f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the "
-                    "effect touches "
-                    f"{resource.text}. Change [secrets.uses] in world.toml if that is intended.",
+                    f"effect touches {resource.text}. Change [secrets.uses] in world.toml if that is intended.",
                     name=name,
                     resource=resource.text,
                 )
@@ -162,8 +164,7 @@ class Secrets:
             raise RefusedError(
                 "SECRET_NOT_ALLOWED",
                 f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the effect's "
-                "handler "
-                "does not say what it touches.",
+                "handler declares no touches. Add them to the handler.",
                 name=name,
             )
 
@@ -175,25 +176,25 @@ class Secrets:
 
 
 def _is_written(params: Any) -> bool:
-    """Return whether parameters hold a reference or an escaped one."""
+    """Whether parameters hold a reference or an escaped one."""
     return bool(with_references_replaced(params, lambda name: "") != params)
 
 
 def _read_key(path: Path) -> bytes:
-    """Return the key of a file; makes it where there is none."""
+    """Read the key from a file, which is created where missing."""
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.name}.{randomness.token_hex(8)}")
+        temporary = path.with_name(f"{path.name}.{randomness.token_hex(8)}")
         if not path.exists():
-            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 with open(file, "w", encoding="ascii") as out:
                     out.write(randomness.token_hex(KEY_BYTES))
                     out.flush()
                     os.fsync(out.fileno())
-                os.link(fresh, path)  # never over one that another process made meanwhile
+                os.link(temporary, path)  # fails if another process has created it meanwhile
             finally:
-                os.unlink(fresh)
+                os.unlink(temporary)
     try:
         key = bytes.fromhex(path.read_text(encoding="ascii").strip())
         is_open = bool(os.stat(path).st_mode & 0o077)

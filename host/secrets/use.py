@@ -1,8 +1,8 @@
-"""Secrets of one effect: resolved only where what the effect touches does not depend on their values.
+"""Secrets of one effect: resolved only if the effect's touches do not depend on their values.
 
 The user and the query of a URL may hold a reference: the resource is named without the user, and its query with the
-reference. Elsewhere in what names a resource (scheme, host, port and path of a URL, a file, a process) none may stand:
-leases, manifests and confinement are by that name.
+reference. No other part of a resource's name (scheme, host, port and path of a URL, a file, a process) may hold one:
+leases, manifests and confinement use that name.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["resolved_for"]
 
 
 def resolved_for(handler: EffectHandler, params: Any, secrets: Secrets) -> ResolvedSecrets:
-    """Return an effect's parameters with the values of its secrets.
+    """Replace the references in an effect's parameters by the values of their secrets.
 
     Args:
-        handler: performs it.
+        handler: the effect's handler.
         params: with references.
-        secrets: what they stand for.
+        secrets: the secrets of the host.
 
     Raises:
-        RefusedError: ``SECRET_IN_RESOURCE``, and what ``Secrets.resolve`` and ``EffectHandler.triples`` refuse.
+        RefusedError: ``SECRET_IN_RESOURCE``, and as ``Secrets.resolve`` and ``EffectHandler.triples``.
     """
     names = references(params)
     if not names:
@@ -44,9 +44,8 @@ def resolved_for(handler: EffectHandler, params: Any, secrets: Secrets) -> Resol
     ]:
         raise RefusedError(
             "SECRET_IN_RESOURCE",
-            f"What {handler.type} touches depends on the value of a secret ({', '.join(names)}), and nothing was "
-            "sent. Use "
-            "the reference in a header, the body, the environment, or the query or user of a URL.",
+            f"The resources that {handler.type} touches depend on the value of a secret ({', '.join(names)}); "
+            "nothing was sent. Use the reference in a header, the body, the environment, or a URL's query or user.",
             names=list(names),
         )
     return resolved

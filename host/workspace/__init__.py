@@ -1,14 +1,16 @@
-"""The workspace: a folder that agents see as ``FILE:/``, reached only through directory handles.
+"""Workspace: the folder that agents see as ``FILE:/``, accessed only by directory handles.
 
-``Workspace`` names what stands in it and works on it so that nothing outside can be touched, whatever links
-and renames happen meanwhile; ``take`` and ``differences`` compare its content before and after a session.
+``Workspace`` names its files and changes them without touching anything outside, independent of concurrent links
+and renames; ``take`` and ``differences`` compare its content before and after a session.
 Source: design section 8; KLIS-6; KO-5.2.
 """
 
+from host.workspace.differences import EntryDifference, differences
 from host.workspace.names import name_of, path_of
 from host.workspace.root import IGNORE, PRIVATE, Workspace
 from host.workspace.safe import FolderEntry, Kind, WalkEntry, kind_of
-from host.workspace.scan import EntryDifference, Scan, Stamp, differences, take
+from host.workspace.scan import Scan, take
+from host.workspace.stamps import Stamp
 
 __all__ = [
     "IGNORE",

@@ -1,7 +1,7 @@
-"""How a file system compares names: whether names that differ in case, or in Unicode normalisation, are one file.
+"""Comparison of names by a file system: whether names that differ in case or Unicode normalization are one file.
 
-This is found out by making a file and looking for it under the other name. The answer is recorded with the KLIS
-settings when a realm is founded, and resources follow the settings (``world.klis.resources.names``).
+A file is created and looked up under the other name. The result is recorded with the KLIS
+settings when a realm is created, and resources follow the settings (``world.klis.resources.names``).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _COMPOSED: Final = "\u00e9"
 _DECOMPOSED: Final = "e\u0301"
 
 ListedAs = Callable[[bytes, int, Collection[bytes]], bytes | None]
-"""Answers as ``listed_as`` does."""
+"""Signature of ``listed_as``."""
 
 
 class Names(Protocol):
-    """A folder, as far as the probe needs one."""
+    """A folder, as needed by the test."""
 
     def make(self, name: str) -> None:
-        """Make a file that did not exist."""
+        """Create a new file."""
         ...
 
     def has(self, name: str) -> bool:
-        """Return whether a file is found under a name."""
+        """Whether a file is found under a name."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file that ``make`` made."""
+        """Delete a file that ``make`` created."""
         ...
 
 
@@ -50,24 +50,24 @@ class FolderNames:
     folder: Path
 
     def make(self, name: str) -> None:
-        """Make an empty file for its owner alone."""
+        """Create an empty file with access for its owner only."""
         os.close(os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def has(self, name: str) -> bool:
-        """Return whether the system finds a file under a name."""
+        """Whether the system finds a file under a name."""
         return os.path.lexists(self.folder / name)
 
     def remove(self, name: str) -> None:
-        """Remove the file."""
+        """Delete the file."""
         with suppress(FileNotFoundError):
             os.unlink(self.folder / name)
 
 
 def compared_names(names: Names) -> NameComparison:
-    """Return how names of a folder are compared; a file is made there and removed again.
+    """Determine how names of a folder are compared; a file is created there and deleted again.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
     stem = f"names-{secrets.token_hex(8)}-x"
     made = stem + _COMPOSED
@@ -81,27 +81,27 @@ def compared_names(names: Names) -> NameComparison:
 
 
 def listed_as(name: bytes, folder: int, listed: Collection[bytes]) -> bytes | None:
-    """Return the name under which a folder lists what the file system finds under a name; None where it finds nothing.
+    """Return the listed name of the file that is found under a name; None where none is found.
 
-    This is what the file system does and no setting: where it tells names apart, a name is listed as itself or not at
+    The file system decides, not a setting: where it distinguishes names, a name is listed as itself or not at
     all.
 
     Args:
         name: in the folder.
         folder: an open directory.
-        listed: all names that the folder lists.
+        listed: all names in the folder's listing.
     """
     if name in listed:
         return name
-    found = exists(name, folder)
-    if found is None:
+    status = exists(name, folder)
+    if status is None:
         return None
-    there = {other: exists(other, folder) for other in listed}
-    same = [other for other, seen in there.items() if seen is not None and os.path.samestat(seen, found)]
+    statuses = {other: exists(other, folder) for other in listed}
+    same = [other for other, seen in statuses.items() if seen is not None and os.path.samestat(seen, status)]
     wanted = _likeness(name)
     return next((other for other in same if _likeness(other) == wanted), same[0] if same else None)
 
 
 def _likeness(name: bytes) -> str:
-    """Return what spellings of a name have in common; hard links of one file differ in it."""
+    """Return a key that different spellings of a name share; hard links of one file differ in it."""
     return unicodedata.normalize("NFC", name.decode("utf-8", "surrogateescape").casefold())

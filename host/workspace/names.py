@@ -1,9 +1,9 @@
-"""Names of files: any path below a workspace as a text that a resource may hold, and back.
+"""Names of files: conversion between paths below a workspace and names in resources.
 
-A path is bytes; a resource's name is printable Unicode without ``*``. What cannot stand in a name is written ``%XX``
-per byte, in upper-case hex: control characters, the separators U+2028 and U+2029, ``*``, and bytes that are no
-UTF-8. A ``%`` is written ``%25`` exactly where it would otherwise read as such an escape, so that ``a%20b`` stays
-as it is. Each path has one name and each name at most one path.
+A path is bytes; a resource's name is printable Unicode without ``*``. Other bytes are written ``%XX``
+in upper-case hex: control characters, the separators U+2028 and U+2029, ``*``, and bytes that are not
+UTF-8. A ``%`` is written ``%25`` only where it would otherwise be read as such an escape, so that ``a%20b`` is
+unchanged. Each path has one name and each name at most one path.
 Source: design section 8.
 """
 
@@ -18,7 +18,7 @@ from world.klis.resources.names import BYTE_WISE, NameComparison
 __all__ = ["name_of", "path_of"]
 
 _ESCAPED: Final = "(?:25|2[Aa]|[01][0-9A-Fa-f]|7[Ff]|[89A-Fa-f][0-9A-Fa-f])"
-"""The hex digits of what may be escaped: ``%``, ``*``, control characters and bytes beyond ASCII; NUL is in no path."""
+"""Hex digits of escapable bytes: ``%``, ``*``, control characters and bytes beyond ASCII; a path has no NUL."""
 _TO_ESCAPE: Final = re.compile(
     rf"[\x00-\x1f*\x7f-\x9f\u2028\u2029\udc80-\udcff]|%(?=(?!00){_ESCAPED})",
 )
@@ -39,11 +39,11 @@ def path_of(name: str, *, names: NameComparison = BYTE_WISE) -> bytes:
 
     Args:
         name: begins with a slash.
-        names: by which the name was brought into the form in which it is compared, its escapes included.
+        names: the comparison by which the name was normalized, its escapes included.
 
     Raises:
-        RefusedError: ``AMBIGUOUS_RESOURCE`` for a text that is no path's name, with the name that is meant where there
-            is one.
+        RefusedError: ``AMBIGUOUS_RESOURCE`` for a text that is not the name of a path, with the intended name where
+            there is one.
     """
     try:
         path = _ESCAPE.sub(_unescape, name.encode("utf-8"))[1:]
@@ -52,18 +52,18 @@ def path_of(name: str, *, names: NameComparison = BYTE_WISE) -> bytes:
     segments = path.split(b"/")
     if name[:1] != "/" or b"\0" in path or b"." in segments or b".." in segments or (path and b"" in segments):
         raise _ambiguous(name, None)
-    again = name_of(path)
-    if names.key(again) != names.key(name):
-        raise _ambiguous(name, again)
+    canonical_name = name_of(path)
+    if names.key(canonical_name) != names.key(name):
+        raise _ambiguous(name, canonical_name)
     return path
 
 
-def _escape(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogateescape"))
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogateescape"))
 
 
-def _unescape(found: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(found[1].decode())
+def _unescape(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[1].decode())
 
 
 def _ambiguous(name: str, canonical: str | None) -> RefusedError:
@@ -71,12 +71,12 @@ def _ambiguous(name: str, canonical: str | None) -> RefusedError:
     if canonical is None:
         return RefusedError(
             "AMBIGUOUS_RESOURCE",
-            f"{shown} names no file; write an absolute path without . and .. in it.",
+            f"{shown} is not the name of a file; write an absolute path without . and .. in it.",
             resource=name,
         )
     return RefusedError(
         "AMBIGUOUS_RESOURCE",
-        f"{shown} is not how this file's name is written; write {canonical!r}.",
+        f"{shown} is not the canonical name of this file; write {canonical!r}.",
         resource=name,
         canonical=canonical,
     )

@@ -1,4 +1,4 @@
-"""The way from a workspace's root to the folder of a path's last name, over handles; and where a path leads."""
+"""Resolution of paths: from a workspace's root to the folder of the last name by handles, and by links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from host.workspace.names import name_of
 from host.workspace.safe import link_target, open_folder, sync_folder
 from world.errors import RefusedError
 
-__all__ = ["MAX_LINKS", "locate", "real_place"]
+__all__ = ["MAX_LINKS", "locate", "resolve_path"]
 
 MAX_LINKS: Final = 40
 """Symbolic links on one path, as in the Linux kernel."""
@@ -24,18 +24,18 @@ def locate(
 ) -> tuple[int, bytes]:
     """Return a new handle of the folder of a path's last name, and that name (``b"."`` for the root).
 
-    One folder is held at a time: to go up, the names that led here are walked again from the root.
+    One folder is open at a time: for ``..``, the earlier names are resolved again from the root.
 
     Args:
-        root: an open directory, which stays the caller's.
+        root: an open directory; the caller closes it.
         relative: a path below it.
-        make: whether missing folders are made.
-        follow: whether a symbolic link as the last name is followed; those before it always are.
-        is_private: tells of a name at the root whether nobody may go there.
+        make: whether missing folders are created.
+        follow: whether a symbolic link as the last name is followed; earlier links always are.
+        is_private: whether a name at the root belongs to the engine.
 
     Raises:
         RefusedError: ``LINK_OUT_OF_WORKSPACE``, ``OUTSIDE_WORKSPACE``, ``PRIVATE_PATH``.
-        OSError: a folder is missing, is none, or may not be searched.
+        OSError: a folder is missing, is not a folder, or may not be searched.
     """
     pending = deque(_names(relative))
     done: list[bytes] = []
@@ -51,7 +51,7 @@ def locate(
                     raise _out(relative, by_link=links > 0)
                 pending.extendleft(reversed(done[:-1]))
                 done.clear()
-                folder = _instead(folder, os.dup(root))
+                folder = _replace_handle(folder, os.dup(root))
                 continue
             if not done and is_private(name):
                 raise _private(relative)
@@ -66,20 +66,20 @@ def locate(
                 return folder, name
             else:
                 below = _step(name, folder, make=make)
-                if below is None:  # something else has the name since we looked: look again, but not forever
+                if below is None:  # replaced since the link was read: try again, a limited number of times
                     links += 1
                     pending.appendleft(name)
                     continue
-                folder = _instead(folder, below)
+                folder = _replace_handle(folder, below)
                 done.append(name)
-        return _instead(folder, os.dup(root)), b"."
+        return _replace_handle(folder, os.dup(root)), b"."
     except BaseException:
         os.close(folder)
         raise
 
 
 def _step(name: bytes, folder: int, *, make: bool) -> int | None:
-    """Open a folder to go on from, None when it became something else meanwhile."""
+    """Open a folder, or return None if it was replaced meanwhile."""
     try:
         return open_folder(name, folder)
     except FileNotFoundError:
@@ -97,12 +97,12 @@ def _step(name: bytes, folder: int, *, make: bool) -> int | None:
     return _step(name, folder, make=False)
 
 
-def real_place(named: bytes, below: bytes, *, follow: bool) -> bytes:
-    """Return where an absolute path leads: links resolved as far as they exist, everything else by its words.
+def resolve_path(named: bytes, below: bytes, *, follow: bool) -> bytes:
+    """Resolve an absolute path: links as far as they exist, other names literally.
 
     Args:
-        named: the path, with links, ``.``, ``..`` and whatever else.
-        below: a folder's real path with a final slash; what is below it is looked at from there on.
+        named: the path, with links, ``.``, ``..`` and empty names.
+        below: a folder's real path with a final slash; paths below it are resolved from there.
         follow: whether a symbolic link as the last name is followed.
     """
     done = b""
@@ -115,10 +115,10 @@ def real_place(named: bytes, below: bytes, *, follow: bool) -> bytes:
         if name == b"..":
             done = done[: done.rfind(b"/")] if done else done
             continue
-        place = done + b"/" + name
-        target = _link(place) if (pending or follow) and links < MAX_LINKS else None
+        path = done + b"/" + name
+        target = _link(path) if (pending or follow) and links < MAX_LINKS else None
         if target is None:
-            done = place
+            done = path
             continue
         links += 1
         done = b"" if target.startswith(b"/") else done
@@ -126,9 +126,9 @@ def real_place(named: bytes, below: bytes, *, follow: bool) -> bytes:
     return done or b"/"
 
 
-def _link(place: bytes) -> bytes | None:
+def _link(path: bytes) -> bytes | None:
     try:
-        return os.readlink(place)
+        return os.readlink(path)
     except (OSError, ValueError):
         return None
 
@@ -136,19 +136,19 @@ def _link(place: bytes) -> bytes | None:
 def _names(path: bytes) -> list[bytes]:
     if b"\0" in path:
         raise RefusedError(
-            "OUTSIDE_WORKSPACE", f"{path!r} holds a NUL, which stands in no file's name.", path=name_of(path)
+            "OUTSIDE_WORKSPACE", f"{path!r} contains a NUL byte, which no file name has.", path=name_of(path)
         )
     return [name for name in path.split(b"/") if name not in _EMPTY]
 
 
-def _instead(old: int, new: int) -> int:
+def _replace_handle(old: int, new: int) -> int:
     os.close(old)
     return new
 
 
 def _private(relative: bytes) -> RefusedError:
     shown = name_of(relative)
-    return RefusedError("PRIVATE_PATH", f"{shown} belongs to the engine; leave it alone.", path=shown)
+    return RefusedError("PRIVATE_PATH", f"{shown} belongs to the engine; choose another path.", path=shown)
 
 
 def _out(relative: bytes, *, by_link: bool) -> RefusedError:
@@ -156,8 +156,8 @@ def _out(relative: bytes, *, by_link: bool) -> RefusedError:
     if by_link:
         return RefusedError(
             "LINK_OUT_OF_WORKSPACE",
-            f"{shown} goes through a symbolic link that is absolute or leads out of the workspace; links are followed "
-            "only inside, so make it relative or name the file itself.",
+            f"{shown} goes through a symbolic link that is absolute or leads out of the workspace; only links "
+            "inside it are followed, so make the link relative or name the file itself.",
             path=shown,
         )
-    return RefusedError("OUTSIDE_WORKSPACE", f"{shown} leads out of the workspace.", path=shown)
+    return RefusedError("OUTSIDE_WORKSPACE", f"{shown} leads out of the workspace; name a path inside it.", path=shown)

@@ -1,7 +1,7 @@
-"""Steps on directory handles that never follow a link by themselves.
+"""Operations on directory handles that do not follow links.
 
-Every function takes an open directory and one name in it, so that nobody can slip a link under a path that was
-checked before: what is opened is what was looked at. Source: design section 8.
+Every function takes an open directory and one name in it, so that a checked path cannot be replaced by a link:
+the entry that is opened is the one that was checked. Source: design section 8.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Kind = Literal["file", "dir", "link", "other"]
 
 FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK: Final = 1 << 20
-"""Bytes that are read or written at a time."""
+"""Bytes per read or write."""
 _TRIES: Final = 8
 _NO_REPLACE: Final = 1  # RENAME_NOREPLACE
 _NOT_SUPPORTED: Final = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
@@ -45,7 +45,7 @@ _NOT_SUPPORTED: Final = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """What a folder holds under one name.
+    """One entry of a folder.
 
     Args:
         name: the last name alone.
@@ -63,7 +63,7 @@ class FolderEntry:
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """What a walk came upon.
+    """One entry of a walk.
 
     Args:
         relative: the path below the workspace's root.
@@ -80,7 +80,7 @@ class WalkEntry:
 
 
 def kind_of(mode: int) -> Kind:
-    """Return the kind that a ``st_mode`` tells."""
+    """Return the kind in a ``st_mode``."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -89,12 +89,12 @@ def kind_of(mode: int) -> Kind:
 
 
 def open_folder(name: bytes, folder: int) -> int:
-    """Open a folder's folder as a place to go on from; a link is no folder (NotADirectoryError)."""
+    """Open a subfolder as a starting point; a link is not a folder (NotADirectoryError)."""
     return os.open(name, FOLDER, dir_fd=folder)
 
 
 def link_target(name: bytes, folder: int) -> bytes | None:
-    """Return where a symbolic link leads, None for everything else and for what is missing."""
+    """Return the target of a symbolic link, None for other and for missing entries."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:
@@ -104,7 +104,7 @@ def link_target(name: bytes, folder: int) -> bytes | None:
 
 
 def exists(name: bytes, folder: int) -> os.stat_result | None:
-    """Return the stat of an entry itself, None where there is none."""
+    """Return the status of an entry without following a link, None where it does not exist."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -112,18 +112,18 @@ def exists(name: bytes, folder: int) -> os.stat_result | None:
 
 
 def entries(folder: int) -> list[FolderEntry]:
-    """Return what a folder holds, sorted by name; what vanishes meanwhile is left out."""
-    # A place to go on from cannot be read, and listing moves a handle's position: it gets a handle of its own.
+    """Return the entries of a folder, sorted by name, without those that vanish meanwhile."""
+    # An O_PATH handle cannot be read, and listing moves a handle's position, so a new handle is opened.
     reading = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    found = []
+    listed = []
     try:
         for name in sorted(map(os.fsencode, os.listdir(reading))):
             seen = exists(name, reading)
             if seen is not None:
-                found.append(FolderEntry(name, seen))
+                listed.append(FolderEntry(name, seen))
     finally:
         os.close(reading)
-    return found
+    return listed
 
 
 def sync_folder(folder: int) -> None:
@@ -131,7 +131,7 @@ def sync_folder(folder: int) -> None:
     try:
         reading = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     except PermissionError:
-        os.sync()  # a folder that may be written but not read can be synced only with everything else
+        os.sync()  # a folder that is writable but not readable can only be synced with everything else
         return
     try:
         os.fsync(reading)
@@ -140,11 +140,11 @@ def sync_folder(folder: int) -> None:
 
 
 def write_all(target: int, data: bytes | Iterable[bytes]) -> None:
-    """Write all of it, in as many calls as the system takes."""
+    """Write all data, in as many calls as needed."""
     for piece in (data,) if isinstance(data, bytes) else data:
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[os.write(target, rest) :]
+        remaining = memoryview(piece)
+        while remaining:
+            remaining = remaining[os.write(target, remaining) :]
 
 
 def replace_file(
@@ -155,30 +155,30 @@ def replace_file(
     mode: int | None,
     like: os.stat_result | None,
     new: bool,
-    beside: bytes | None = None,
+    temporary_name: bytes | None = None,
 ) -> None:
-    """Put a new file in a name's place at once and durably; whoever reads sees the old one or the new one.
+    """Replace a file atomically and durably; a reader sees the old or the new one.
 
     Args:
         name: in the folder.
         folder: an open directory.
         data: the content.
-        mode: permission bits; None keeps those of ``like`` or, without it, what the process gives new files.
-        like: the file that is replaced, whose owner is kept where the process may.
+        mode: permission bits; None keeps those of ``like`` or, without it, uses the defaults of the process.
+        like: the replaced file, whose owner is kept where permitted.
         new: whether the name must be free (FileExistsError).
-        beside: the name under which the new file comes about, where a crash may leave it; whoever uses the same one
-            again takes away what it left. None is a fresh name.
+        temporary_name: name of the new file until it is complete, which a crash may leave; a later call with the same
+            name deletes it. None generates a name.
     """
-    if beside is None:
-        beside = b".klock-" + secrets.token_hex(8).encode()
+    if temporary_name is None:
+        temporary_name = b".klock-" + secrets.token_hex(8).encode()
     else:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside, dir_fd=folder)
+            os.unlink(temporary_name, dir_fd=folder)
     kept = None if like is None else stat.S_IMODE(like.st_mode) & 0o1777  # a write takes set-id bits away
     mode = kept if mode is None else mode
-    # Nobody may read the new bytes before the file has the permissions it shall have.
+    # The new bytes must not be readable before the file has its final permissions.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    target = os.open(beside, flags, 0o666 if mode is None else 0o600, dir_fd=folder)
+    target = os.open(temporary_name, flags, 0o666 if mode is None else 0o600, dir_fd=folder)
     try:
         try:
             write_all(target, data)
@@ -190,31 +190,31 @@ def replace_file(
         finally:
             os.close(target)
         if new:
-            rename_new(beside, folder, name, folder)
+            rename_new(temporary_name, folder, name, folder)
         else:
-            os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(beside, dir_fd=folder)
+            os.unlink(temporary_name, dir_fd=folder)
         raise
     sync_folder(folder)
 
 
 def _keep_owner(target: int, like: os.stat_result) -> None:
-    mine = os.fstat(target)
-    if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
-        with contextlib.suppress(PermissionError):  # only the superuser gives files away; others keep what they write
+    status = os.fstat(target)
+    if (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
+        with contextlib.suppress(PermissionError):  # only the superuser may change owners
             os.fchown(target, like.st_uid, like.st_gid)
 
 
 def rename_new(old: bytes, old_folder: int, new: bytes, new_folder: int) -> None:
-    """Rename to a name that is free.
+    """Rename an entry to a free name.
 
     Raises:
-        FileExistsError: it is not.
+        FileExistsError: the name is taken.
     """
     failed = _rename_no_replace(old, old_folder, new, new_folder)
-    if failed in _NOT_SUPPORTED:  # by this file system: look first, as good as it goes
+    if failed in _NOT_SUPPORTED:  # by this file system: check first, which is not atomic
         if exists(new, new_folder) is not None:
             failed = errno.EEXIST
         else:
@@ -239,7 +239,7 @@ def _rename_no_replace(old: bytes, old_folder: int, new: bytes, new_folder: int)
 
 
 def open_own(name: bytes, folder: int, flags: int, mode: int) -> int:
-    """Open a file; one that is opened for writing has no second name whose content would change with it.
+    """Open a file; a file with several names is replaced by its own copy before it is opened for writing.
 
     Args:
         name: in the folder.
@@ -262,11 +262,11 @@ def open_own(name: bytes, folder: int, flags: int, mode: int) -> int:
             os.close(target)
             raise
         os.close(target)
-    raise OSError(errno.EMLINK, "Somebody keeps giving the file second names", os.fsdecode(name))
+    raise OSError(errno.EMLINK, "Another process keeps adding hard links to the file", os.fsdecode(name))
 
 
 def _copy_in_place(name: bytes, folder: int) -> None:
-    """Put a copy of a file in its place, so that its other names keep the one that was."""
+    """Replace a file by its copy, so that its other names keep the original."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with open(os.open(name, flags, dir_fd=folder), "rb") as source:
         like = os.fstat(source.fileno())

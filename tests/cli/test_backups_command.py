@@ -175,7 +175,7 @@ def cut_off(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, closing(Workspace(root)) as workspace:
-        patch.setattr("host.backups.store.carry_out", carry_out)
+        patch.setattr("host.backups.store.apply_plan", carry_out)
         with pytest.raises(KeyboardInterrupt):
             Backups(workspace).restore(name)
 

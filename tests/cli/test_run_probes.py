@@ -19,9 +19,9 @@ from host.confinement import namespaces
 from tests.cli.forked import run
 from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, CliRealm, environment, founded
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
-CONFINED = confinement().why_not is None
+CONFINED = confinement_support().why_not is None
 BOTH: list[namespaces.Maker] = ["unshare", "bubblewrap"]
 MAKERS = [maker for maker in BOTH if namespaces.available(maker).why_not is None]
 """What makes namespaces on this machine."""

@@ -71,7 +71,7 @@ def test_the_record_says_which_walls_held_and_the_check_says_why(realm: CliRealm
         held_by = record(realm)["heldBy"]
         assert "namespaces" not in held_by
         assert [one.split()[0] for one in held_by] == ["landlock", "seccomp", "content"]
-        assert "The kernel lets this user make no namespaces: making namespaces failed" in checked.stdout, checked
+        assert "The kernel forbids this user to create namespaces: making namespaces failed" in checked.stdout, checked
 
 
 @pytest.mark.requirement("KO-5.2")
@@ -83,7 +83,7 @@ def test_who_requires_namespaces_is_refused_with_the_reason(realm: CliRealm) -> 
     if CONFINED:
         assert "[CONFINEMENT_UNAVAILABLE]" in said.stderr
         assert "would not be held by namespaces" in said.stderr
-        assert "The kernel lets this user make no namespaces" in said.stderr
+        assert "The kernel forbids this user to create namespaces" in said.stderr
     assert worldctl(realm, *words, "landlock", "--", "true").returncode == (0 if CONFINED else REFUSED)
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.documents import ROOT, Block, blocks
 from worldprotocol import Realm
 from worldprotocol.runs import read_verification
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
 GOVERNED = ROOT / "examples" / "governed"
 SCRIPT, AGENT, CODING = (block for block in blocks(GOVERNED / "README.md") if block.language == "console")
@@ -93,7 +93,7 @@ def content(path: Path) -> bytes | None:
 @pytest.fixture
 def user(tmp_path: Path) -> User:
     """A user whose commands are confined where the kernel can."""
-    return User(tmp_path, confined=confinement().why_not is None)
+    return User(tmp_path, confined=confinement_support().why_not is None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.repository.programs import PATIENCE_S, SHARED, Program, Programs, main
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
 WORKFLOW = Path(".github/workflows/ci.yml")
 
@@ -69,7 +69,7 @@ def test_what_a_third_did_beyond_its_scope_is_stopped_or_found_and_its_other_cha
 
 def test_they_are_confined_wherever_the_kernel_can(programs: Programs, request: pytest.FixtureRequest) -> None:
     wanted = "unconfined" not in request.node.name
-    assert (programs.why_not is None) is (wanted and confinement().why_not is None)
+    assert (programs.why_not is None) is (wanted and confinement_support().why_not is None)
 
 
 def test_what_did_not_hold_is_told_and_ends_with_one(

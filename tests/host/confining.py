@@ -13,6 +13,7 @@ import pytest
 
 from host.confinement import (
     ALLOW,
+    Confinement,
     Decide,
     Deny,
     Rules,
@@ -25,7 +26,7 @@ from host.confinement import (
     watcher,
 )
 from host.observation import Operations, RuntimePaths
-from host.observation.system_calls import what_happens
+from host.observation.system_calls import operations_of
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
 from world.errors import RefusedError
@@ -57,7 +58,7 @@ def holding(workspace: Workspace, declared: list[Triple], temporary: Path) -> De
     operations = Operations(workspace, runtime=RuntimePaths.standard(write=[temporary]), confined=True)
 
     def decide(call: SystemCallRequest) -> Any:
-        return Deny() if declaration.outside(what_happens(operations, call)) else ALLOW
+        return Deny() if declaration.outside(operations_of(operations, call)) else ALLOW
 
     return decide
 
@@ -71,6 +72,9 @@ class Ended:
     err: str
     calls: list[SystemCallRequest] = field(default_factory=list)
     rules: Rules | None = None
+
+
+CONFINEMENT = ("rules", "decide", "tree", "namespaces_by")
 
 
 class Ground:
@@ -95,9 +99,9 @@ class Ground:
         return rules_for(triples(*declared), self.workspace, runtime)
 
     def start(self, argv: Sequence[str | bytes], **given: Any) -> RunningCommand:
-        options: dict[str, Any] = {"cwd": self.root, "env": ENV, "rules": None, "decide": None, "report": unexpected}
-        options |= given
-        return start(argv, **options)
+        confinement = Confinement(**{name: given.pop(name) for name in CONFINEMENT if name in given})
+        options: dict[str, Any] = {"cwd": self.root, "env": ENV, "report": unexpected} | given
+        return start(argv, confinement=confinement, **options)
 
     def run(
         self, argv: Sequence[str | bytes], *declared: str, decide: Decide | str | None = None, **given: Any

@@ -345,7 +345,7 @@ def test_forking_is_refused_says_what_to_do_and_is_a_violation_like_any_other(si
         (lambda: os.spawnv(os.P_WAIT, "/bin/true", ["x"]), ("cannot be observed", "subprocess")),
         (multiprocessing.get_context("fork").Process(target=print).start, ("spawn",)),
         (lambda: os.execv("/bin/true", ["true"]), ("replace the process",)),
-        (lambda: os.chroot("/"), ("names of files",)),
+        (lambda: os.chroot("/"), ("root of file names",)),
     ]
     for call, told in refused:
         with site.session("MUTATES /*"):
@@ -494,7 +494,7 @@ def test_what_cannot_be_judged_is_stopped(site: Site) -> None:
     broken: Any = Broken.opened
     session = site.session("MUTATES /*")
     session.operations.opened = broken.__get__(site)  # type: ignore[method-assign]
-    with blocked("could not be judged", "ZeroDivisionError"), session:
+    with blocked("could not be checked", "ZeroDivisionError"), session:
         Path("a.txt").write_text("x")
     assert Path("a.txt").read_text() == "a"
 

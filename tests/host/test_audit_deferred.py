@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from host.observation import audit, wrapped
+from host.observation import audit, library_wrappers
 from host.observation.audit import exempt
 from tests.host.intercepting import Site, blocked, outcome
 from tests.patience import PATIENCE_S
@@ -230,7 +230,7 @@ def test_files_of_dbm_are_seen(
     monkeypatch.setitem(sys.modules, name, module)
     with site.session():
         pass
-    wrapped._wrap_openers(audit._report, module)
+    library_wrappers._wrap_openers(audit._report, module)
     module.open("a.txt", flag)
     with blocked(told), site.session():
         module.open("a.txt", flag)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.backups import Backups
-from host.backups.area import Area
+from host.backups.backup_folder import BackupFolder
 from host.backups.journal import RestoreOrder, begin
 from host.workspace import Workspace
 from tests.host.trees import file, make, tree_of, workspace
@@ -38,7 +38,7 @@ def take(place: Workspace, backup_id: str, at: int, text: str, *, closed: bool =
 
 def cut_off(place: Workspace) -> None:
     """Leave what a rollback leaves that is killed when it has begun."""
-    with Area(place, make=True) as area:
+    with BackupFolder(place, make=True) as area:
         begin(area, RestoreOrder(also_remove=[], backup_id="one", only=None))
 
 
@@ -122,7 +122,7 @@ def test_a_rollback_whose_backup_is_damaged_is_told_and_changes_nothing(place: W
 
 def test_a_damaged_note_of_a_rollback_removes_nothing(place: Workspace) -> None:
     take(place, "one", 1, "first", closed=False)
-    with Area(place, make=True) as area:
+    with BackupFolder(place, make=True) as area:
         begin(area, RestoreOrder(also_remove=["/x"], backup_id="one", only=None))
     note = place.private / "backups/restoring/one.json"
     note.write_text(note.read_text().replace("/x", "/y"))
@@ -146,7 +146,7 @@ def test_what_a_killed_process_was_writing_is_removed_but_not_while_another_prep
     backups.take("one", [], at=1, note={})
     left = place.private / "backups/temporary/left"
     left.write_text("half")
-    with Area(place, make=True) as area, area.locked("preparing", shared=True):
+    with BackupFolder(place, make=True) as area, area.locked("preparing", shared=True):
         backups.prune(now_ms=1, max_age_ms=None, max_bytes=None)
         assert left.exists()
     backups.prune(now_ms=1, max_age_ms=None, max_bytes=None)
@@ -162,7 +162,7 @@ def test_pruning_waits_for_a_backup_that_is_being_taken(place: Workspace) -> Non
         Backups(place).prune(now_ms=10, max_age_ms=0, max_bytes=0)
         done.set()
 
-    with Area(place, make=True) as area, area.locked():
+    with BackupFolder(place, make=True) as area, area.locked():
         thread = threading.Thread(target=prune)
         thread.start()
         assert not done.wait(0.1)

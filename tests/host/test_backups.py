@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.backups import Backups, capture
-from host.backups.area import Area
+from host.backups.backup_folder import BackupFolder
 from host.workspace import Workspace
 from tests.host.trees import as_somebody_else, file, make, tree_of, workspace
 from tests.patience import PATIENCE_S
@@ -57,7 +57,7 @@ def told_of(place: Workspace, backup_id: str = "one") -> dict[str, Any]:
 
 def let_time_pass(place: Workspace) -> None:
     """Return when the file system's time is later than that of all that was done."""
-    with Area(place, make=True) as area:
+    with BackupFolder(place, make=True) as area:
         begun = area.now_ns()
         while area.now_ns() <= begun:
             continue
@@ -227,7 +227,7 @@ def test_files_that_vanish_while_they_are_saved_are_no_hindrance(place: Workspac
 def test_a_file_that_never_holds_still_cannot_be_saved(place: Workspace) -> None:
     (place.root / "log").write_bytes(bytes(8 << 20))
     writing = meanwhile(lambda turn: os.utime(place.root / "log", ns=(turn, turn)))
-    with writing, pytest.raises(RefusedError, match="/log changes all the time") as refused:
+    with writing, pytest.raises(RefusedError, match="/log keeps changing") as refused:
         Backups(place).take("one", [file("/log")], at=1, note={})
     assert refused.value.code == "BACKUP_FAILED"
     assert Backups(place).list() == []
@@ -386,7 +386,7 @@ def test_a_folder_of_backups_that_is_none_is_refused_and_nothing_is_written(
         place.private.symlink_to(tmp_path / "outside")
     make(place.root, {"a": "a"})
     for act in (Backups(place).prepare, lambda wanted: Backups(place).take("one", wanted, at=1, note={})):
-        with pytest.raises(RefusedError, match="stands where a folder belongs") as refused:
+        with pytest.raises(RefusedError, match="in the place of a folder") as refused:
             act([file("/a")])
         assert refused.value.code == "BACKUP_FAILED"
     assert os.listdir(tmp_path / "outside") == []

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from host.confinement import MountTree, RunningCommand, Runtime, bubblewrap, namespaces, start
-from host.confinement.launcher import arguments
+from host.confinement import Confinement, MountTree, RunningCommand, Runtime, bubblewrap, namespaces, start
+from host.confinement.launcher.namespaces import arguments
 from host.confinement.tree import tree_of
 from tests.patience import PATIENCE_S
 from world.errors import RefusedError
@@ -25,8 +25,8 @@ MAKERS = [maker for maker in BOTH if namespaces.available(maker).why_not is None
 
 def begun(argv: list[str], maker: str, tree: MountTree, **more: Any) -> RunningCommand:
     """Start a command that nothing but its namespaces holds."""
-    given: dict[str, Any] = {"tree": tree, "namespaces_by": maker, **more}
-    return start(argv, cwd="/", env={"PATH": os.defpath}, rules=None, decide=None, **given)
+    confinement = Confinement(tree=tree, namespaces_by=cast("namespaces.Wanted", maker))
+    return start(argv, cwd="/", env={"PATH": os.defpath}, confinement=confinement, **more)
 
 
 def test_a_tree_becomes_steps_in_their_order() -> None:
@@ -100,7 +100,7 @@ def test_a_program_is_trusted_only_where_root_alone_can_change_it(
 
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespaces, "_found", {})
+    monkeypatch.setattr(namespaces, "_probed", {})
 
 
 @pytest.mark.usefixtures("untried")
@@ -109,7 +109,7 @@ def test_where_bubblewrap_fails_its_reason_is_given(monkeypatch: pytest.MonkeyPa
     found = namespaces.available("bubblewrap")
     assert found.maker is None
     if namespaces.likely("unshare") is not None:  # on another system nothing is tried
-        assert str(found.why_not).startswith("Bubblewrap can make no namespaces: making namespaces with bubblewrap (")
+        assert str(found.why_not).startswith("Bubblewrap cannot create namespaces: making namespaces with bubblewrap (")
 
 
 @pytest.mark.usefixtures("untried")
@@ -144,12 +144,13 @@ def test_unshare_is_used_where_both_work() -> None:
 ADOPTING = """
 import ctypes, json, os, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from host.confinement import Runtime, start
+from host.confinement import Confinement, Runtime, start
 from host.confinement.tree import tree_of
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 tree = tree_of(Runtime.standard(), network=False)
 script = 'echo $$; read line; exit 3'
-more = {'rules': None, 'decide': None, 'tree': tree, 'namespaces_by': sys.argv[2], 'stdin': -1, 'stdout': -1}
+confinement = Confinement(tree=tree, namespaces_by=sys.argv[2])
+more = {'confinement': confinement, 'stdin': -1, 'stdout': -1}
 with start(['/bin/sh', '-c', script], cwd='/', env={'PATH': os.defpath}, **more) as command:
     number = command.streams[1].readline()
     secluded = command.is_secluded

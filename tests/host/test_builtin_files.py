@@ -18,7 +18,7 @@ from host.builtin.files import MAX_ENTRIES
 from host.effect_answers import EffectPlace
 from host.observation.audit import Interception
 from host.observation.operations import Operations
-from host.observation.watch import Watch
+from host.observation.session_watch import Watch
 from tests.host.effect_calls import HANDLERS, Files, make
 from world.errors import RefusedError
 from world.klis.observation import Declaration

@@ -18,7 +18,7 @@ from host.confinement import Deny, SocketAddress, SystemCallRequest, watcher
 from host.confinement.kernel import machine
 from host.confinement.syscalls import AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES
 from host.observation.operations import Operations
-from host.observation.system_calls import what_happens
+from host.observation.system_calls import operations_of
 from host.workspace import Workspace
 from tests.host.confining import PYTHON, allow, can_hold, ground
 from tests.patience import PATIENCE_S
@@ -207,7 +207,7 @@ import os; os.write(taken, b'hello')
 
     def decide(call: SystemCallRequest):
         calls.append(call)
-        seen = what_happens(Operations(Workspace(ground.root), confined=True), call)
+        seen = operations_of(Operations(Workspace(ground.root), confined=True), call)
         wanted = call.name not in ("bind", "listen") or seen[0].resource.text == f"URL:tcp://127.0.0.1:{port}/"
         return allow(call) if wanted else Deny()
 
@@ -242,7 +242,7 @@ print(call(listen, here.fileno(), -1), here.getsockopt(1, _socket.SO_ACCEPTCONN)
 
 def test_listening_where_the_kernel_chooses_is_told_as_what_nobody_can_declare(tmp_path):
     call = SystemCallRequest("listen", "listen", 1, address=SocketAddress("inet6", "::", 0))
-    (seen,) = what_happens(Operations(Workspace(tmp_path)), call)
+    (seen,) = operations_of(Operations(Workspace(tmp_path)), call)
     assert (seen.predicate, seen.outside) == ("PROVIDES", "listening at any port")
 
 

@@ -210,7 +210,7 @@ def test_a_group_of_somebody_else_is_not_entered(ground):
 
 
 def test_others_with_the_supervisor_are_left_alone(ground):
-    with ground.start(["/bin/sleep", "600"], unconfined=True) as other:
+    with ground.start(["/bin/sleep", "600"]) as other:
         with ground.start(["/bin/sleep", "600"], decide=HELD) as command:
             assert command.kill_group()
         assert other.returncode is None
@@ -230,11 +230,11 @@ def test_commands_run_side_by_side(ground):
 SUPERVISOR = """
 import os, sys, json
 sys.path[:0] = json.loads(sys.argv[1])
-from host.confinement import Runtime, start
+from host.confinement import Confinement, Runtime, start
 from host.confinement.tree import tree_of
 maker = sys.argv[2] or None
 walls = {'tree': tree_of(Runtime.standard(), network=False), 'namespaces_by': maker} if maker else {}
-with start(sys.argv[3:], cwd='/', env=dict(os.environ), rules=None, decide=None, **walls) as command:
+with start(sys.argv[3:], cwd='/', env=dict(os.environ), confinement=Confinement(**walls)) as command:
     code = command.wait()
     back = os.tcgetpgrp(0) == os.getpgrp()
 print('ended', code, back, flush=True)

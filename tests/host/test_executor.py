@@ -359,8 +359,8 @@ def test_a_host_is_enforcing_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("slip", ["Trusting", "", "off", None])
-def test_a_slip_of_the_pen_does_not_make_a_host_trusting(slip: Any) -> None:
-    with pytest.raises(RefusedError, match="enforcing or trusting"):
+def test_an_unknown_enforcement_mode_is_refused(slip: Any) -> None:
+    with pytest.raises(RefusedError, match="Unknown enforcement mode"):
         Host(shop(), EffectRegistry(), enforcement=slip)
 
 

@@ -16,7 +16,7 @@ __all__ = ["ground"]
 
 def test_elsewhere_it_says_why_not(monkeypatch):
     monkeypatch.setattr(landlock, "IS_LINUX", False)
-    assert landlock.available() == landlock.Support(0, "Landlock is a part of Linux, and this is another system.")
+    assert landlock.available() == landlock.Support(0, "Landlock needs Linux, and this is another system.")
 
 
 def test_a_kernel_without_it_says_why_not(monkeypatch, ground):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.confinement import Rules, command, landlock
+from host.confinement import Rules, landlock, launch
 from host.confinement.descendants import MARK
 from tests.host.confining import ENV, PYTHON, Ground, allow, can_hold, ground
 from tests.patience import PATIENCE_S
@@ -166,8 +166,7 @@ def test_it_leads_a_group_of_its_own(ground, held):
 
 
 def test_unconfined_is_without_anything(ground):
-    code, out = run(ground, ["/bin/grep", "-E", "NoNewPrivs|Seccomp:", "/proc/self/status"],
-                    unconfined=True, rules=Rules(), decide=allow)  # fmt: skip
+    code, out = run(ground, ["/bin/grep", "-E", "NoNewPrivs|Seccomp:", "/proc/self/status"])
     assert code == 0
     assert out.split()[1::2][0] == b"0"
 
@@ -194,7 +193,7 @@ def test_nothing_runs_when_the_rules_cannot_be_made(ground, monkeypatch):
 
 
 def test_nothing_runs_when_the_filter_fails(ground, monkeypatch):
-    monkeypatch.setattr(command, "program", lambda _: b"\0" * 8)
+    monkeypatch.setattr(launch, "program", lambda _: b"\0" * 8)
     expected = "CONFINEMENT_FAILED" if can_hold(None, allow) else "CONFINEMENT_UNAVAILABLE"
     assert refusal(ground, ["/bin/sh", "-c", "touch made"], decide=allow).code == expected
     assert os.listdir(ground.root) == []
@@ -204,7 +203,7 @@ def test_nothing_runs_when_the_watch_cannot_be_taken_over(ground, monkeypatch):
     def closed(*_):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(command, "pidfd_getfd", closed)
+    monkeypatch.setattr(launch, "pidfd_getfd", closed)
     expected = "CONFINEMENT_FAILED" if can_hold(None, allow) else "CONFINEMENT_UNAVAILABLE"
     assert refusal(ground, ["/bin/sh", "-c", "touch made"], decide=allow).code == expected
     assert os.listdir(ground.root) == []

@@ -134,7 +134,7 @@ def test_an_entry_point_that_is_no_handler_is_named(tmp_path: Path, monkeypatch:
     (tmp_path / "offers_nothing.py").write_text("act = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
     offer(monkeypatch, empty="offers_nothing:act")
-    with pytest.raises(RefusedError, match="entry point 'empty': int is no effect handler"):
+    with pytest.raises(RefusedError, match="entry point 'empty' provides a int, which is not an effect handler"):
         find_effects()
 
 

@@ -14,7 +14,7 @@ import pytest
 from host.confinement.naming import Named, UnknowableError, find, held, here
 from host.observation import Operations
 from host.observation.audit import Interception
-from host.observation.watch import Watch
+from host.observation.session_watch import Watch
 from host.workspace import Workspace
 from world.errors import ScopeViolationError
 from world.klis.observation import Declaration

@@ -228,7 +228,7 @@ def test_an_effect_without_a_handler_is_an_error_value_that_names_those_there_ar
     assert error.code == "EFFECT_NO_HANDLER"
     assert "'pay'" in error.message
     assert "http.get" in error.message
-    assert "none at all" in error_of(perform(hosted())).message
+    assert "types: none" in error_of(perform(hosted())).message
 
 
 @pytest.mark.requirement("HC-handlers", "WP-exec")
@@ -284,7 +284,7 @@ def test_a_handler_that_hangs_is_given_up_and_its_late_answer_is_dropped(release
     assert outcome.error is not None
     assert (outcome.error.code, outcome.error.message) == (
         "EFFECT_TIMED_OUT",
-        "The handler of pay took longer than 10 ms; whether it did anything is unknown.",
+        "The handler of pay took longer than 10 ms; whether the effect happened is unknown.",
     )
     released.set()
     assert answered_late.wait(PATIENCE_S)

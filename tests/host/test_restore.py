@@ -398,7 +398,7 @@ def test_a_flipped_bit_in_a_set_is_always_found(at: int) -> None:
 
 
 def test_a_backup_that_is_not_there_is_refused(place: Workspace) -> None:
-    with pytest.raises(RefusedError, match="no backup two") as refused:
+    with pytest.raises(RefusedError, match="Backup two does not exist") as refused:
         Backups(place).restore("two")
     assert refused.value.code == "NO_SUCH_BACKUP"
     with pytest.raises(RefusedError) as refused:

@@ -34,7 +34,7 @@ def test_a_folder_that_came_to_be_stays_with_what_others_put_into_it(place: Work
     make(place.root, {"dir/x.txt": "another agent's work"})
     done = backups.restore("one")
     assert (done.removed, done.failed) == ([], ["/dir"])
-    assert "something in it" in done.reasons["/dir"]
+    assert "content that is not part of the backup" in done.reasons["/dir"]
     assert (place.root / "dir/x.txt").read_text() == "another agent's work"
 
 
@@ -106,7 +106,7 @@ def test_a_fresh_rollback_that_was_cut_off_goes_on_as_fresh(place: Workspace, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("host.backups.store.carry_out", crash)
+        patched.setattr("host.backups.store.apply_plan", crash)
         with pytest.raises(KeyboardInterrupt):
             backups.restore("one", fresh=True)
     with (place.root / "a").open() as held:  # so that the number is not used again

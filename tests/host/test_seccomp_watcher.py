@@ -550,9 +550,9 @@ def test_only_one_watcher_fits_and_the_second_is_refused(ground):
     root = Path(__file__).parents[2]
     code = f"""
 import sys, json; sys.path[:0] = [{str(root)!r}, *json.loads({json.dumps(json.dumps(__import__("sys").path))})]
-from host.confinement import start, ALLOW
+from host.confinement import ALLOW, Confinement, start
 from world.errors import RefusedError
-try: start(['/bin/true'], cwd='/', env={{}}, rules=None, decide=lambda _: ALLOW)
+try: start(['/bin/true'], cwd='/', env={{}}, confinement=Confinement(decide=lambda _: ALLOW))
 except RefusedError as refused: print(refused.code)
 """
     ended = ground.run([PYTHON, "-c", code], rules=None, decide=allow)

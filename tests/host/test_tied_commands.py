@@ -20,13 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINE = """
 import json, os, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from host.confinement import ALLOW, Runtime, rules_for, start
+from host.confinement import ALLOW, Confinement, Runtime, rules_for, start
 from host.workspace import Workspace
-given = {"rules": None, "decide": None}
+confinement = Confinement()
 if sys.argv[2] == "confined":
     runtime = Runtime.standard(command="/bin/sleep", private=[])
-    given = {"rules": rules_for([], Workspace(sys.argv[3]), runtime), "decide": lambda _: ALLOW}
-command = start(["/bin/sleep", "600"], cwd=sys.argv[3], env=dict(os.environ), stdin=-3, stdout=-3, stderr=-3, **given)
+    confinement = Confinement(rules_for([], Workspace(sys.argv[3]), runtime), lambda _: ALLOW)
+options = {"cwd": sys.argv[3], "stdin": -3, "stdout": -3, "stderr": -3}
+command = start(["/bin/sleep", "600"], env=dict(os.environ), confinement=confinement, **options)
 print(command.pid, flush=True)
 command.wait()
 """

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from host.observation.operations import Operations, RuntimePaths
 from host.observation.strace_lines import Lines, SystemCall, ThreadExit, descriptor_path, string
-from host.observation.tracing import Traced, TraceReader, command, is_there
+from host.observation.tracing import Traced, TraceReader, command, strace_path
 from host.workspace import Workspace
 from tests.patience import PATIENCE_S
 from world.errors import RefusedError
@@ -252,7 +252,7 @@ def test_a_real_command_is_traced_with_its_own_exit_code_or_refused_where_strace
     root = workspace.root
     (root / "old").write_text("1")
     (root / "secret").write_text("1")
-    if is_there() is None:
+    if strace_path() is None:
         with pytest.raises(RefusedError) as caught:
             command(["true"], 1)
         assert caught.value.code == "NO_TRACER"

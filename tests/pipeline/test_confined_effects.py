@@ -9,7 +9,7 @@ import pytest
 from host.confinement import namespaces, tree
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
 COMMAND = "echo one > in/one; echo two > outside; echo three > in/three"
 
@@ -31,7 +31,7 @@ def test_a_command_of_a_proposal_cannot_do_what_the_proposal_was_not_granted(
     with a_workshop(address, root, namespaces=maker) as world:
         steps = [step("process.run", argv=["sh", "-c", "cd ..; " + COMMAND], cwd="/in")]
         done = world.act("ann", "run", {**granted, "steps": steps})
-        if confinement().why_not is not None:
+        if confinement_support().why_not is not None:
             assert done.status == "completed"
             return
         assert done.error is not None
@@ -48,7 +48,7 @@ def test_where_the_kernel_makes_no_namespaces_a_command_is_held_by_the_other_wal
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tree that cannot be made stands for a kernel that makes no namespaces: either is found out by trying."""
-    monkeypatch.setattr(namespaces, "_found", {})
+    monkeypatch.setattr(namespaces, "_probed", {})
     monkeypatch.setattr(namespaces, "_tried", lambda _: namespaces.Namespaces(None, "There are none."))
     impossible = {
         "network": False,
@@ -67,4 +67,4 @@ def test_where_the_kernel_makes_no_namespaces_a_command_is_held_by_the_other_wal
             plan = {**granted, "steps": [step("process.run", argv=["touch", name], cwd="/in")]}
             assert world.act("ann", "run", plan).status == "completed"
             assert (root / "in" / name).exists()
-    assert namespaces.are_missing() is (confinement().why_not is None)
+    assert namespaces.are_missing() is (confinement_support().why_not is None)

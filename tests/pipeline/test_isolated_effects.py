@@ -15,9 +15,9 @@ from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from world.clock import SequentialIds
 from world.errors import RefusedError
 from worldprotocol import Realm
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
-CONFINED = confinement().why_not is None
+CONFINED = confinement_support().why_not is None
 
 
 def done(folder: Path, *steps: Any, **declared: Any) -> Any:

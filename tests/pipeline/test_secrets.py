@@ -476,7 +476,7 @@ def test_a_keyring_is_asked_for_its_service_and_the_secrets_name(monkeypatch: py
     monkeypatch.setitem(sys.modules, "keyring", library)
     source = KeyringSecrets("shop")
     assert (source.read("TOKEN"), source.read("OTHER")) == (TOKEN, None)
-    assert source.place_of("TOKEN") == "keyring service shop"
+    assert source.location_of("TOKEN") == "keyring service shop"
 
 
 def test_the_configuration_composes_the_sources_and_the_key(tmp_path: Path) -> None:

@@ -183,8 +183,8 @@ class Domain:
         """Declare a Python predicate ``f(ctx)`` of an action's availability.
 
         It is a decorator. The function receives an ``AvailabilityContext`` (data, computed, actor), is pure, and
-        returns a boolean. It is local to this process: the portable schema does not contain it (INT-3.4b), its identity is
-        among ``sources``.
+        returns a boolean. It is local to this process: the portable schema does not contain it (INT-3.4b), its
+        identity is among ``sources``.
 
         Args:
             action: a declared action without an availability expression.

@@ -10,7 +10,7 @@ from typing import Any, Unpack, cast
 from authority import Policy, PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host, find_effects
 from host.backups import Backups
-from host.effects import WholeRegistry
+from host.effect_registry import WholeRegistry
 from host.environment import HostEnvironment
 from host.observation import RuntimePaths
 from host.secrets import EnvironmentSecrets, FolderSecrets, KeyringSecrets, Secrets, SecretSource
@@ -240,7 +240,7 @@ def compose(
             _effects(given.get("effects", ()), folder),
             enforcement=given.get("enforcement", "enforcing"),
             time_limit=time_limit,
-            premises=environment,
+            environment=environment,
             clock=given.get("clock"),
             secrets=secrets if isinstance(secrets, Secrets) else secrets_of(secrets, address, folder),
         ),

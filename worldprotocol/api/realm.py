@@ -212,7 +212,7 @@ class Realm(RealmOperator):
         with self._log:  # who follows a log that stays open waits for ever
             if self._protocol is not None:
                 self._protocol.close()
-            premises = None if self._parts is None else self._parts.executor.premises
+            premises = None if self._parts is None else self._parts.executor.environment
             if premises is not None:
                 premises.workspace.close()
 
@@ -251,7 +251,7 @@ class Realm(RealmOperator):
             self._acting.choose_enforcement(by=OPERATOR)
         self.host.end_orphans()
         self._acting.settle()
-        if self._composed.executor.premises is not None:
+        if self._composed.executor.environment is not None:
             self.host.look_after()
 
     # The actors' part
@@ -428,7 +428,7 @@ class Realm(RealmOperator):
     @property
     def host(self) -> Hosting:
         """Governed runs, and executions that need a person; raises ``RefusedError`` ``LOG_READ_ONLY``."""
-        return Hosting(self._acting, self.leases, self._composed.ids, self._composed.executor.premises)
+        return Hosting(self._acting, self.leases, self._composed.ids, self._composed.executor.environment)
 
     def new_id(self) -> str:
         """Return an id that was never used, for sessions and requests."""

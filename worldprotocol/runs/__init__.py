@@ -1,4 +1,4 @@
-"""Governed runs: code and commands of agents, under leases, watched, recorded and, where they go wrong, undone."""
+"""Governed runs: code and commands of agents under leases, observed, recorded and, after a failure, undone."""
 
 from worldprotocol.runs.verification import VerificationLog, read_verification
 

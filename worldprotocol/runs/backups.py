@@ -1,7 +1,6 @@
-"""``Realm.host.backups``: looking at the backups of the workspace, giving them back by hand, and removing old
-ones.
+"""Administration of the workspace's backups: listing, restoring by hand, and deleting old ones.
 
-A backup's id is that of the verdict that granted the leases it was made for.
+A backup's id is that of the verdict whose leases it was taken for.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from host.backups import BackupInfo, Pruned, Restored
-from host.backups.sets import BackupSet
+from host.backups.backup_set import BackupSet
 from host.environment import HostEnvironment
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
@@ -29,7 +28,7 @@ __all__ = ["BackupAdministration", "Holder"]
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease where a backup would be given back."""
+    """Holder of a lease on a resource that a restore would change."""
 
     agent_id: str
     session_id: str
@@ -55,20 +54,20 @@ class BackupAdministration:
         archive: of the log.
         premises: the workspace with its backups.
         now_ms: the time, in ms.
-        protocol: acts on the log; None is for looking only.
+        protocol: acts on the log; None for reading only.
     """
 
     def __init__(
         self, archive: Archive, premises: HostEnvironment, now_ms: int, protocol: WorldProtocol | None
     ) -> None:
-        """Look at nothing yet."""
+        """Store the parts; nothing is read yet."""
         self._archive = archive
         self._premises = premises
         self._now_ms = now_ms
         self._protocol = protocol
 
     def list(self) -> list[BackupInfo]:
-        """Return all backups, the oldest first; one is ``open`` while it may have to be given back."""
+        """Return all backups, the oldest first; one is ``open`` while it may have to be restored."""
         return [self._judged(info) for info in self._premises.backups.list()]
 
     def get(self, backup_id: str) -> BackupInfo:
@@ -80,39 +79,39 @@ class BackupAdministration:
         return self._judged(self._premises.backups.get(backup_id))
 
     def read(self, backup_id: str) -> BackupSet:
-        """Return one backup with all its entries; refuses what ``get`` refuses."""
+        """Return one backup with all its entries; raises as ``get``."""
         return self._premises.backups.read(backup_id)
 
     def holders(self, backup_id: str, resources: Iterable[str] = ()) -> Sequence[Holder]:
-        """Return who holds leases in force where a backup would be given back.
+        """Return the holders of leases in force on the resources that a restore would change.
 
         Args:
-            backup_id: which backup.
-            resources: only these of it, as ``restore`` takes them; none is all.
+            backup_id: the backup.
+            resources: only these of it, as for ``restore``; none is all.
 
         Raises:
-            RefusedError: what ``get`` and ``restore`` refuse of their names.
+            RefusedError: as ``get`` and ``restore``.
         """
         info = self._premises.backups.get(backup_id)
         chosen = self._chosen(resources, info)
         return self._archive.peek(lambda realm: self._holders(realm, info, chosen))
 
     def restore(self, backup_id: str, resources: Iterable[str] = (), *, force: bool = False) -> Restored:
-        """Bring back how it was when the leases were granted; what came to be there since is removed (KO-3.3).
+        """Restore the state at the grant of the leases; later files there are deleted (KO-3.3).
 
-        Nobody is granted anything meanwhile: the log is held until it is done.
+        No leases are granted meanwhile: the log is locked until it is done.
 
         Args:
-            backup_id: which backup.
+            backup_id: the backup.
             resources: only these: places in the workspace or ``FILE:/...``; none is all that was saved.
-            force: also where somebody holds leases.
+            force: restore although other sessions hold leases.
 
         Raises:
             RefusedError: ``BACKUP_IN_USE`` with ``holders``; ``NOT_IN_BACKUP``, ``OUTSIDE_WORKSPACE``,
-                ``LOG_READ_ONLY``, and what ``host.backups.Backups.restore`` refuses.
+                ``LOG_READ_ONLY``, and as ``host.backups.Backups.restore``.
         """
         if self._protocol is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
+            raise RefusedError("LOG_READ_ONLY", "This realm is open read-only; open it with Realm.open to restore.")
         info = self._premises.backups.get(backup_id)
         chosen = self._chosen(resources, info)
 
@@ -126,7 +125,7 @@ class BackupAdministration:
         return done
 
     def prune(self, *, max_age_ms: int | None = None, max_bytes: int | None = None, dry_run: bool = False) -> Pruned:
-        """Remove what nobody needs; see ``worldprotocol.runs.retention.prune_backups``.
+        """Delete unneeded backups; see ``worldprotocol.runs.retention.prune_backups``.
 
         Raises:
             RefusedError: ``BACKUP_FAILED``.
@@ -142,7 +141,7 @@ class BackupAdministration:
 
     @property
     def size_bytes(self) -> int:
-        """What the contents of all backups take on the disk; equal contents are kept once."""
+        """Size of the contents of all backups on the disk; equal contents are stored once."""
         size = 0
         for folder, _, files in os.walk(self._home("objects")):
             for name in files:
@@ -152,7 +151,7 @@ class BackupAdministration:
 
     @property
     def interrupted(self) -> Sequence[str]:
-        """The ids of the backups whose rollback was begun and not ended."""
+        """Ids of the backups with an unfinished rollback."""
         with suppress(OSError):
             return sorted(name.removesuffix(".json") for name in os.listdir(self._home("restoring")))
         return []

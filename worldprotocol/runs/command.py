@@ -16,13 +16,25 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from host.confinement import Access, MountTree, Rules, RunningCommand, landlock, namespaces, rules_for, start, watcher
+from host.confinement import (
+    UNCONFINED,
+    Access,
+    Confinement,
+    MountTree,
+    Rules,
+    RunningCommand,
+    landlock,
+    namespaces,
+    rules_for,
+    start,
+    watcher,
+)
 from host.confinement.descendants import RUN
 from host.confinement.private import private_folder
 from host.environment import HostEnvironment
 from host.observation import Operations, tracing
 from host.observation.operations import printable
-from host.observation.system_calls import judged_by
+from host.observation.system_calls import decision_of
 from host.observation.tracing import TraceReader
 from host.system_paths import is_below
 from world.errors import RefusedError, WorldProtocolError
@@ -30,7 +42,7 @@ from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
 
-__all__ = ["CommandResult", "CommandWishes", "Talk", "confinement", "run_command"]
+__all__ = ["CommandResult", "CommandWishes", "Talk", "confinement_support", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
@@ -39,25 +51,25 @@ PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLORTERM NO_COLOR FORCE_COLO
 PYTHONIOENCODING PYTHONUTF8 PYTHONDONTWRITEBYTECODE
 """
 PASSED_ENV: Final = frozenset(_PASSED.split())
-"""Variables of the environment that a confined command gets without their being named, beside ``LC_*``."""
+"""Environment variables that a confined command receives by default, besides ``LC_*``."""
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that the command gets in our place."""
+"""Signals that are forwarded to the command."""
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that end Python code in a process of its own, before they come to this process."""
+"""Signals that end Python code in a child process, before they are raised in this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandWishes:
-    """How a command is to be run.
+    """Options of a governed command.
 
     Args:
         unconfined: neither Landlock nor the watcher; only the content is compared.
-        trace: also run it under ``strace``, unconfined or not, and record what it saw.
+        trace: also run it under ``strace``, and record the trace.
         cwd: its working directory; None is the current one.
         env: its whole environment; None is ``PASSED_ENV`` of this process's, or all of it where it is unconfined.
-        read: further places outside of the workspace that it may read.
+        read: further paths outside the workspace that it may read.
         passes: further variables of this process's environment by name, or ``NAME=VALUE``.
     """
 
@@ -71,14 +83,14 @@ class CommandWishes:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a governed command ended.
+    """Result of a governed command.
 
     Args:
         run_id: its record in the log.
         outcome: of the run.
-        exit_code: of the command, as a shell tells it: 128 and the signal's number where one ended it.
-        reason: one sentence, where there is something to say.
-        not_given_back: what should have been undone and was not, each with the reason.
+        exit_code: of the command, as in a shell: 128 and the signal's number where one ended it.
+        reason: one sentence, or None.
+        not_given_back: what should have been restored and was not, each with the reason.
     """
 
     run_id: str
@@ -89,13 +101,13 @@ class CommandResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
-    """What can hold a command to its declaration here.
+class ConfinementSupport:
+    """Support of confinement on this machine.
 
     Args:
-        held_by: the names of what does, for the record.
+        held_by: the names of the mechanisms, for the record.
         why_not: why a command cannot be confined; None where it can.
-        gaps: what is not held even so.
+        gaps: operations that are not restricted all the same.
     """
 
     held_by: tuple[str, ...] = ()
@@ -103,22 +115,22 @@ class Confinement:
     gaps: tuple[str, ...] = field(default=())
 
 
-def confinement(namespaces_by: namespaces.Wanted = "auto") -> Confinement:
-    """Find out what the kernel offers.
+def confinement_support(namespaces_by: namespaces.Wanted = "auto") -> ConfinementSupport:
+    """Determine the support of the kernel.
 
     Args:
-        namespaces_by: what may make namespaces.
+        namespaces_by: permitted creators of namespaces.
     """
     walls, eyes = landlock.available(), watcher.available()
     why_not = walls.why_not or eyes.why_not
     if why_not is not None:
-        return Confinement(why_not=why_not)
+        return ConfinementSupport(why_not=why_not)
     apart = namespaces.available(namespaces_by)
     held_by = (f"landlock {walls.abi}", "seccomp watcher", "content")
     gaps = (*walls.not_held, *eyes.not_held)
     if apart.why_not is not None:
-        return Confinement(held_by, None, (*gaps, f"what else exists on this machine ({apart.why_not})"))
-    return Confinement((apart.recorded, *held_by), None, gaps)
+        return ConfinementSupport(held_by, None, (*gaps, f"what else exists on this machine ({apart.why_not})"))
+    return ConfinementSupport((apart.recorded, *held_by), None, gaps)
 
 
 def run_command(
@@ -127,22 +139,22 @@ def run_command(
     """Run a command to its end under a run whose leases are granted.
 
     Args:
-        run: begun and not yet opened; it is ended here, whatever happens.
+        run: begun and not yet opened; it is ended here in any case.
         premises: the workspace.
         argv: the command and its arguments.
-        wishes: how to run it.
-        talk: what talks to the command over pipes; None gives it the streams of this process.
+        wishes: the options.
+        talk: communicates with the command over pipes; None gives it the streams of this process.
 
     Returns:
-        How it ended. Signals that this process gets while it runs are the command's; with ``talk`` those that end a
-        process end the command, and come to this process when the end of the run is recorded.
+        Its result. Signals of this process are forwarded to the command; with ``talk`` those that end a
+        process end the command, and are raised in this process after the end of the run is recorded.
 
     Raises:
         RefusedError: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``CONFINEMENT_UNAVAILABLE``,
-            ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are given back.
+            ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are released.
     """
     running = _Running(run, premises, wishes, talk)
-    held_by = ("content",) if wishes.unconfined else confinement(premises.namespaces_by).held_by
+    held_by = ("content",) if wishes.unconfined else confinement_support(premises.namespaces_by).held_by
     run.open(
         "command" if talk is None else "python",
         stop=running.stop,
@@ -165,8 +177,8 @@ def run_command(
     except (WorldProtocolError, OSError) as error:
         raise RefusedError(
             "RUN_NOT_ENDED",
-            f"The command ended with exit code {code}, but the run could not be ended as it should ({error}). What it "
-            "did was undone, or the next start undoes it; `worldctl settle` is one.",
+            f"The command ended with exit code {code}, but the run could not be ended ({error}). Its "
+            "changes were undone, or the next start undoes them; run `worldctl settle` to do so.",
             run_id=run.run_id,
             exit_code=code,
         ) from error
@@ -177,22 +189,22 @@ def run_command(
 
 
 class Talk(Protocol):
-    """Talks to a command over its pipes."""
+    """Communicates with a command over its pipes."""
 
     @property
     def name(self) -> str:
-        """What is run, for the record."""
+        """Name of the code, for the record."""
 
     @property
     def reason(self) -> str | None:
-        """Why it failed, as one sentence, when it has ended."""
+        """Why it failed, as one sentence, after it has ended."""
 
     def __call__(self, command: RunningCommand) -> int:
-        """Talk until the command has ended; returns its exit code, negative for a signal."""
+        """Communicate until the command has ended; return its exit code, negative for a signal."""
 
 
 class _Running:
-    """One command on its way."""
+    """One running command."""
 
     def __init__(
         self, run: GovernedRun, premises: HostEnvironment, wishes: CommandWishes, talk: Talk | None = None
@@ -209,13 +221,13 @@ class _Running:
         self.why: str | None = None
 
     def stop(self, why: str) -> None:
-        """End the command with all that it started."""
+        """End the command with all its descendants."""
         self.why = self.why or why
         if self._command is not None:
             self._command.kill_group()
 
     def signal(self, number: int) -> None:
-        """Let the command have a signal that this process got; one that comes before it is there waits for it."""
+        """Forward a signal to the command; one that arrives earlier is stored."""
         if self._talk is not None:
             self.signals.append(number)
             self.stop(f"It was ended by {signal.Signals(number).name}.")
@@ -225,7 +237,7 @@ class _Running:
             self._command.send_signal(number)
 
     def run(self, argv: Sequence[str], private: str) -> int:
-        """Start the command and wait for its end; returns its exit code as a shell tells it."""
+        """Start the command and wait for its end; return its exit code as in a shell."""
         wishes, declaration = self._wishes, self._run.watch.declaration
         env = {**self._environment(), "TMPDIR": private, RUN: self._run.run_id}
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
@@ -234,28 +246,26 @@ class _Running:
             confined=True,
             read=[*wishes.read, *([found] if found else [])],
             write=[private],
-        )  # whoever asks it sees what children do: nothing has to be taken for granted of them
-        rules = tree = None
+        )  # the watcher observes child processes, so confined=True
+        confinement = UNCONFINED
         if not wishes.unconfined:
             rules, tree = self._walls(found, private, [wishes.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
+            decide = decision_of(self._run.watch, self._operations)
+            confinement = Confinement(rules, decide, tree, self._premises.namespaces_by)
         traced, trace = self._traced(argv, private)
-        streams: dict[str, Any] = {}
-        if self._talk is not None:
-            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        stream = None if self._talk is None else subprocess.PIPE
         numbers = PASSED_ON if self._talk is None else ENDING
-        with _handling(lambda number, _: self.signal(number), numbers):  # before it is there: it may be quick
+        with _handling(lambda number, _: self.signal(number), numbers):  # before the start: signals may come early
             command = start(
                 traced,
                 cwd=wishes.cwd or os.getcwd(),
                 env=env,
-                rules=rules,
-                tree=tree,
-                namespaces_by=self._premises.namespaces_by,
-                decide=None if wishes.unconfined else judged_by(self._run.watch, self._operations),
-                report=lambda error: self.stop(f"Its calls could not be judged: {type(error).__name__}: {error}"),
-                unconfined=wishes.unconfined,
-                **streams,
+                confinement=confinement,
+                report=lambda error: self.stop(f"A system call could not be checked: {type(error).__name__}: {error}"),
+                stdin=stream,
+                stdout=stream,
+                stderr=stream,
             )
             self._command = command
             try:
@@ -271,7 +281,7 @@ class _Running:
         return code if code >= 0 else 128 - code
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment: all of it as it was given, else those of this process's that tell no secret."""
+        """Return the environment: the given one, else the non-secret variables of this process."""
         if self._wishes.env is not None:
             return dict(self._wishes.env)
         if self._wishes.unconfined:
@@ -284,10 +294,10 @@ class _Running:
         return kept
 
     def _walls(self, command: str | None, private: str, folders: Sequence[str]) -> tuple[Rules, MountTree | None]:
-        """Return what the kernel lets it do, and what exists for it: what was declared.
+        """Return the Landlock rules and the file tree of the declaration.
 
-        In permissive mode that may be widened on the way, and the kernel's rules cannot: it holds the workspace alone
-        then, and what is in it only the watcher.
+        In permissive mode the declaration may be extended later, and the kernel's rules cannot: they then restrict the
+        command to the workspace, and the watcher alone checks operations in it.
         """
         run, premises = self._run, self._premises
         triples = run.watch.declaration.triples
@@ -303,7 +313,7 @@ class _Running:
         return rules, premises.tree(triples, runtime, rules, folders) if secluded else None
 
     def _traced(self, argv: Sequence[str], private: str) -> tuple[Sequence[str], int | None]:
-        """Return what is run, and the descriptor of the trace."""
+        """Return the command line, and the descriptor of the trace."""
         if not self._wishes.trace:
             return argv, None
         name = os.path.join(private, "trace")
@@ -313,12 +323,12 @@ class _Running:
         except BaseException:
             os.close(out)
             raise
-        if not self._wishes.unconfined:  # from within its walls strace cannot reach our descriptors
+        if not self._wishes.unconfined:  # a confined strace cannot access the descriptors of this process
             traced[traced.index("-o") + 1] = name
         return traced, out
 
     def _read_trace(self, trace: int, program: str) -> None:
-        """Take in what the tracer saw; what was refused did not happen, and what was judged before is known."""
+        """Record the traced operations; refused ones are ignored."""
         assert self._operations is not None
         with os.fdopen(trace, "r", encoding="utf-8", errors="backslashreplace") as file:
             file.seek(0)
@@ -333,7 +343,7 @@ class _Running:
                     self._run.watch.note(traced.seen, depth="trace")
 
     def cannot_reach(self, relative: bytes) -> bool:
-        """Tell whether the kernel lets the command change nothing at a path below the root of the workspace."""
+        """Whether the kernel prevents the command from changing a path below the root of the workspace."""
         if self._granted is None:
             return False
         path = os.path.join(self._premises.workspace.root_bytes, relative)
@@ -342,7 +352,7 @@ class _Running:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let no signal break off the end of a run: what is half undone helps nobody, and it does not take long."""
+    """Ignore signals during the end of a run, so that no rollback is interrupted."""
     with _handling(lambda _number, _frame: None):
         yield
 
@@ -351,7 +361,7 @@ def _undisturbed() -> Iterator[None]:
 def _handling(
     handler: Callable[[int, FrameType | None], None], numbers: Sequence[signal.Signals] = PASSED_ON
 ) -> Iterator[None]:
-    """Handle the signals that are passed on; nothing is done where we are not the main thread."""
+    """Handle the forwarded signals; without effect outside the main thread."""
     before: dict[signal.Signals, Any] = {}
     try:
         for number in numbers:
@@ -368,27 +378,27 @@ def _handling(
 def check_can_be_confined(
     *, unconfined: bool, require: Sequence[str] = (), namespaces_by: namespaces.Wanted = "auto"
 ) -> None:
-    """Refuse before anything is asked for, where a command should be confined and cannot be.
+    """Refuse a command that should be confined and cannot be, before leases are requested.
 
     Args:
-        unconfined: whether it is to run as it is.
-        require: walls that have to hold it: ``namespaces``, ``landlock``.
-        namespaces_by: what may make namespaces.
+        unconfined: whether it runs without confinement.
+        require: required kinds of confinement: ``namespaces``, ``landlock``.
+        namespaces_by: permitted creators of namespaces.
 
     Raises:
         RefusedError: ``CONFINEMENT_UNAVAILABLE``.
     """
-    found = confinement(namespaces_by)
+    found = confinement_support(namespaces_by)
     missing = [wall for wall in require if unconfined or not any(one.startswith(wall) for one in found.held_by)]
     if missing:
-        why = "it is to run unconfined" if unconfined else "; ".join([*found.gaps, found.why_not or ""]).strip("; ")
+        why = "it runs unconfined" if unconfined else "; ".join([*found.gaps, found.why_not or ""]).strip("; ")
         raise RefusedError(
             "CONFINEMENT_UNAVAILABLE",
-            f"The command would not be held by {' and '.join(missing)}, which --require asks for: {why}. Run it where "
-            "the kernel has it, or leave --require out.",
+            f"The command would not be confined by {' and '.join(missing)}, as --require demands: {why}. Run it where "
+            "the kernel supports it, or omit --require.",
         )
     if found.why_not is not None and not unconfined:
         raise RefusedError(
             "CONFINEMENT_UNAVAILABLE",
-            f"{found.why_not} With --unconfined it runs as it is, and what it did is only found afterwards.",
+            f"{found.why_not} With --unconfined it runs without confinement; its changes are only found afterwards.",
         )

@@ -1,8 +1,8 @@
-"""From what people say on a command line, or pass to a function, to an intent manifest.
+"""Conversion of command-line options or arguments to an intent manifest.
 
 A place is a path in the workspace, from its root or from the current folder: ``src/app.py``, ``/src/app.py``. With a
-final ``/``, ``/*`` or ``/**``, or where it is a folder, it is everything below. Other patterns (``src/*.py``) stand for
-the files that match at this moment. Anything with a type (``URL:https://...``, ``FILE:/src/*``) is taken as it is.
+final ``/``, ``/*`` or ``/**``, or where it is a folder, it includes everything below. Other patterns (``src/*.py``)
+stand for the currently matching files. A name with a type (``URL:https://...``, ``FILE:/src/*``) is used unchanged.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def manifest_of_places(
     """Return a manifest that declares places.
 
     Args:
-        workspace: whose root is ``FILE:/``.
-        agent: whose manifest it is.
+        workspace: the workspace whose root is ``FILE:/``.
+        agent: the agent of the manifest.
         session: its unit of work.
         places: by predicate.
         renames: old and new places.
@@ -46,7 +46,7 @@ def manifest_of_places(
         RefusedError: ``NO_MATCH`` for a pattern that no file matches, ``OUTSIDE_WORKSPACE``, ``NOTHING_DECLARED``.
     """
     scope: list[dict[str, str]] = []
-    for predicate in sorted(places, key=lambda one: one is Predicate.DELETES):  # what is deleted is deleted last
+    for predicate in sorted(places, key=lambda one: one is Predicate.DELETES):  # deletions come last
         for name in places[predicate]:
             scope += [{"predicate": predicate.value, "resource": text} for text in _resources(workspace, name)]
     for old, new in renames:
@@ -57,8 +57,8 @@ def manifest_of_places(
     if not scope:
         raise RefusedError(
             "NOTHING_DECLARED",
-            "Nothing is declared, so nothing would be allowed: say what it reads and writes (--reads, --writes, ...), "
-            "or give a manifest.",
+            "Nothing is declared, so nothing would be permitted; declare what it reads and writes (--reads, "
+            "--writes, ...), or pass a manifest.",
         )
     unique = {(one["predicate"], one["resource"]): one for one in scope}
     manifest = {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": list(unique.values())}
@@ -67,11 +67,11 @@ def manifest_of_places(
 
 
 def opaque_manifest(workspace: Workspace, *, agent: str, session: str, folder: str) -> dict[str, Any]:
-    """Return the manifest of a tool that nobody declared and nothing confines: it changes where it works (KO-5.1).
+    """Return the manifest of an undeclared, unconfined tool: it may change its working directory (KO-5.1).
 
     Args:
-        workspace: whose root is ``FILE:/``.
-        agent: whose it is.
+        workspace: the workspace whose root is ``FILE:/``.
+        agent: the agent of the manifest.
         session: its unit of work.
         folder: its working directory.
 
@@ -86,14 +86,14 @@ def opaque_manifest(workspace: Workspace, *, agent: str, session: str, folder: s
 
 
 def place_of(workspace: Workspace, name: str) -> Resource:
-    """Return one place with everything below it, whether something is there or not; typed names are taken as they are.
+    """Return a place with everything below it, which need not exist; typed names are used unchanged.
 
     Args:
-        workspace: whose root is ``FILE:/``.
-        name: as people write it.
+        workspace: the workspace whose root is ``FILE:/``.
+        name: as written by a user.
 
     Raises:
-        RefusedError: ``OUTSIDE_WORKSPACE``, ``AMBIGUOUS_RESOURCE`` and the like.
+        RefusedError: ``OUTSIDE_WORKSPACE``, ``AMBIGUOUS_RESOURCE`` and others.
     """
     if _TYPED.match(name):
         return canonical_resource(name, names=workspace.names)
@@ -103,10 +103,10 @@ def place_of(workspace: Workspace, name: str) -> Resource:
 
 
 def url_resource(text: str) -> str:
-    """Return the resource of a URL as people write it, such as ``https://example.org``.
+    """Return the resource of a URL as written by a user, such as ``https://example.org``.
 
     Raises:
-        RefusedError: ``AMBIGUOUS_RESOURCE`` for what is no URL.
+        RefusedError: ``AMBIGUOUS_RESOURCE`` for a text that is not a URL.
     """
     return canonical_resource(text if text.startswith("URL:") else f"URL:{text}").text
 
@@ -126,7 +126,7 @@ def _resources(workspace: Workspace, name: str) -> Iterator[str]:
     found = sorted(glob.glob(_path(workspace, name), recursive=True, include_hidden=True))
     if not found:
         raise RefusedError(
-            "NO_MATCH", f"No file matches {name!r}; for files to come, declare their folder: 'folder/**'."
+            "NO_MATCH", f"No file matches {name!r}; for future files, declare their folder: 'folder/**'."
         )
     for path in found:
         resource = workspace.resource(path)
@@ -135,7 +135,7 @@ def _resources(workspace: Workspace, name: str) -> Iterator[str]:
 
 
 def _path(workspace: Workspace, name: str) -> str:
-    """Return where a place is: from the root of the workspace with a leading slash, else from the current folder."""
+    """Return the location of a place: from the root of the workspace with a leading slash, else the current folder."""
     if name.startswith("/"):
         inside = workspace.relative(name)
         return name if inside is not None else str(workspace.root) + name
@@ -152,7 +152,7 @@ def _place(workspace: Workspace, name: str, *, subtree: bool) -> Resource:
 def _outside(workspace: Workspace, name: str) -> RefusedError:
     return RefusedError(
         "OUTSIDE_WORKSPACE",
-        f"{name!r} lies outside of the workspace {str(workspace.root)!r}; nothing there can be declared. Go into the "
-        "workspace, or let [workspace] root of world.toml name another folder.",
+        f"{name!r} is outside of the workspace {str(workspace.root)!r} and cannot be declared. Change into the "
+        "workspace, or set [workspace] root of world.toml to another folder.",
         path=name,
     )

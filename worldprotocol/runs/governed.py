@@ -1,8 +1,8 @@
-"""One governed run, whatever runs in it: leases first, a watch over all it does, and an end that is recorded (KO-4).
+"""One governed run of any kind: leases first, observation of all operations, and a recorded end (KO-4).
 
-The order of things is the point. Leases are granted, and what may change is backed up before that; then the content of
-the workspace is taken down; only then may the agent do anything. At the end the content is compared, what went wrong is
-given back, the end is recorded, and the leases are returned last: nobody else sees what is being undone.
+The order is essential. Before leases are granted, what may change is backed up; then the content of
+the workspace is scanned; only then may the agent run. At the end the content is compared, failed changes are
+undone, the end is recorded, and the leases are released last: no other session sees the rollback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from host.backups import CHANGES
 from host.environment import HostEnvironment
 from host.observation import Violation, Watch
 from host.observation.audit import exempt
-from host.workspace.scan import EntryDifference, Scan, differences, take
+from host.workspace.differences import EntryDifference, differences
+from host.workspace.scan import Scan, take
 from world.clock import IdSource
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
@@ -45,10 +46,10 @@ Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
 LOST: Final = "Its leases were lost: they expired or were revoked."
 
 MAX_UNUSED: Final = 1_000
-"""Unused claims that the record spells out."""
+"""Unused claims that the record lists."""
 
 LOOK_S: Final = 0.5
-"""How often it is looked whether the leases are still there, in seconds."""
+"""Interval of checks that the leases are still held, in seconds."""
 
 _BY_KIND: Final = {
     "created": (Predicate.PROVIDES,),
@@ -61,19 +62,19 @@ _LOGGER = logging.getLogger("worldprotocol")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How a run is to be governed.
+    """Options of a governed run.
 
     Args:
-        mode: ``strict`` ends the run at the first violation; ``permissive`` warns and widens the scope by leases on the
-            way where nothing conflicts, which gives up the guarantee that no deadlock can form (KO-3.2b).
-        wait: how long to wait for the leases, in seconds; None is for ever, 0 not at all.
-        retry: ask again after Die, when the verdict says, until the time is over.
+        mode: ``strict`` ends the run at the first violation; ``permissive`` warns and extends the scope by leases
+            where nothing conflicts, which gives up the guarantee that no deadlock can form (KO-3.2b).
+        wait: longest wait for the leases, in seconds; None is without limit, 0 is none.
+        retry: ask again after Die, at the time in the verdict, until the wait is over.
         ttl_ms: time to live of the leases without a heartbeat, in ms; None is the settings' default.
-        keep: leave what a run did that failed without a violation; otherwise it is undone.
+        keep: keep the changes of a run that failed without a violation; otherwise they are undone.
         compare: compare the content of the workspace before and after.
         require_signature: accept a signed manifest only.
         by: the caller's identity, which vouches for a manifest in its own name; see ``Leases.acquire``.
-        progress: told how many files of the workspace were looked at.
+        progress: called with the number of scanned entries.
     """
 
     mode: Mode = "strict"
@@ -89,7 +90,7 @@ class Wishes:
 
 @dataclass(slots=True)
 class _ContentFindings:
-    """What the comparison of contents found."""
+    """Result of the comparison of contents."""
 
     changes: list[EntryDifference] = field(default_factory=list)
     undeclared: list[EntryDifference] = field(default_factory=list)
@@ -111,7 +112,7 @@ class GovernedRun:
         wishes: Wishes,
         worker: str,
     ) -> None:
-        """Take over granted leases; use ``begin``."""
+        """Manage granted leases; use ``begin``."""
         self._protocol = protocol
         self._leases = leases
         self._premises = premises
@@ -146,12 +147,10 @@ class GovernedRun:
         worker: str,
         cancel: Cancel | None = None,
     ) -> GovernedRun:
-        """Get the leases of a manifest, waiting as Wait-Die lets it, and prepare a run under them; ``cancel`` breaks
-        the waiting off from another thread.
+        """Acquire the leases of a manifest and prepare a run; ``cancel`` stops the wait from another thread.
 
         Raises:
-            RefusedError: what ``Leases.acquire`` refuses, a backup that cannot be made among it; then nothing was
-                granted.
+            RefusedError: as ``Leases.acquire``, and where a backup cannot be taken; nothing is granted then.
         """
         held = leases.acquire(
             manifest=manifest,
@@ -167,7 +166,7 @@ class GovernedRun:
             read = read_manifest(manifest, settings=settings, types=types)
             declaration = Declaration(held.agent, held.session, (*read.declared, *read.triples))
             if not held.verdict.backup and premises.needs(read.triples):
-                # Whoever let this agent in, in another process, knows no workspace; nothing was done yet.
+                # The process that granted the leases has no workspace; nothing was done yet.
                 note = {"agentId": held.agent, "sessionId": held.session}
                 premises.take(held.verdict.verdict_id, read.triples, at=protocol.now_ms(), note=note)
             return cls(
@@ -186,15 +185,15 @@ class GovernedRun:
         cannot_reach: Callable[[bytes], bool] = lambda _: False,
         command: Sequence[str] = (),
     ) -> None:
-        """Take down what is there, record the beginning, and keep the leases alive from now on.
+        """Scan the workspace, record the beginning, and keep the leases alive from now on.
 
         Args:
-            kind: what runs.
-            stop: ends what runs, told why, when a violation ends the run or its leases are lost.
-            held_by: what holds it to its declaration, for the record.
-            cannot_reach: tells of a path below the root whether the system lets what runs change nothing there, so that
-                what changed is somebody else's doing.
-            command: what is run.
+            kind: the kind of the code.
+            stop: called with the reason to end the code, when a violation ends the run or its leases are lost.
+            held_by: mechanisms that enforce the declaration, for the record.
+            cannot_reach: whether the kernel prevents the code from changing a path below the root, so that a change
+                there was made by another process.
+            command: the command line.
         """
         self._stop = stop
         self._cannot_reach = cannot_reach
@@ -220,7 +219,7 @@ class GovernedRun:
                 raise
 
     def _existence(self) -> list[dict[str, Any]] | None:
-        """Check that the files exist that the run depends on; no other change is possible to STATE under its leases."""
+        """Check the existence of the files that the run depends on."""
         found = []
         for lease in self.held.verdict.leases:
             triple = read_triple(lease)
@@ -231,15 +230,15 @@ class GovernedRun:
         return found or None
 
     def end(self, outcome: Outcome, *, exit_code: int | None = None, reason: str | None = None) -> Outcome:
-        """Compare, give back what went wrong, record the end, and return the leases.
+        """Compare the content, undo a failure, record the end, and release the leases.
 
         Args:
-            outcome: how it ended as far as its caller knows.
+            outcome: the outcome as known to the caller.
             exit_code: of a command.
-            reason: one sentence, where there is something to say.
+            reason: one sentence, or None.
 
         Returns:
-            How it ended indeed: lost leases and violations count for more.
+            The final outcome: lost leases and violations take precedence.
         """
         with exempt():
             try:
@@ -270,11 +269,11 @@ class GovernedRun:
         return ended
 
     def _end_anyhow(self, error: BaseException) -> None:
-        """Undo and close a run whose end could not be found out; where that fails too, the next start does it.
+        """Undo and close a run whose end could not be determined; if that fails too, the next start does it.
 
-        The leases are kept then until their time is over: nobody is let in to what is half done.
+        The leases are then kept until they expire, so that no other session is admitted.
         """
-        reason = f"Its end could not be found out, so it was undone: {type(error).__name__}: {error}"
+        reason = f"Its end could not be determined, so it was undone: {type(error).__name__}: {error}"
         try:
             if self._lost is None:
                 self._give_back([])
@@ -286,13 +285,13 @@ class GovernedRun:
                 held.stop_beating()
 
     def _release(self) -> None:
-        """Give the leases back, at last: what was done is recorded and what went wrong is undone."""
+        """Release the leases, after the end is recorded and failures are undone."""
         for held in (self.held, *self._more):
             with suppress(RefusedError):
                 held.release()
 
     def was_there(self, path: bytes) -> bool:
-        """Tell whether something stood at a path of the workspace before the run; True where nobody looked."""
+        """Whether a path of the workspace existed before the run; True without a scan."""
         workspace = self._premises.workspace
         relative = workspace.relative(path)
         if self._before is None or relative is None or relative in self._before:
@@ -302,7 +301,7 @@ class GovernedRun:
 
     @property
     def lost(self) -> str | None:
-        """Why the leases are gone; None while they are there."""
+        """Why the leases are lost; None while they are held."""
         return self._lost
 
     # While it runs
@@ -315,7 +314,7 @@ class GovernedRun:
         self.record.violated(violation)
 
     def _amended(self, seen: Seen) -> bool:
-        """Ask for a lease on the way, without waiting: who would have to wait, or die, does not proceed (KO-3.2b)."""
+        """Request a further lease without waiting: a session that would wait, or die, is denied (KO-3.2b)."""
         document = {
             "ver": "1.0",
             "session_id": self.held.session,
@@ -339,13 +338,13 @@ class GovernedRun:
         return True
 
     def _look_after(self) -> None:
-        """End the run when its leases are gone: somebody else may be at work there by now."""
+        """End the run when its leases are lost: another session may be working there."""
         heard = time.monotonic()
         while not self._ended.wait(LOOK_S):
             try:
                 lost = not all(held.is_active for held in (self.held, *self._more))
                 heard = time.monotonic()
-            except Exception:  # noqa: BLE001  # the log is away; after the time of a lease it may be anybody's
+            except Exception:  # noqa: BLE001  # the log is unavailable; after the TTL the leases may be another session's
                 lost = time.monotonic() - heard > max(self.held.ttl_ms, 1) / 1000
             if lost:
                 self._lost = LOST
@@ -368,7 +367,7 @@ class GovernedRun:
         )
 
     def _compared(self) -> _ContentFindings:
-        """Hold what changed in the workspace against the declaration: the depth that sees everything, afterwards."""
+        """Compare the changes in the workspace with the declaration: this depth finds every change, afterwards."""
         found = _ContentFindings()
         if self._before is None:
             return found
@@ -414,7 +413,7 @@ class GovernedRun:
         return outcome, reason
 
     def _give_back(self, undeclared: Sequence[EntryDifference]) -> None:
-        """Restore what was leased for change, the newest leases first (KO-3.3), and tell what cannot be."""
+        """Restore the leased resources, the newest leases first (KO-3.3), and record what could not be restored."""
         for held in (*reversed(self._more), self.held):
             verdict = held.verdict
             if not self._premises.needs([read_triple(lease) for lease in verdict.leases]):
@@ -437,7 +436,7 @@ class GovernedRun:
 
 
 def _is_of(others: Sequence[Triple], resource: Resource) -> bool:
-    """Tell whether somebody else may have changed a place under leases."""
+    """Whether another session may have changed a resource under leases."""
     return any(
         one.resource.key == resource.key or (one.covers and one.resource.key in resource.ancestors) for one in others
     )

@@ -1,4 +1,4 @@
-"""The governed runs of a log, newest first, each in a line."""
+"""The governed runs of a log, newest first."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class RunLine:
     """One run.
 
     Args:
-        opened: how it began.
-        closed: how it ended; None while it is open.
+        opened: its beginning.
+        closed: its end; None while it is open.
     """
 
     opened: RunOpened
@@ -65,10 +65,10 @@ def list_runs(
 
     Args:
         archive: of the log.
-        most: at most so many; None is all.
-        agent: only this agent's.
-        open_only: only those that have not ended.
-        upto: as the log stood after this event; None is now.
+        most: highest number of runs; None is all.
+        agent: only runs of this agent.
+        open_only: only runs that have not ended.
+        upto: state of the log after this event; None is now.
     """
     is_filtered = open_only or agent is not None or upto is not None
     found = 0
@@ -85,5 +85,5 @@ def list_runs(
         opened = decoded(archive.log.event_at(number(opened_at)))
         closed = None if closed_at is None else decoded(archive.log.event_at(number(closed_at)))
         if not isinstance(opened, RunOpened) or not (closed is None or isinstance(closed, RunClosed)):
-            raise index_damaged("it misplaces a run")
+            raise index_damaged("it has a run at a wrong position")
         yield RunLine(opened, closed)

@@ -1,8 +1,8 @@
-"""Python code of an agent under leases: in a confined process of its own, or in a thread under audit hooks.
+"""Python code of an agent under leases: in a confined child process, or in a thread under audit hooks.
 
-Which of the two is decided by whose code it is: code that comes as a text, and code that runs for an agent or for an
-actor that is not registered, is not trusted and gets a process; a function of the operator's program that runs for a
-registered human or system stays in the program, unless it is asked for otherwise.
+The origin of the code decides: code that comes as a text, and code that runs for an agent or for an
+unregistered actor, is untrusted and runs in a process; a function of the operator's program that runs for a
+registered human or system stays in the program, unless requested otherwise.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["PythonResult", "default_isolation", "run_in_thread", "run_isolated"]
 
 @dataclass(frozen=True, slots=True)
 class PythonResult:
-    """What Python code answered.
+    """Result of Python code.
 
     Args:
         run_id: its record in the log.
         outcome: of the run.
-        value: what the code returned; from a process of its own as JSON.
-        output: the end of what it printed, in a process of its own.
+        value: the return value of the code; from a child process as JSON.
+        output: the end of its output, in a child process.
         isolation: where it ran.
     """
 
@@ -43,7 +43,7 @@ class PythonResult:
 
 
 def default_isolation(code: str | Callable[[Any], Any], actor: Mapping[str, Any] | None) -> Isolation:
-    """Return where code runs unless it is said otherwise: what is not trusted runs in a process of its own.
+    """Return the default isolation of code: untrusted code runs in a child process.
 
     Args:
         code: a text or a function.
@@ -62,14 +62,14 @@ def run_in_thread(session: GovernedSession, code: str | Callable[[Any], Any], ar
         argument: its one argument.
 
     Raises:
-        ScopeViolationError: the code attempted what it had not declared.
-        RefusedError: what ``GovernedSession`` refuses. What the code raises passes through.
+        ScopeViolationError: the code attempted an undeclared operation.
+        RefusedError: as ``GovernedSession``. An exception of the code is passed on.
     """
     with session:
         function: Any = code
         if isinstance(code, str):
             names: dict[str, Any] = {"__name__": "__isolated__"}
-            exec(compile(code, "<source>", "exec"), names)  # noqa: S102 - asked for with isolation="thread"
+            exec(compile(code, "<source>", "exec"), names)  # noqa: S102 - requested by isolation="thread"
             function = names.get("main", lambda _: None)
         value = function(argument)
     assert session.outcome is not None
@@ -85,18 +85,18 @@ def run_isolated(
     timeout_ms: int | None,
     require: Sequence[str] = (),
 ) -> PythonResult:
-    """Run code in a process of its own under leases.
+    """Run code in a child process under leases.
 
     Args:
-        begin: gets the leases.
+        begin: acquires the leases.
         premises: the workspace; its root is the working directory.
-        code: what is called.
+        code: the code to call.
         argument: its one argument, JSON.
-        timeout_ms: after which it is killed, in milliseconds; None is a week.
-        require: walls that have to hold it.
+        timeout_ms: time after which it is killed, in milliseconds; None is a week.
+        require: required kinds of confinement.
 
     Raises:
-        ScopeViolationError: the code attempted what it had not declared.
+        ScopeViolationError: the code attempted an undeclared operation.
         RefusedError: ``INVALID_VALUE``, ``PYTHON_FAILED`` where the code raised or gave no answer, ``LEASE_LOST``, and
             what ``begin`` and ``run_command`` refuse.
     """
@@ -109,13 +109,13 @@ def run_isolated(
     if result.outcome == "violated" and violations:
         raise violations[0].error
     if result.outcome == "lost":
-        raise RefusedError("LEASE_LOST", f"{result.reason} What it did may have met what others did; look at it.")
+        raise RefusedError("LEASE_LOST", f"{result.reason} Its changes may conflict with those of others; check them.")
     answer = talk.answer
     if answer.raised is not None or result.outcome != "completed":
         raised = answer.raised or {"type": "", "message": str(result.reason), "trace": ""}
         raise RefusedError(
             "PYTHON_FAILED",
-            f"The code of run {result.run_id} failed, and what it did was undone unless keep was asked for: "
+            f"The code of run {result.run_id} failed, and its changes were undone unless keep was set: "
             f"{result.reason} Read details['trace'] and details['output'].",
             run_id=result.run_id,
             output=answer.output,
@@ -125,7 +125,7 @@ def run_isolated(
 
 
 class _Talk:
-    """Gives the child its code and its argument, and keeps its answer."""
+    """Sends the code and its argument to the child, and stores its answer."""
 
     def __init__(self, code: Code, argument: Any, timeout_ms: int | None) -> None:
         self.code = code

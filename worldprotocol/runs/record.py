@@ -1,4 +1,4 @@
-"""What one governed run puts into the log: it is opened, seen, violated, amended, rolled back and closed (KO-4)."""
+"""Events of one governed run: opened, observed, violated, amended, rolled back and closed (KO-4)."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from world.pipeline.unit_of_work import UnitOfWork
 __all__ = ["RunRecord", "parts"]
 
 FLUSH_S: Final = 1.0
-"""How long something that was seen may wait before it is written, in seconds."""
+"""Longest delay between an observation and its event, in seconds."""
 
 MAX_IN_EVENT: Final = 1_000
-"""Observations, changes or names in one event."""
+"""Most observations, changes or names in one event."""
 
 
 class RunRecord:
-    """Writes the events of one run; what is seen often is written in batches, violations at once.
+    """Writes the events of one run; observations are written in batches, violations immediately.
 
     Args:
         protocol: acts on the log.
         run_id: the run's id.
-        watch: what is seen.
+        watch: the observations.
     """
 
     def __init__(self, protocol: WorldProtocol, run_id: str, watch: Watch) -> None:
-        """Write nothing yet."""
+        """Start without writing."""
         self._protocol = protocol
         self.run_id = run_id
         self._watch = watch
@@ -52,7 +52,7 @@ class RunRecord:
         self._thread: threading.Thread | None = None
 
     def opened(self, verdict: VerdictGiven, *, worker: str, **told: Any) -> None:
-        """Record the beginning; see ``world.events.run_events.RunOpened`` for what is told."""
+        """Record the beginning; see ``world.events.run_events.RunOpened`` for the members."""
         declared = [
             {"predicate": one.predicate.value, "resource": one.resource.text} for one in self._watch.declaration.triples
         ]
@@ -77,7 +77,7 @@ class RunRecord:
             self._thread.start()
 
     def violated(self, _: Violation) -> None:
-        """Record what was seen so far, with the violation that has just happened."""
+        """Record all observations so far, with the violation that has just happened."""
         self.flush()
 
     def amended(self, verdict: VerdictGiven) -> None:
@@ -94,16 +94,16 @@ class RunRecord:
             )
         )
 
-    def rolled_back(self, verdict_id: str, told: Mapping[str, list[str]]) -> None:
-        """Record what was given back, in as many events as it takes."""
-        for some in parts(told):
+    def rolled_back(self, verdict_id: str, result: Mapping[str, list[str]]) -> None:
+        """Record what was restored, in as many events as needed."""
+        for some in parts(result):
             self._write(partial(self._rolled_back, verdict_id, some))
 
-    def _rolled_back(self, verdict_id: str, told: Mapping[str, list[str]], at: int) -> RunRolledBack:
-        return RunRolledBack(at=at, run_id=self.run_id, verdict_id=verdict_id, **told)
+    def _rolled_back(self, verdict_id: str, result: Mapping[str, list[str]], at: int) -> RunRolledBack:
+        return RunRolledBack(at=at, run_id=self.run_id, verdict_id=verdict_id, **result)
 
     def compared(self, changes: list[dict[str, str]], foreign: list[dict[str, str]]) -> None:
-        """Record what the comparison of contents found, in as many events as it takes."""
+        """Record the comparison of contents, in as many events as needed."""
         if changes or foreign:
             for some in parts({"changes": changes, "foreign": foreign}):
                 self._write(partial(self._compared, some))
@@ -120,13 +120,13 @@ class RunRecord:
         self._write(lambda at: RunClosed(at=at, run_id=self.run_id, **told))
 
     def flush(self, *, final: bool = False) -> None:
-        """Write what was seen since the last time, in order; with ``final`` also how often all was seen in the end."""
+        """Write new observations in order; with ``final`` also the final counts."""
         with self._writing:
             observed, violations = self._watch.drain(final=final)
             for start in range(0, len(observed), MAX_IN_EVENT):
                 self._pending.append(partial(self._observed, observed[start : start + MAX_IN_EVENT]))
             self._pending += [partial(self._violation, violation) for violation in violations]
-            while self._pending:  # what cannot be written now is written the next time
+            while self._pending:  # events that cannot be written now are written the next time
                 self._write(self._pending[0])
                 self._pending.pop(0)
 
@@ -140,23 +140,25 @@ class RunRecord:
         while not self._ended.wait(FLUSH_S):
             try:
                 self.flush()
-            except Exception:  # noqa: BLE001  # a store that is away for a while; what is left is written at the end
+            except Exception:  # noqa: BLE001  # the store is temporarily unavailable; the rest is written at the end
                 continue
 
     def _write(self, event: Callable[[int], Event]) -> None:
         stream = f"run:{self.run_id}"
 
         def command(work: UnitOfWork) -> None:
-            told = event(work.at)
-            if isinstance(told, RunOpened) or self.run_id in work.realm.runs:  # others may have ended it meanwhile
-                work.emit(stream, told)
+            recorded_event = event(work.at)
+            if (
+                isinstance(recorded_event, RunOpened) or self.run_id in work.realm.runs
+            ):  # another process may have ended it
+                work.emit(stream, recorded_event)
 
         with exempt():
             self._protocol.run(command)
 
 
-def parts(told: Mapping[str, list[Any]]) -> Iterator[dict[str, list[Any]]]:
-    """Yield the lists in pieces that fit into an event; at least one, though it is empty."""
-    longest = max(map(len, told.values()), default=0)
+def parts(lists: Mapping[str, list[Any]]) -> Iterator[dict[str, list[Any]]]:
+    """Yield the lists in pieces that fit into an event; at least one, which may be empty."""
+    longest = max(map(len, lists.values()), default=0)
     for start in range(0, max(longest, 1), MAX_IN_EVENT):
-        yield {name: values[start : start + MAX_IN_EVENT] for name, values in told.items()}
+        yield {name: values[start : start + MAX_IN_EVENT] for name, values in lists.items()}

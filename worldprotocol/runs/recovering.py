@@ -1,7 +1,7 @@
-"""After a crash: runs whose process vanished are ended, and what they had leased for change is given back (KO-3.3).
+"""Recovery after a crash: runs of vanished processes are ended, and their leased changes are undone (KO-3.3).
 
-Who came after is not undone: where others were granted the same place meanwhile, what the vanished run left there stays
-as it is, and is told. While something is given back, leases keep everybody out.
+Later work is not undone: where another session was granted the same place since, the changes of the vanished run are
+kept and reported. During a rollback, leases keep other sessions out.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from worldprotocol.runs.verification import VerificationLog, read_verification
 __all__ = ["recover_runs"]
 
 IN_THE_WAY: Final = frozenset({"DIED", "WAIT_TIMED_OUT", "WAIT_CANCELLED"})
-"""Refusals of leases that say that somebody else is there."""
+"""Error codes of leases that conflict with another session."""
 
 FORGOTTEN_MS: Final = 600_000
-"""How old a run must be, in ms, to be closed because its leases ended."""
+"""Age of a run, in ms, from which it is closed because its leases ended."""
 
 _LOGGER = logging.getLogger("worldprotocol")
 
 
 def recover_runs(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment) -> list[VerificationLog]:
-    """End the runs whose process vanished; returns their records, oldest first.
+    """End the runs of vanished processes; return their records, oldest first.
 
-    A command outlives a watcher that was killed; it is ended before anything is given back.
+    A command may outlive its killed supervisor; it is ended before anything is restored.
 
     Args:
         protocol: acts on the log.
-        leases: keep others out while something is given back.
+        leases: keep other sessions out during a rollback.
         premises: the workspace.
     """
     for finished in _finished(premises):
         for name in finished.failed:
-            why = finished.reasons.get(name, "it could not be given back")
+            why = finished.reasons.get(name, "it could not be restored")
             _LOGGER.warning("The rollback to backup %s is not done: %s: %s", finished.backup_id, name, why)
     done: list[VerificationLog] = []
     if not _open_runs(protocol):
         return done
     with _one_at_a_time(premises):
-        for opened in _open_runs(protocol):  # another process may have ended them meanwhile
+        for opened in _open_runs(protocol):  # another process may have ended them
             if not protocol.is_gone(opened.worker):
                 _close_if_forgotten(protocol, opened)
                 continue
@@ -71,7 +71,7 @@ def recover_runs(protocol: WorldProtocol, leases: Leases, premises: HostEnvironm
 
 
 def _finished(premises: HostEnvironment) -> list[Restored]:
-    """Finish rollbacks that were cut off; where backups cannot be used, nothing is granted for change either."""
+    """Finish interrupted rollbacks; where backups cannot be used, nothing is granted for change either."""
     try:
         return premises.backups.finish_interrupted()
     except RefusedError as refused:
@@ -80,10 +80,10 @@ def _finished(premises: HostEnvironment) -> list[Restored]:
 
 
 def _close_if_forgotten(protocol: WorldProtocol, opened: RunOpened) -> None:
-    """Close a run whose leases ended long ago though its worker is not known to be gone: it may be on another machine.
+    """Close a run whose leases ended long ago and whose worker may run on another machine.
 
-    One that lives notices within a second that its leases are gone, and ends by itself. What it left is not touched:
-    somebody else may be at work there.
+    A living run notices within a second that its leases have ended, and ends itself. Its changes are kept, because
+    another session may be working there.
     """
 
     def is_forgotten(realm: RealmState, now: int) -> bool:
@@ -108,7 +108,7 @@ def _open_runs(protocol: WorldProtocol) -> list[RunOpened]:
 
 @contextmanager
 def _one_at_a_time(premises: HostEnvironment) -> Iterator[None]:
-    """Keep other processes from recovering too: they could undo the work of whoever was let in after the first."""
+    """Keep other processes from recovering: they could undo the work of a session admitted after the first recovery."""
     premises.workspace.make_private()
     with open_private(premises.workspace.private / "recovering") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -116,7 +116,7 @@ def _one_at_a_time(premises: HostEnvironment) -> Iterator[None]:
 
 
 def _end(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment, opened: RunOpened) -> None:
-    """Give back what a run left, record its end, and let others in."""
+    """Undo the changes of a run, record its end, and release its leases."""
     record = read_verification(protocol.archive, opened.run_id)
     amended = list(reversed(record.amendments))
     own_leases = [*opened.lease_ids, *(name for one in amended for name in one.lease_ids)]
@@ -148,13 +148,13 @@ def _nobody_else(
     own_leases: Sequence[str],
     verdicts: Sequence[str],
 ) -> Iterator[list[str]]:
-    """Keep everybody out of what a run had leased: by its own leases, or, where they have ended, by new ones.
+    """Keep other sessions out of what a run had leased: by its own leases, or, where they have ended, by new ones.
 
     Yields:
-        The verdicts that were granted for this.
+        The verdicts of the new leases.
 
     Raises:
-        RefusedError: one of ``IN_THE_WAY``, where somebody is there.
+        RefusedError: one of ``IN_THE_WAY``, where another session holds leases.
     """
     try:
         protocol.leasing.heartbeat(own_leases, agent_id=opened.agent_id, session_id=opened.session_id)

@@ -1,7 +1,7 @@
-"""Which backups are still needed, and removing the others by age and size (KO-7).
+"""Retention of backups by need, age and size (KO-7).
 
-A backup is needed while a lease of its verdict is in force, or while a run or a proposal of its session is open: an
-end that goes wrong gives it back. When that is over it is kept for a while, for people, and then it goes.
+A backup is needed while a lease of its verdict is in force, or while a run or a proposal of its session is open, which
+may have to be rolled back. Afterwards it is kept for a while, for people, and then deleted.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from world.state.realm_state import RealmState
 __all__ = ["is_needed", "prune_backups", "prune_sometimes"]
 
 PRUNE_EVERY_MS: Final = 3_600_000
-"""How often backups are pruned by themselves, in ms."""
+"""Interval of automatic pruning, in ms."""
 
 STRANGE_MS: Final = 86_400_000
-"""How long a backup is kept whose verdict the log does not know: it may be of a grant that is just being written."""
+"""Retention of a backup whose verdict is not in the log: its grant may just be being written."""
 
 _STAMP: Final = "pruned"
 _LOGGER = logging.getLogger("worldprotocol")
 
 
 def is_needed(archive: Archive, info: BackupInfo, *, now_ms: int) -> bool:
-    """Tell whether a backup may still have to be given back.
+    """Whether a backup may still have to be restored.
 
     Args:
         archive: of the log.
         info: the backup.
         now_ms: the time.
     """
-    known = archive.rows("verdict", of_verdict=info.backup_id)  # first: what is granted after this is found below
+    known = archive.rows("verdict", of_verdict=info.backup_id)  # read first: a later grant is visible below
     if not known and now_ms - info.at < STRANGE_MS:
         return True
     return archive.peek(lambda realm: _is_in_use(realm, info.backup_id, info.note, now_ms))
@@ -65,23 +65,23 @@ def prune_backups(
     max_bytes: int | None = None,
     dry_run: bool = False,
 ) -> Pruned:
-    """Remove the backups that nobody needs and that are too old, then the oldest until all are small enough.
+    """Delete unneeded backups that are too old, then the oldest until the total size is small enough.
 
     Args:
         archive: of the log.
         premises: the workspace with its backups.
         now_ms: the time.
-        max_age_ms: None is what the premises say.
-        max_bytes: None is what the premises say.
-        dry_run: remove nothing; only tell what would go.
+        max_age_ms: None for the environment's setting.
+        max_bytes: None for the environment's setting.
+        dry_run: delete nothing; only return what would be deleted.
 
     Raises:
-        RefusedError: ``BACKUP_FAILED`` when something cannot be removed; what is left is whole.
+        RefusedError: ``BACKUP_FAILED`` when something cannot be deleted; the remaining backups are complete.
     """
     backups = {info.backup_id: info for info in premises.backups.list()}
 
     def keep(backup_id: str) -> bool:
-        info = backups.get(backup_id)  # None was taken this moment
+        info = backups.get(backup_id)  # None was taken since the listing
         return info is None or is_needed(archive, info, now_ms=now_ms)
 
     return premises.backups.prune(
@@ -89,13 +89,13 @@ def prune_backups(
         max_age_ms=premises.keep_ms if max_age_ms is None else max_age_ms,
         max_bytes=premises.keep_bytes if max_bytes is None else max_bytes,
         keep=keep,
-        is_over=lambda _: True,
+        has_ended=lambda _: True,
         dry_run=dry_run,
     )
 
 
 def prune_sometimes(protocol: WorldProtocol, premises: HostEnvironment) -> Pruned | None:
-    """Prune by the settings, once an hour at most; None where it is not time, or it failed, which is logged."""
+    """Prune by the settings, at most once an hour; None where it is not due, or failed, which is logged."""
     try:
         if not _is_time(premises, protocol.now_ms()):
             return None
@@ -106,7 +106,7 @@ def prune_sometimes(protocol: WorldProtocol, premises: HostEnvironment) -> Prune
 
 
 def _is_time(premises: HostEnvironment, now_ms: int) -> bool:
-    """Tell whether the last pruning is long ago, and note that there is one now; nothing is made for no backups."""
+    """Whether pruning is due; records that it starts now. Without backups nothing is created."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(FileNotFoundError):
         private = os.open(premises.workspace.private.name, flags, dir_fd=premises.workspace.fd)

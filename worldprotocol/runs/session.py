@@ -1,11 +1,11 @@
-"""A governed session of Python code: leases, interception in process, the record, and undoing what went wrong.
+"""A governed session of Python code: leases, interception in process, the record, and the rollback.
 
 To be used as a context manager::
 
     with world.host.session(agent="ann", writes=["src/**"]) as session:
         edit_files()
 
-``async with`` does the same in a task, without blocking its loop.
+``async with`` does the same in a task, without blocking its event loop.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from worldprotocol.runs.governed import GovernedRun, Outcome
 __all__ = ["GovernedSession"]
 
 HELD_BY: Final = ("audit hooks", "content")
-"""What holds Python code to its declaration."""
+"""Mechanisms that enforce the declaration of Python code."""
 
 
 class GovernedSession:
     """One governed session; made by ``Realm.host.session`` and used once, as a context manager.
 
-    Leaving it raises ``ScopeViolationError`` where code within swallowed one in strict mode, and ``RefusedError``
-    ``LEASE_LOST`` where the leases were lost on the way.
+    Leaving it raises ``ScopeViolationError`` where the code suppressed one in strict mode, and ``RefusedError``
+    ``LEASE_LOST`` where the leases were lost.
     """
 
     def __init__(self, premises: HostEnvironment, begin: Callable[[Cancel], GovernedRun]) -> None:
-        """Prepare; ``begin`` gets the leases, unless its waiting is broken off."""
+        """Prepare; ``begin`` acquires the leases, unless it is cancelled."""
         self._cancel = Cancel()
         self._premises = premises
         self._begin = begin
@@ -46,7 +46,7 @@ class GovernedSession:
 
     @property
     def run(self) -> GovernedRun:
-        """The run that this session is; its id stands in the log.
+        """The run of this session.
 
         Raises:
             RefusedError: ``NOT_BEGUN`` before the session was entered.
@@ -56,7 +56,7 @@ class GovernedSession:
         return self._run
 
     def __enter__(self) -> Self:
-        """Get the leases, and put the calling thread or task under watch.
+        """Acquire the leases, and observe the calling thread or task.
 
         Raises:
             RefusedError: what ``Leases.acquire`` refuses.
@@ -68,19 +68,19 @@ class GovernedSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Compare, undo what went wrong, record, give the leases back."""
+        """Compare the content, undo a failure, record the end, and release the leases."""
         self._unwatch()
         self._close(error)
 
     async def __aenter__(self) -> Self:
-        """Do what ``with`` does, the waiting in a thread of its own."""
+        """Enter as ``with`` does, waiting in another thread."""
         opening = asyncio.ensure_future(asyncio.to_thread(self._open))
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
             self._cancel.tell()
             await asyncio.wait([opening])
-            if opening.exception() is None:  # it had begun already
+            if opening.exception() is None:  # it had already begun
                 await asyncio.to_thread(self._close, asyncio.CancelledError("cancelled while it began"))
             raise
         self._watch()
@@ -89,7 +89,7 @@ class GovernedSession:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Do what ``with`` does, the comparing and undoing in a thread of its own."""
+        """Leave as ``with`` does, comparing and undoing in another thread."""
         self._unwatch()
         await asyncio.shield(asyncio.to_thread(self._close, error))
 
@@ -128,4 +128,4 @@ class GovernedSession:
         if self.outcome == "violated":
             raise run.watch.violations[0].error
         if self.outcome == "lost":
-            raise RefusedError("LEASE_LOST", f"{run.lost} What it did may have met what others did; look at it.")
+            raise RefusedError("LEASE_LOST", f"{run.lost} Its changes may conflict with those of others; check them.")

@@ -1,7 +1,7 @@
-"""Giving back what a run had leased for change, and never what somebody did who came after it (KO-3.3).
+"""Rollback of a run's leased changes, without undoing later work of other sessions (KO-3.3).
 
-Who came after is known from the log: every verdict that was granted there since. Whoever restores has made sure that
-nobody is let in meanwhile, by holding leases there.
+Later work is known from the log: every verdict granted there since. The caller keeps other sessions out
+meanwhile by holding leases there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Told = dict[str, list[str]]
 
 
 def granted_since(archive: Archive, position: int, *, but: Iterable[str]) -> list[Triple]:
-    """Return what was granted for change behind an event of the log.
+    """Return what was granted for change after an event of the log.
 
     Args:
         archive: of the log.
         position: the event.
-        but: verdicts that do not count.
+        but: verdicts to ignore.
     """
     own = frozenset(but)
     found: list[Triple] = []
@@ -43,14 +43,14 @@ def granted_since(archive: Archive, position: int, *, but: Iterable[str]) -> lis
 def give_back(
     premises: HostEnvironment, archive: Archive, verdict_id: str, *, own: Iterable[str], fresh: bool = False
 ) -> Told:
-    """Restore the backup of one verdict where nobody came after; what is left as it is stands under ``failed``.
+    """Restore the backup of one verdict except where other sessions came later; these are listed under ``failed``.
 
     Args:
         premises: the workspace.
         archive: of the log.
-        verdict_id: whose backup.
+        verdict_id: id of the backup.
         own: the verdicts of the same run.
-        fresh: put also what seems unchanged on new inodes, because somebody may still hold it open.
+        fresh: also replace unchanged files by new inodes, because a process may still have them open.
     """
     try:
         info = premises.backups.get(verdict_id)
@@ -67,7 +67,7 @@ def give_back(
     given: Told = {name: list(names) for name, names in told.items()}
     given["failed"] = [
         *given.get("failed", ()),
-        *(f"{text}: others were granted it since, so it was left as it is" for text in taken),
+        *(f"{text}: it was granted to another session since, so it was left as it is" for text in taken),
     ]
     return given
 

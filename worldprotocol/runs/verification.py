@@ -1,4 +1,4 @@
-"""The verification log of a run: what was declared, what was seen, what was violated, and what was not used (KO-4)."""
+"""Verification log of a run: declared, observed, violated and unused triples (KO-4)."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ BATCH = 1_000
 
 @dataclass(slots=True)
 class VerificationLog:
-    """One run, as its events tell it.
+    """One run, read from its events.
 
     Args:
         run_id: the run; the proposal's id for the effects of a proposal.
-        opened: how it began; None for the effects of a proposal.
-        observed: side effects that were allowed, each once, with their count.
-        violations: those outside of the declaration.
-        amendments: what the scope was widened by.
-        rollbacks: what was given back.
-        changes: what the comparison of contents found of the run's doing.
-        foreign: what it found that others did meanwhile.
-        closed: how it ended; None while it is open.
-        status: of the proposal, where it is about the effects of one.
+        opened: its beginning; None for the effects of a proposal.
+        observed: permitted side effects, each once, with their count.
+        violations: undeclared side effects.
+        amendments: extensions of the scope.
+        rollbacks: restored backups.
+        changes: changes of the run found by the comparison of contents.
+        foreign: changes of others found by it.
+        closed: its end; None while it is open.
+        status: status of the proposal, for the effects of one.
     """
 
     run_id: str
@@ -58,7 +58,7 @@ class VerificationLog:
 
     @property
     def declared(self) -> list[Mapping[str, Any]]:
-        """What was declared at the beginning."""
+        """The triples declared at the beginning."""
         return [] if self.opened is None else list(self.opened.declared)
 
     @property
@@ -69,13 +69,13 @@ class VerificationLog:
         return "open" if self.closed is None else self.closed.outcome
 
     def unused(self, declared: Iterable[Mapping[str, Any]]) -> list[Triple]:
-        """Return what of a declaration nothing made use of."""
+        """Return the declared triples that were not used."""
         triples = [read_triple(one) for one in declared]
         seen = [Seen(one.predicate, one.resource) for one in map(_triple, self.observed.values()) if one is not None]
         return Declaration("", "", triples).unused(seen)
 
     def add(self, event: Event) -> None:
-        """Take one event in."""
+        """Add one event."""
         if isinstance(event, RunOpened):
             self.opened = event
         elif isinstance(event, RunObserved):
@@ -138,7 +138,7 @@ class VerificationLog:
 def _triple(one: Mapping[str, Any]) -> Triple | None:
     try:
         return read_triple(one)
-    except Exception:  # noqa: BLE001  # a file outside of the workspace is no resource of any declaration
+    except Exception:  # noqa: BLE001  # a file outside the workspace is not a declarable resource
         return None
 
 
@@ -148,10 +148,10 @@ def read_verification(archive: Archive, run_id: str, upto: int | None = None) ->
     Args:
         archive: of the log.
         run_id: the run's id, or the proposal's.
-        upto: as it stood after this event; None is now.
+        upto: state after this event; None is now.
 
     Raises:
-        RefusedError: ``UNKNOWN_RUN`` where nothing was recorded under this id.
+        RefusedError: ``UNKNOWN_RUN`` where nothing is recorded under this id.
     """
     found = VerificationLog(run_id)
     after = seen = 0
@@ -163,7 +163,7 @@ def read_verification(archive: Archive, run_id: str, upto: int | None = None) ->
         after += len(logged)
     if not seen:
         then = "" if not after else f" up to event {upto}"
-        raise RefusedError("UNKNOWN_RUN", f"Nothing was recorded of a run {run_id!r}{then}.", run_id=run_id)
+        raise RefusedError("UNKNOWN_RUN", f"Run {run_id!r} has no records{then}; check the id.", run_id=run_id)
     if found.opened is None:
         found.status = archive.proposal(run_id, upto).status
     return found

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from host.effects import EffectCallInfo, EffectFailure, EffectHandler, EffectRegistry, EffectResult
+from host.effect_call import EffectCallInfo
+from host.effect_registry import EffectRegistry
+from host.effects import EffectFailure, EffectHandler, EffectResult
 from host.worker import Finished, GivenUp, NotStarted, TimedOut, WorkerThreads
 from worldprotocol.simulation.storage import KilledError
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from host import EffectRegistry, find_effects
-from host.effects import EffectCallInfo, EffectFailure, EffectHandler, EffectResult, WholeRegistry
+from host.effect_call import EffectCallInfo
+from host.effect_registry import WholeRegistry
+from host.effects import EffectFailure, EffectHandler, EffectResult
 from host.loading import load_handlers
 from world.clock import ManualClock, SequentialIds
 from world.core import EffectAnswer

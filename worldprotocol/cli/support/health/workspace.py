@@ -21,7 +21,7 @@ from worldprotocol.cli.support.health.checks import Check
 from worldprotocol.cli.support.opening import workspace_of
 from worldprotocol.cli.support.output import counted
 from worldprotocol.runs.backups import BackupAdministration
-from worldprotocol.runs.command import confinement
+from worldprotocol.runs.command import confinement_support
 
 if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
@@ -39,7 +39,7 @@ def workspace_checks(desk: CommandContext) -> Iterator[Check]:
     config = desk.settings()
     by = workspace_of(config).namespaces
     yield _confinement(is_wanted=config.workspace is not None, namespaces_by=by)
-    strace = tracing.is_there()
+    strace = tracing.strace_path()
     yield Check("tracer", True, f"strace at {strace}" if strace else "strace is not installed: no --trace")
     premises = environment_of(workspace_of(config), desk.address())
     try:
@@ -87,7 +87,7 @@ def _ignoring(names: NameComparison, ending: str = "") -> str:
 
 
 def _confinement(*, is_wanted: bool, namespaces_by: Wanted) -> Check:
-    found = confinement(namespaces_by)
+    found = confinement_support(namespaces_by)
     if found.why_not is None:
         gaps = f"; not held: {', '.join(found.gaps)}" if found.gaps else ""
         return Check("confinement", True, f"commands are held by {', '.join(found.held_by)}{gaps}")

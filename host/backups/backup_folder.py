@@ -1,15 +1,15 @@
-"""The folder that belongs to the backups: ``.klock/backups/`` of a workspace, reached by directory handles only.
+"""Folder of the backups: ``.klock/backups/`` of a workspace, accessed by directory handles only.
 
-    lock          held exclusively while a backup is taken, closed, pruned or restored
-    preparing     held shared while objects are copied ahead of a backup
-    known         which content a file had when it was last read, by inode, size and times
-    reserve       some room on the disk that a rollback may use when nothing else is left
-    objects/ab/   contents of files, named by their SHA-256
-    sets/         one file per backup
-    restoring/    one file per rollback that has begun and not ended, and what it is about to put in place
-    temporary/    files that are being written
+        lock          held exclusively while a backup is taken, closed, pruned or restored
+        preparing     held shared while objects are copied in advance of a backup
+        known         content hashes of files as last read, by inode, size and times
+        reserve       disk space that a rollback may use when the disk is full
+        objects/ab/   contents of files, named by their SHA-256
+        sets/         one file per backup
+        restoring/    one file per unfinished rollback, and the files it is about to move into place
+        temporary/    files that are being written
 
-Whatever appears there under its own name is complete: it is written elsewhere, brought to the disk and renamed.
+Every file under its final name is complete: it is written to ``temporary``, synced to the disk and renamed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Final, Self
 from host.workspace.root import Workspace
 from world.errors import RefusedError
 
-__all__ = ["DIRECTORY", "Area", "explained", "reason"]
+__all__ = ["DIRECTORY", "BackupFolder", "explained", "reason"]
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How directories are opened: a link in a directory's place is an error, never followed."""
+"""Flags for opening directories: a link in place of a directory is an error, never followed."""
 
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
@@ -41,37 +41,37 @@ _HINTS: Final = {
     errno.EACCES: "permission is denied; give this user the right to it",
     errno.EPERM: "permission is denied; give this user the right to it",
     errno.EROFS: "the file system is read-only; mount it for writing",
-    errno.ENOTDIR: "a file or link stands where a folder belongs; move it away",
-    errno.ELOOP: "a link stands where a file or folder belongs; move it away",
+    errno.ENOTDIR: "a file or link is in the place of a folder; move it away",
+    errno.ELOOP: "a link is in the place of a file or folder; move it away",
     errno.EMFILE: "this process has too many files open; raise the limit (ulimit -n)",
     errno.EIO: "the disk reports an error; check it",
 }
 
 
 def reason(error: OSError) -> str:
-    """Return what an error of the operating system means and what to do about it, as a clause."""
+    """Describe an error of the operating system and its remedy, as a clause."""
     hint = _HINTS.get(error.errno or 0)
     return hint or f"{(error.strerror or type(error).__name__).lower()}"
 
 
 @contextmanager
 def explained(code: str, what: str) -> Iterator[None]:
-    """Turn errors of the operating system into a refusal that says what could not be done, why and what helps."""
+    """Convert errors of the operating system to a ``RefusedError`` with the failed operation, reason and remedy."""
     try:
         yield
     except OSError as error:
         raise RefusedError(code, f"{what}: {reason(error)}.", errno=error.errno) from error
 
 
-class Area:
-    """The handles of one operation on the folder; a context manager.
+class BackupFolder:
+    """Directory handles for one operation on the folder; a context manager.
 
     Args:
-        workspace: whose backups they are.
-        make: whether missing folders are made.
+        workspace: the workspace of the backups.
+        make: whether missing folders are created.
 
     Raises:
-        OSError: the folder is not there, or cannot be reached or made.
+        OSError: the folder does not exist, or cannot be opened or created.
     """
 
     def __init__(self, workspace: Workspace, *, make: bool) -> None:
@@ -107,21 +107,21 @@ class Area:
             os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
             os.fsync(parent)
         except FileExistsError:
-            pass  # another process was quicker
+            pass  # created by another process
         return os.open(name, DIRECTORY, dir_fd=parent)
 
-    def handle(self, place: str = "") -> int:
-        """Return the handle of a folder below; it stays this object's."""
-        found = self._handles.get(place)
-        if found is None:
-            above, _, name = place.rpartition("/")
-            found = self._handles[place] = self._folder(name, self.handle(above))
-        return found
+    def handle(self, subfolder: str = "") -> int:
+        """Return the handle of a subfolder; this object closes it."""
+        existing = self._handles.get(subfolder)
+        if existing is None:
+            above, _, name = subfolder.rpartition("/")
+            existing = self._handles[subfolder] = self._folder(name, self.handle(above))
+        return existing
 
-    def names(self, place: str) -> list[str]:
+    def names(self, subfolder: str) -> list[str]:
         """Return the sorted names in a folder; none where it is missing."""
         try:
-            return sorted(os.listdir(self.handle(place)))
+            return sorted(os.listdir(self.handle(subfolder)))
         except FileNotFoundError:
             return []
 
@@ -134,25 +134,25 @@ class Area:
             try:
                 return os.open(name, flags, _FILE_MODE, dir_fd=self.handle("temporary")), name
             except FileExistsError:
-                continue  # left by a process of the same number that was killed
+                continue  # left by a killed process with the same process id
 
     def discard(self, name: str) -> None:
-        """Remove a temporary file, if it is still there."""
+        """Delete a temporary file, if it exists."""
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.handle("temporary"))
 
     def clear_temporary(self) -> None:
-        """Remove what processes left that were killed, if nobody is writing; the caller holds the lock."""
-        with self.locked_now("preparing") as nobody_writes:
-            for name in self.names("temporary") if nobody_writes else ():
+        """Delete files of killed processes, if no process is writing; the caller holds the lock."""
+        with self.locked_now("preparing") as is_idle:
+            for name in self.names("temporary") if is_idle else ():
                 self.discard(name)
 
-    def put(self, name: str, place: str, final: str) -> None:
-        """Move a temporary file to its own name in a folder."""
-        os.rename(name, final, src_dir_fd=self.handle("temporary"), dst_dir_fd=self.handle(place))
+    def put(self, name: str, subfolder: str, final: str) -> None:
+        """Rename a temporary file to its final name in a folder."""
+        os.rename(name, final, src_dir_fd=self.handle("temporary"), dst_dir_fd=self.handle(subfolder))
 
-    def write(self, place: str, final: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file whole or not at all; when this returns it survives a loss of power, unless not ``durable``."""
+    def write(self, subfolder: str, final: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a file atomically; it survives a power loss on return, unless not ``durable``."""
         file, name = self.temporary()
         try:
             try:
@@ -161,25 +161,27 @@ class Area:
                     os.fsync(file)
             finally:
                 os.close(file)
-            self.put(name, place, final)
+            self.put(name, subfolder, final)
         except BaseException:
             self.discard(name)
             raise
         if durable:
-            os.fsync(self.handle(place))
+            os.fsync(self.handle(subfolder))
 
-    def read(self, place: str, name: str) -> bytes:
+    def read(self, subfolder: str, name: str) -> bytes:
         """Return the bytes of a file."""
-        with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.handle(place)), "rb") as file:
+        with open(
+            os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.handle(subfolder)), "rb"
+        ) as file:
             return file.read()
 
-    def remove(self, place: str, name: str) -> None:
-        """Remove a file for good."""
-        os.unlink(name, dir_fd=self.handle(place))
-        os.fsync(self.handle(place))
+    def remove(self, subfolder: str, name: str) -> None:
+        """Delete a file durably."""
+        os.unlink(name, dir_fd=self.handle(subfolder))
+        os.fsync(self.handle(subfolder))
 
     def now_ns(self) -> int:
-        """Return the file system's own time in ns: what changes from now on has this time of change or a later one."""
+        """Return the file system's time in ns; later changes have this time of change or a later one."""
         file, name = self.temporary()
         try:
             return os.fstat(file).st_ctime_ns
@@ -189,7 +191,7 @@ class Area:
 
     @contextmanager
     def locked(self, name: str = "lock", *, shared: bool = False) -> Iterator[None]:
-        """Hold one of the two locks, for which processes and threads wait alike."""
+        """Hold one of the two locks; both processes and threads wait for it."""
         file = self._lock_file(name)
         try:
             fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
@@ -199,7 +201,7 @@ class Area:
 
     @contextmanager
     def locked_now(self, name: str) -> Iterator[bool]:
-        """Hold a lock if nobody else does, and tell whether that is so."""
+        """Try to hold a lock without waiting; yield whether it is held."""
         file = self._lock_file(name)
         try:
             try:
@@ -217,14 +219,14 @@ class Area:
 
 
 def write_all(file: int, data: bytes | memoryview) -> None:
-    """Write all of it, however many calls that takes."""
+    """Write all bytes, in as many calls as needed."""
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]
 
 
 def is_same_file(one: os.stat_result, other: os.stat_result) -> bool:
-    """Tell whether two looks saw the same file with nothing done to it in between."""
+    """Whether two stat results show the same unchanged file."""
     return (
         one.st_ino == other.st_ino
         and one.st_size == other.st_size

@@ -1,7 +1,7 @@
-"""What one backup remembers: ``sets/ID.json``, canonical JSON with its own digest.
+"""Content of one backup: ``sets/ID.json``, canonical JSON with its own digest.
 
-Times and inode numbers are texts, for JSON numbers are exact only up to 2^53. Names are written as in ``FILE:``
-resources. A target of a link, which may be any bytes, is percent-encoded.
+Times and inode numbers are texts, because JSON numbers are exact only up to 2^53. Names are written as in ``FILE:``
+resources. The target of a link, which may be any bytes, is percent-encoded.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ Kind = Literal["file", "dir", "link", "other", "missing"]
 
 
 class BackupEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One file, directory or link as it was; the fields stand in canonical order.
+    """One file, directory or link as saved; the fields are in canonical order.
 
     Args:
         ctime_ns: time of the last change of anything, in ns.
         gid: group.
-        ino: inode number, empty where it says nothing.
-        kind: ``missing`` where there was nothing, ``other`` for pipes, sockets and devices.
-        links: names that the file had.
+        ino: inode number, empty where it is not meaningful.
+        kind: ``missing`` where nothing existed, ``other`` for pipes, sockets and devices.
+        links: number of names of the file.
         mode: all bits, the kind's included.
         mtime_ns: time of the last change of the content, in ns.
         name: below the workspace's root, as ``/src/a.py``.
-        rdev: which device, for device files.
+        rdev: device number, for device files.
         same_as: the name of an earlier entry that is the same file (a hard link).
         sha256: of a file's bytes.
         size: of a file, in bytes.
@@ -71,7 +71,7 @@ class BackupEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def relative(self) -> bytes:
-        """The path below the workspace's root."""
+        """Path below the workspace's root."""
         return path_of(self.name)
 
     @property
@@ -81,12 +81,12 @@ class BackupEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def target_bytes(self) -> bytes:
-        """Where a link leads, as it was written."""
+        """Target of a link, as written."""
         return unquote_to_bytes(self.target)
 
 
 class BackupPlace(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a resource stood when it was saved, and whether with everything below."""
+    """Path of a resource when it was saved, and whether it includes everything below."""
 
     name: str
     resource: str
@@ -94,7 +94,7 @@ class BackupPlace(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class BackupHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A backup without its entries, which are left as text."""
+    """A backup without its entries, which are not decoded."""
 
     at: int
     backup_id: str
@@ -108,20 +108,20 @@ class BackupHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BackupSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One backup; the fields stand in canonical order.
+    """One backup; the fields are in canonical order.
 
     Args:
-        above: the directories that lead to the saved places, for when they have to be made again.
+        above: the directories that lead to the saved paths, in case they must be created again.
         at: when it was taken, in ms.
         backup_id: its name.
-        bytes: content of all files together.
-        count: how many entries.
+        bytes: total size of the contents.
+        count: number of entries.
         digest: SHA-256 of this text with an empty digest.
         entries: everything that was saved, by name.
-        note: what the caller wanted to remember.
-        places: where each resource stood.
-        resources: what was asked for, as canonical texts.
-        settled_ns: what changed before this time had changed before it was looked at, in ns.
+        note: a JSON object of the caller.
+        places: the path of each resource.
+        resources: the requested resources, as canonical texts.
+        settled_ns: a change before this time happened before the entry was read, in ns.
         state: ``open`` while the session that it was taken for may still need it.
         version: of this format.
     """
@@ -142,7 +142,7 @@ class BackupSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def check_id(backup_id: str) -> str:
-    """Return the id of a backup, which is a file name too.
+    """Check the id of a backup, which is also a file name.
 
     Raises:
         RefusedError: ``INVALID_BACKUP_ID``.
@@ -150,44 +150,44 @@ def check_id(backup_id: str) -> str:
     if not isinstance(backup_id, str) or not _ID.fullmatch(backup_id):
         raise RefusedError(
             "INVALID_BACKUP_ID",
-            f"{backup_id!r} cannot be the id of a backup; use up to 128 letters, digits, dots, dashes and underscores, "
+            f"{backup_id!r} is not a valid backup id; use up to 128 letters, digits, dots, dashes and underscores, "
             "a letter or digit first.",
         )
     return backup_id
 
 
 def note_text(note: Mapping[str, Any]) -> msgspec.Raw:
-    """Return a note as canonical text; refuses what has none with ``NOT_CANONICAL``."""
+    """Return a note as canonical text; raises ``NOT_CANONICAL`` where it has none."""
     return msgspec.Raw(canonical_bytes(dict(note)))
 
 
 def encode(backup: BackupSet) -> bytes:
     """Return a set as canonical JSON with its digest."""
     text = msgspec.json.encode(msgspec.structs.replace(backup, digest=""))
-    found = hashlib.sha256(text).hexdigest()
-    return text.replace(b'"digest":""', b'"digest":"%s"' % found.encode(), 1)
+    digest = hashlib.sha256(text).hexdigest()
+    return text.replace(b'"digest":""', b'"digest":"%s"' % digest.encode(), 1)
 
 
 def decode(text: bytes, backup_id: str) -> BackupSet:
-    """Return the set that a file holds.
+    """Decode the set in a file.
 
     Raises:
-        RefusedError: ``BACKUP_DAMAGED`` when it is not what was written.
+        RefusedError: ``BACKUP_DAMAGED`` when it differs from what was written.
     """
     _check_digest(text, backup_id)
     try:
-        found = msgspec.json.decode(text, type=BackupSet)
+        backup = msgspec.json.decode(text, type=BackupSet)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged_set(backup_id, f"cannot be read ({error})") from None
-    for entry in (*found.entries, *found.above):
+    for entry in (*backup.entries, *backup.above):
         _check_entry(entry, backup_id)
-    if found.version != VERSION or found.backup_id != backup_id:
-        raise _damaged_set(backup_id, f"is version {found.version} of {found.backup_id!r}")
-    return found
+    if backup.version != VERSION or backup.backup_id != backup_id:
+        raise _damaged_set(backup_id, f"is version {backup.version} of {backup.backup_id!r}")
+    return backup
 
 
 def decode_header(text: bytes, backup_id: str) -> BackupHeader:
-    """Return what a set says about itself, without reading its entries one by one; refuses as ``decode`` does."""
+    """Decode a set without its entries; raises as ``decode``."""
     _check_digest(text, backup_id)
     try:
         return msgspec.json.decode(text, type=BackupHeader)
@@ -196,18 +196,18 @@ def decode_header(text: bytes, backup_id: str) -> BackupHeader:
 
 
 def _check_digest(text: bytes, backup_id: str) -> None:
-    told = _DIGEST.search(text)
-    if told is None:
+    recorded = _DIGEST.search(text)
+    if recorded is None:
         raise _damaged_set(backup_id, "has no digest")
-    bare = b'%s"digest":""%s' % (text[: told.start()], text[told.end() :])
-    if hashlib.sha256(bare).hexdigest().encode() != told[1]:
+    bare = b'%s"digest":""%s' % (text[: recorded.start()], text[recorded.end() :])
+    if hashlib.sha256(bare).hexdigest().encode() != recorded[1]:
         raise _damaged_set(backup_id, "holds other bytes than were written")
 
 
 def _check_entry(entry: BackupEntry, backup_id: str) -> None:
     parts = entry.relative.split(b"/")
     if (b".." in parts or b"." in parts) or (entry.kind == "file" and not _SHA256.fullmatch(entry.sha256)):
-        raise _damaged_set(backup_id, f"has the impossible entry {entry.name!r}")
+        raise _damaged_set(backup_id, f"has the invalid entry {entry.name!r}")
 
 
 def _damaged_set(backup_id: str, why: str) -> RefusedError:
@@ -216,45 +216,45 @@ def _damaged_set(backup_id: str, why: str) -> RefusedError:
 
 def entry_of(
     relative: bytes,
-    found: os.stat_result,
+    status: os.stat_result,
     *,
     trusted: bool,
     sha256: str = "",
     target: bytes = b"",
     xattrs: dict[str, str] | None = None,
 ) -> BackupEntry:
-    """Return the entry of what was seen at a place.
+    """Return the entry for a path and its status.
 
     Args:
-        relative: the place, below the root.
-        found: how it was seen.
-        trusted: whether its inode number and time of change may stand for its content.
+        relative: the path below the root.
+        status: the status of the entry.
+        trusted: whether its inode number and time of change identify its content.
         sha256: of a file's bytes.
         target: of a link.
         xattrs: extended attributes, in hexadecimal text.
     """
-    kind = kind_of(found)
+    kind = kind_of(status)
     return BackupEntry(
-        ctime_ns=str(found.st_ctime_ns),
-        gid=found.st_gid,
-        ino=str(found.st_ino) if trusted else "",
+        ctime_ns=str(status.st_ctime_ns),
+        gid=status.st_gid,
+        ino=str(status.st_ino) if trusted else "",
         kind=kind,
-        links=found.st_nlink if kind == "file" else 1,
-        mode=found.st_mode,
-        mtime_ns=str(found.st_mtime_ns),
+        links=status.st_nlink if kind == "file" else 1,
+        mode=status.st_mode,
+        mtime_ns=str(status.st_mtime_ns),
         name=name_of(relative),
-        rdev=found.st_rdev if kind == "other" else 0,
+        rdev=status.st_rdev if kind == "other" else 0,
         sha256=sha256,
-        size=found.st_size if kind == "file" else 0,
+        size=status.st_size if kind == "file" else 0,
         target=quote_from_bytes(target, safe=_PLAIN) if target else "",
-        uid=found.st_uid,
+        uid=status.st_uid,
         xattrs=xattrs or {},
     )
 
 
-def kind_of(found: os.stat_result) -> Kind:
-    """Return what something is."""
-    mode = found.st_mode
+def kind_of(status: os.stat_result) -> Kind:
+    """Return the kind of an entry."""
+    mode = status.st_mode
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from host.observation.audit import current, exempt
-from host.observation.belonging import engaged
+from host.observation.session_binding import engaged
 from tests.host.intercepting import Site, blocked, outcome
 from tests.patience import PATIENCE_S
 

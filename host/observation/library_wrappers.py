@@ -1,4 +1,4 @@
-"""What audit events do not tell, told by thin wrappers around a few functions of the standard library.
+"""Wrappers around functions of the standard library whose audit events are missing or incomplete.
 
 They are put in place with the first session, wherever a module holds the function, and pass straight through where no
 session is. They follow threads, work for pools, the directory handles of ``os.open`` and looked-up names of hosts, and
@@ -23,14 +23,22 @@ from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any, Final
 
-from host.observation.belonging import NOBODY, OWN_CODE, Bond, Owner, engaged, governing, here
+from host.observation.session_binding import (
+    NO_SESSION,
+    OWN_CODE,
+    Owner,
+    SessionBinding,
+    engaged,
+    governing,
+    thread_state,
+)
 
-__all__ = ["put_in_place"]
+__all__ = ["install_wrappers"]
 
 _Function = Callable[..., Any]
 _Report = Callable[[str, tuple[Any, ...]], None]
 _CARRIERS: Final = ("anyio.",)
-"""Modules whose threads run everything in the context of whoever handed it in, so that the context tells."""
+"""Modules whose threads run work in the context of its submitter, which identifies the session."""
 
 
 REACHING: Final = {
@@ -39,7 +47,7 @@ REACHING: Final = {
     "sched_setscheduler": "os.sched_setaffinity",
     "sched_setparam": "os.sched_setaffinity",
 }
-"""Functions of `os` that reach other processes and raise no event, with the event that is reported for them."""
+"""Functions of `os` that affect other processes and raise no event, with the event reported for them."""
 
 _OPENERS: Final[dict[str, dict[str, tuple[str, int]]]] = {
     "readline": {
@@ -51,15 +59,15 @@ _OPENERS: Final[dict[str, dict[str, tuple[str, int]]]] = {
     "_gdbm": {"open": ("", 0)},
     "_dbm": {"open": ("", 0)},
 }
-"""Functions of extension modules that open files themselves: whether they read or write (by their second argument where
-it is empty), and which argument is the name."""
+"""Functions of extension modules that open files themselves: their mode (empty: that of their second argument), and the
+index of the argument with the name."""
 
 
-def put_in_place(report: _Report) -> None:
-    """Wrap them all.
+def install_wrappers(report: _Report) -> None:
+    """Install all wrappers.
 
     Args:
-        report: takes an event and its arguments, as an audit hook does.
+        report: called with an event and its arguments, like an audit hook.
     """
     for name in ("start_new_thread", "start_new", "start_joinable_thread"):
         if hasattr(_thread, name):
@@ -73,7 +81,7 @@ def put_in_place(report: _Report) -> None:
     for name in (
         "_interpreters",
         "_xxsubinterpreters",
-    ):  # the event comes too late: to refuse it can crash CPython 3.12
+    ):  # the event comes too late: refusing it can crash CPython 3.12
         if importlib.util.find_spec(name) is not None:
             _wrap(importlib.import_module(name), "create", functools.partial(_reports, report, "_interpreters.create"))
     for name, event in REACHING.items():
@@ -94,11 +102,11 @@ def put_in_place(report: _Report) -> None:
     _wrap(socket, "gethostbyname", functools.partial(_looks_up, lambda found: [found]))
     _wrap(socket, "gethostbyname_ex", functools.partial(_looks_up, lambda found: found[2]))
     submit: Any = _submits(ThreadPoolExecutor.submit)
-    ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # every pool there is, and every one to come
+    ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # all existing and future pools
 
 
 def _wrap(module: Any, name: str, make: Callable[[_Function], _Function]) -> None:
-    """Put a wrapper wherever any module holds the original, under whatever name."""
+    """Replace the original by a wrapper in every module that refers to it."""
     original = getattr(module, name)
     wrapper = functools.wraps(original)(make(original))
     for holder in tuple(sys.modules.values()):
@@ -108,27 +116,27 @@ def _wrap(module: Any, name: str, make: Callable[[_Function], _Function]) -> Non
         for held in [key for key, value in tuple(names.items()) if value is original]:
             names[held] = wrapper
     for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
-        if original in group:  # shutil asks by them whether it can be safe
+        if original in group:  # shutil tests by them whether rmtree can be safe
             group.add(wrapper)
 
 
 class _Started:
-    """What a new thread runs, in the session of whoever started it."""
+    """The function of a new thread, run in the session of its creator."""
 
     __slots__ = ("function", "is_worker", "owner")
 
-    def __init__(self, function: _Function, owner: Bond, is_worker: bool) -> None:
+    def __init__(self, function: _Function, owner: SessionBinding, is_worker: bool) -> None:
         self.function = function
-        self.owner: Bond | None = owner
+        self.owner: SessionBinding | None = owner
         self.is_worker = is_worker
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        here.owner, here.is_worker = self.owner, self.is_worker
+        thread_state.owner, thread_state.is_worker = self.owner, self.is_worker
         self.owner = None
         try:
             return self.function(*args, **kwargs)
         finally:
-            here.owner = None
+            thread_state.owner = None
 
 
 def _starts(original: _Function) -> _Function:
@@ -137,12 +145,12 @@ def _starts(original: _Function) -> _Function:
         if bond is None:
             return original(function, *args, **kwargs)
         if callable(function) and not _carries_contexts(function):
-            function = _Started(function, bond, here.pooling)
-        here.starting = True
+            function = _Started(function, bond, thread_state.pooling)
+        thread_state.starting = True
         try:
             return original(function, *args, **kwargs)
         finally:
-            here.starting = False
+            thread_state.starting = False
 
     return start_new_thread
 
@@ -153,7 +161,7 @@ def _carries_contexts(function: Any) -> bool:
 
 
 class _PoolTask:
-    """A piece of work for a pool, in the session of whoever handed it in."""
+    """A unit of work for a pool, run in the session of its submitter."""
 
     __slots__ = ("function", "owner")
 
@@ -162,13 +170,13 @@ class _PoolTask:
         self.owner = owner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        before = here.owner
-        here.owner, self.owner = self.owner, None
+        before = thread_state.owner
+        thread_state.owner, self.owner = self.owner, None
         try:
             return self.function(*args, **kwargs)
         finally:
-            # A pool's thread belongs to who made it start only until its first work: from then on the work tells.
-            here.owner = NOBODY if here.is_worker else before
+            # A pool's thread belongs to its creator's session until its first work; then the work determines it.
+            thread_state.owner = NO_SESSION if thread_state.is_worker else before
 
 
 def _submits(original: _Function) -> _Function:
@@ -176,25 +184,25 @@ def _submits(original: _Function) -> _Function:
     def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not callable(fn):
             return original(self, fn, *args, **kwargs)
-        here.pooling = True
+        thread_state.pooling = True
         try:
-            return original(self, _PoolTask(fn, governing() or NOBODY), *args, **kwargs)
+            return original(self, _PoolTask(fn, governing() or NO_SESSION), *args, **kwargs)
         finally:
-            here.pooling = False
+            thread_state.pooling = False
 
     return submit
 
 
 def _opens(original: _Function) -> _Function:
-    # The event "open" does not tell dir_fd, without which a relative name says nothing.
+    # The event "open" has no dir_fd, without which a relative name is ambiguous.
     def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:  # noqa: A001 # its name
         if dir_fd is None:
             return original(path, flags, mode)
-        before, here.dir_fd = here.dir_fd, dir_fd
+        before, thread_state.dir_fd = thread_state.dir_fd, dir_fd
         try:
             return original(path, flags, mode, dir_fd=dir_fd)
         finally:
-            here.dir_fd = before
+            thread_state.dir_fd = before
 
     return open
 
@@ -218,7 +226,7 @@ def _reports(report: _Report, event: str, original: _Function) -> _Function:
 
 
 def _executes(report: _Report, original: _Function) -> _Function:
-    # multiprocessing starts its processes by this and raises no event; subprocess has raised its own before.
+    # multiprocessing starts processes by this function without an event; subprocess has raised its own event.
     def fork_exec(args: Any, executables: Any, *rest: Any) -> Any:
         if engaged and sys._getframe(1).f_globals.get("__name__") != "subprocess":
             report("subprocess.Popen", (executables[0], args, rest[2], None))
@@ -235,7 +243,7 @@ def _spawns(original: _Function) -> _Function:
 
 
 def _started(child: int) -> int:
-    """Remember a process as its sessions' own: they may signal it."""
+    """Record a process as a child of its sessions, which may signal it."""
     bond = governing() if engaged else None
     while bond is not None:
         bond.children.add(child)
@@ -244,7 +252,7 @@ def _started(child: int) -> int:
 
 
 def _loads(report: _Report, original: _Function) -> _Function:
-    # Extension modules that open files themselves are wrapped when they are there.
+    # Extension modules that open files themselves are wrapped when they are loaded.
     def exec_dynamic(module: Any) -> Any:
         done = original(module)
         if getattr(module, "__name__", None) in _OPENERS:
@@ -272,7 +280,7 @@ def _opens_itself(report: _Report, module: Any, mode: str, at: int, original: _F
 
 
 def _names_of(module: Any, path: Any) -> list[str]:
-    """Return the files that a library opens for a name; None is the one that readline chooses by itself."""
+    """Return the files that a library opens for a name; None is the default file of readline."""
     if path is None:
         return [os.path.expanduser("~/.history"), os.path.expanduser("~/.inputrc")]
     if module.__name__ != "_dbm":
@@ -282,7 +290,7 @@ def _names_of(module: Any, path: Any) -> list[str]:
 
 
 def _connects(report: _Report, original: _Function) -> _Function:
-    # The event does not tell whether "file:..." is a URI or a name, and an ATTACH in SQL raises none.
+    # The event does not distinguish a URI "file:..." from a name, and an ATTACH in SQL raises no event.
     def connect(database: Any, *args: Any, **kwargs: Any) -> Any:
         if not engaged or governing() is None:
             return original(database, *args, **kwargs)
@@ -296,10 +304,10 @@ def _connects(report: _Report, original: _Function) -> _Function:
 
 
 def _authorize(report: _Report, action: int, name: str | None, *_: Any) -> int:
-    if action == sqlite3.SQLITE_ATTACH and name != "":  # a database without a name is SQLite's own scratch paper
+    if action == sqlite3.SQLITE_ATTACH and name != "":  # a database without a name is a temporary one
         try:
             report("sqlite3.attach", (name,))
-        except Exception:  # noqa: BLE001 # whatever it is, SQLite tells it as "not authorized"
+        except Exception:  # noqa: BLE001 # SQLite reports any exception as "not authorized"
             return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK
 

@@ -1,7 +1,7 @@
-"""The watch over one session: judges every side effect before it happens, and remembers what it saw (KLIS-6).
+"""Watch over one session: checks every side effect before it happens, and records the observed ones (KLIS-6).
 
-Whoever sees side effects (audit hooks, the watcher of child processes, a tracer, a comparison of contents, the host's
-own effects) tells them here, and nowhere else is anything judged. Safe in many threads.
+Every source of observations (audit hooks, the watcher of child processes, a tracer, a comparison of contents, the
+host's own effects) reports here, and all checks are made here. Thread-safe.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from world.klis.triple import Triple
 __all__ = ["Depth", "Observation", "Violation", "Watch"]
 
 Depth = Literal["process", "child", "trace", "content", "effect"]
-"""By what a side effect was seen: in process, in a child, by a tracer, in the content, or as an effect of the host."""
+"""Source of an observation: in process, in a child, a tracer, a comparison of contents, or an effect of the host."""
 
-_OF_ONES_OWN = frozenset({Predicate.DELETES, Predicate.RENAMES, Predicate.MUTATES, Predicate.CONSUMES})
+_ON_OWN_FILES = frozenset({Predicate.DELETES, Predicate.RENAMES, Predicate.MUTATES, Predicate.CONSUMES})
 
 
 @dataclass(slots=True)
 class Observation:
-    """A side effect that was seen and allowed, ``count`` times; ``told`` is the count that was last given out."""
+    """A permitted side effect, observed ``count`` times; ``reported`` is the last reported count."""
 
     seen: Seen
     depth: Depth
     count: int = 1
-    told: int = 0
+    reported: int = 0
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what the log holds of it."""
+        """Return its members in the log."""
         return {**self.seen.to_wire(), "depth": self.depth, "count": self.count}
 
 
@@ -44,8 +44,8 @@ class Violation:
 
     Args:
         seen: the side effect.
-        depth: by what it was seen.
-        error: what its agent was told.
+        depth: the source of the observation.
+        error: the error that the agent received.
         blocked: whether it was stopped before it took effect.
     """
 
@@ -55,7 +55,7 @@ class Violation:
     blocked: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what the log holds of it."""
+        """Return its members in the log."""
         wire: dict[str, Any] = {
             **self.seen.to_wire(),
             "depth": self.depth,
@@ -69,7 +69,7 @@ class Violation:
 
 
 class Watch:
-    """Judges and remembers the side effects of one session."""
+    """Checks and records the side effects of one session."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Watch:
         on_violation: Callable[[Violation], None] = lambda _violation: None,
         amend: Callable[[Seen], bool] = lambda _seen: False,
     ) -> None:
-        """Watch over a declaration.
+        """Store the declaration.
 
         Args:
-            declaration: what the session may do.
+            declaration: the permitted operations.
             strict: the first violation ends the session; otherwise the scope may be amended.
-            on_violation: told each violation once, in the thread that attempted it; ends what has to be ended.
-            amend: in permissive mode: asks for a lease on the way, and tells whether it was granted.
+            on_violation: called once per violation, in the thread that attempted it; ends running commands.
+            amend: in permissive mode: requests a lease, and returns whether it was granted.
         """
         self.declaration = declaration
         self.is_strict = strict
@@ -97,7 +97,7 @@ class Watch:
         self._made: set[str] = set()
         self._violations: list[Violation] = []
         self._known_violations: set[tuple[Seen, Depth]] = set()
-        self._untold = 0
+        self._unreported = 0
         self._ended_by: ScopeViolationError | None = None
 
     @property
@@ -113,15 +113,15 @@ class Watch:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Every side effect that was allowed so far, each once, in order of first sight."""
+        """Every permitted side effect so far, each once, in order of first observation."""
         with self._mutex:
             return tuple(self._seen.values())
 
     def check(self, seen: Sequence[Seen], *, depth: Depth) -> None:
-        """Let side effects pass that belong to one call, or stop them before any of them happens (KO-3).
+        """Check the side effects of one call before any of them happens; pass or stop them (KO-3).
 
         Raises:
-            ScopeViolationError: one of them lies outside of the declaration, or an earlier one ended the session.
+            ScopeViolationError: one of them is not declared, or an earlier one ended the session.
         """
         if not seen:
             return
@@ -141,69 +141,69 @@ class Watch:
         raise self._violated(outside[0], depth, blocked=True)
 
     def note(self, seen: Sequence[Seen], *, depth: Depth) -> list[ScopeViolationError]:
-        """Take in side effects that have happened; returns an error for each that was not declared."""
+        """Record side effects that have happened; return an error for each that was not declared."""
         with self._mutex:
             outside = self._outside(seen)
             self._record([one for one in seen if one not in outside], depth)
         return [self._violated(one, depth, blocked=False) for one in outside]
 
     def refused(self, error: ScopeViolationError, *, depth: Depth) -> None:
-        """Take in that a call was stopped because nothing could follow it: that is a violation like any other.
+        """Record that an unobservable call was stopped, which is a violation like any other.
 
         Args:
-            error: what the agent is told.
-            depth: by what it was stopped.
+            error: the error that the agent receives.
+            depth: the source of the observation.
         """
         what = str(error.details.get("call", "what cannot be observed"))
         seen = Seen(Predicate.MUTATES, outside_resource(what), what, outside=what)
-        told = Violation(
+        violation_of_call = Violation(
             seen, depth, ScopeViolationError(error.code, error.message, **{**error.details, "declared": []})
         )
-        self._take_in(told)
+        self._take_in(violation_of_call)
 
     def end(self, error: ScopeViolationError) -> None:
-        """End the session: nothing is let pass any more."""
+        """End the session: no operation is permitted any more."""
         with self._mutex:
             self._ended_by = self._ended_by or error
 
     def outside(self, seen: Sequence[Seen]) -> list[Seen]:
-        """Return what of this would be a violation; nothing is recorded."""
+        """Return the side effects that would be violations; nothing is recorded."""
         with self._mutex:
             return self._outside(seen)
 
     def drain(self, *, final: bool = False) -> tuple[list[Observation], list[Violation]]:
-        """Return what was seen since the last time this was asked, for the log.
+        """Return the observations and violations since the last call, for the log.
 
         Args:
-            final: also what was told before and was seen more often since.
+            final: also include earlier observations whose count has grown.
         """
         with self._mutex:
             if final:
-                self._new |= {key: one for key, one in self._seen.items() if one.count > one.told}
+                self._new |= {key: one for key, one in self._seen.items() if one.count > one.reported}
             new, self._new = list(self._new.values()), {}
             for one in new:
-                one.told = one.count
-            violations = self._violations[self._untold :]
-            self._untold = len(self._violations)
+                one.reported = one.count
+            violations = self._violations[self._unreported :]
+            self._unreported = len(self._violations)
             return [Observation(one.seen, one.depth, one.count) for one in new], violations
 
     def unused(self) -> list[Triple]:
-        """Return what was declared and not made use of (KO-4)."""
+        """Return the declared triples that were not used (KO-4)."""
         return self.declaration.unused([one.seen for one in self.observations])
 
     def _outside(self, seen: Sequence[Seen]) -> list[Seen]:
-        found = self.declaration.outside(seen)
-        return [one for one in found if not self._is_ones_own(one)]
+        undeclared = self.declaration.outside(seen)
+        return [one for one in undeclared if not self._is_own(one)]
 
-    def _is_ones_own(self, seen: Seen) -> bool:
-        """Tell whether a side effect is on something that the session made itself."""
-        if seen.predicate not in _OF_ONES_OWN or not self._made:
+    def _is_own(self, seen: Seen) -> bool:
+        """Whether a side effect concerns a file that the session created itself."""
+        if seen.predicate not in _ON_OWN_FILES or not self._made:
             return False
         return seen.resource.key in self._made or not self._made.isdisjoint(seen.resource.ancestors)
 
     def _record(self, seen: Sequence[Seen], depth: Depth) -> None:
-        # What was there before and only moved is not what the session made.
-        is_moved = any(one.predicate is Predicate.RENAMES and not self._is_ones_own(one) for one in seen)
+        # An existing file that was only moved was not created by the session.
+        is_moved = any(one.predicate is Predicate.RENAMES and not self._is_own(one) for one in seen)
         for one in seen:
             key = (one, depth)
             known = self._seen.get(key)
@@ -219,17 +219,17 @@ class Watch:
         self._take_in(Violation(seen, depth, error, blocked))
         return error
 
-    def _take_in(self, told: Violation) -> None:
-        """Remember a violation once, tell it once, and end a strict session with it."""
+    def _take_in(self, new_violation: Violation) -> None:
+        """Record a violation once, report it once, and end a strict session."""
         with self._mutex:
-            is_new = (told.seen, told.depth) not in self._known_violations
+            is_new = (new_violation.seen, new_violation.depth) not in self._known_violations
             if is_new:
-                self._known_violations.add((told.seen, told.depth))
-                self._violations.append(told)
+                self._known_violations.add((new_violation.seen, new_violation.depth))
+                self._violations.append(new_violation)
             if self.is_strict:
-                self._ended_by = self._ended_by or told.error
+                self._ended_by = self._ended_by or new_violation.error
         if is_new:
-            self._on_violation(told)
+            self._on_violation(new_violation)
 
 
 def _over(first: ScopeViolationError) -> ScopeViolationError:

@@ -1,4 +1,4 @@
-"""Files of the workspace as the built-in effects reach them: places, stamps, and what went wrong in words."""
+"""Access to files of the workspace by the built-in effects: entries, stamps, and error values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, StringConstraints, model_validator
 
-from host.builtin.effect_support import EFFECT_NO_WORKSPACE, EffectError, Params, file_resource, last_look
+from host.builtin.effect_support import EFFECT_NO_WORKSPACE, EffectError, Params, check_before_change, file_resource
 from host.builtin.notes import AttemptNote, note_of
-from host.effects import EffectCallInfo
+from host.effect_call import EffectCallInfo
 from host.workspace import Workspace, kind_of, name_of
 from world.errors import RefusedError
 
@@ -32,30 +32,30 @@ __all__ = [
     "Mode",
     "Stamp",
     "WorkspaceEntry",
-    "changing",
+    "entry_of",
+    "file_effect",
     "is_same",
-    "looking",
-    "place_of",
+    "read_entry",
+    "reporting_errors",
     "stamp_of",
     "subtree_of",
-    "telling",
     "workspace_of",
 ]
 
 FILE_NOT_FOUND: Final = "FILE_NOT_FOUND"
 FILE_EXISTS: Final = "FILE_EXISTS"
 FILE_THROUGH_LINK: Final = "FILE_THROUGH_LINK"
-"""The error's code where a name leads to another one, which nobody declared."""
+"""Error code for a path through a symbolic link, whose target was not declared."""
 
 FILE_CHANGED_MEANWHILE: Final = "FILE_CHANGED_MEANWHILE"
-"""The error's code where a repeated effect finds neither what was there before nor what it would have made of it."""
+"""Error code for a repeated effect that finds neither the state before it nor the state after it."""
 
 _CODES: Final = {
-    errno.ENOENT: (FILE_NOT_FOUND, "there is no such file or folder"),
-    errno.EEXIST: (FILE_EXISTS, "something is there already"),
+    errno.ENOENT: (FILE_NOT_FOUND, "the file or folder does not exist"),
+    errno.EEXIST: (FILE_EXISTS, "the path already exists"),
     errno.EISDIR: ("FILE_IS_A_FOLDER", "it is a folder"),
-    errno.ENOTDIR: ("FILE_NOT_A_FOLDER", "it, or what leads to it, is no folder"),
-    errno.ENOTEMPTY: ("FILE_NOT_EMPTY", "the folder is not empty; say tree to delete all that is in it"),
+    errno.ENOTDIR: ("FILE_NOT_A_FOLDER", "it, or a part of its path, is not a folder"),
+    errno.ENOTEMPTY: ("FILE_NOT_EMPTY", "the folder is not empty; set tree to delete its content"),
     errno.EACCES: ("FILE_NOT_PERMITTED", "it is not permitted"),
     errno.EPERM: ("FILE_NOT_PERMITTED", "it is not permitted"),
     errno.EROFS: ("FILE_NOT_PERMITTED", "the file system is read-only"),
@@ -72,17 +72,17 @@ def _canonical(path: str) -> str:
 
 
 FilePath = Annotated[str, AfterValidator(_canonical)]
-"""A path as agents see it; read into the canonical text of its resource."""
+"""A path as agents see it; converted to the canonical text of its resource."""
 
 Mode = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
 """Permissions in octal digits, such as ``"644"``."""
 
 Stamp = Mapping[str, Any]
-"""What tells one file from another that is put in its place."""
+"""Identity of a file, which a replacement does not share."""
 
 
 class Content(Params):
-    """What is written: a text, which becomes UTF-8, or bytes in base64."""
+    """Content to write: a text, which becomes UTF-8, or bytes in base64."""
 
     text: str | None = None
     base64: str | None = None
@@ -94,7 +94,7 @@ class Content(Params):
         try:
             self.data()
         except binascii.Error:
-            raise ValueError("base64 holds no base64") from None
+            raise ValueError("base64 is not valid base64") from None
         return self
 
     def data(self) -> bytes:
@@ -105,28 +105,28 @@ class Content(Params):
 
 
 def subtree_of(path: str) -> str:
-    """Return the resource of all that stands at and below a canonical one."""
+    """Return the subtree of a canonical resource."""
     return f"{path}*" if path.endswith("/") else f"{path}/*"
 
 
-def stamp_of(found: os.stat_result | None) -> Stamp | None:
-    """Return what must be remembered of a file, None for what is missing."""
-    if found is None:
+def stamp_of(status: os.stat_result | None) -> Stamp | None:
+    """Return the stamp of a file, None for a missing one."""
+    if status is None:
         return None
-    stamp = {"kind": kind_of(found.st_mode), "dev": found.st_dev, "ino": found.st_ino}
-    if stat.S_ISDIR(found.st_mode):
-        return stamp  # what is in a folder changes its size and times
-    return {**stamp, "size": found.st_size, "mtimeNs": found.st_mtime_ns}
+    stamp = {"kind": kind_of(status.st_mode), "dev": status.st_dev, "ino": status.st_ino}
+    if stat.S_ISDIR(status.st_mode):
+        return stamp  # the size and times of a folder change with its content
+    return {**stamp, "size": status.st_size, "mtimeNs": status.st_mtime_ns}
 
 
-def is_same(found: os.stat_result | None, before: Stamp | None) -> bool:
-    """Tell whether a file is the one that was remembered."""
-    return stamp_of(found) == (None if before is None else dict(before))
+def is_same(status: os.stat_result | None, before: Stamp | None) -> bool:
+    """Whether a file has a stamp."""
+    return stamp_of(status) == (None if before is None else dict(before))
 
 
 @contextmanager
-def telling(path: str) -> Iterator[None]:
-    """Turn what goes wrong with a file into a ``EffectError`` that names it.
+def reporting_errors(path: str) -> Iterator[None]:
+    """Convert errors of a file operation to an ``EffectError`` that names the file.
 
     Args:
         path: the canonical resource.
@@ -148,7 +148,7 @@ class WorkspaceEntry:
     """One file or folder of the workspace.
 
     Args:
-        workspace: where it stands.
+        workspace: its workspace.
         resource: its canonical text.
         relative: its path below the root.
     """
@@ -163,12 +163,12 @@ class WorkspaceEntry:
         return name_of(self.relative)
 
     def lstat(self) -> os.stat_result | None:
-        """Return what is there, links not followed; None where nothing is.
+        """Return the status without following links; None where nothing exists.
 
         Raises:
-            EffectError: for what cannot be looked at.
+            EffectError: the status cannot be read.
         """
-        with telling(self.resource):
+        with reporting_errors(self.resource):
             return self.workspace.lstat(self.relative)
 
     @contextmanager
@@ -176,23 +176,23 @@ class WorkspaceEntry:
         """Open it for reading; it must be a regular file.
 
         Raises:
-            EffectError: ``FILE_NOT_REGULAR`` and whatever keeps it from being opened.
+            EffectError: ``FILE_NOT_REGULAR``, or the reason why it cannot be opened.
         """
-        with telling(self.resource):
+        with reporting_errors(self.resource):
             file = self.workspace.open(self.relative, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             mode = os.fstat(file).st_mode
             if stat.S_ISDIR(mode):
-                with telling(self.resource):
+                with reporting_errors(self.resource):
                     raise IsADirectoryError(errno.EISDIR, "")
             if not stat.S_ISREG(mode):
-                raise EffectError("FILE_NOT_REGULAR", f"{self.name}: it is no regular file.", {"path": self.name})
+                raise EffectError("FILE_NOT_REGULAR", f"{self.name}: it is not a regular file.", {"path": self.name})
             yield file
         finally:
             os.close(file)
 
     def size(self) -> int | None:
-        """Return how many bytes the file has, links followed; None where there is none."""
+        """Return the size of the file in bytes, links followed; None where it does not exist."""
         try:
             with self.reading() as file:
                 return os.fstat(file).st_size
@@ -202,18 +202,18 @@ class WorkspaceEntry:
             raise
 
     def piece(self, offset: int, length: int) -> bytes:
-        """Return some of the file's bytes."""
-        with self.reading() as file, telling(self.resource):
+        """Return a part of the file's bytes."""
+        with self.reading() as file, reporting_errors(self.resource):
             return read_at(file, offset, length)
 
     def holds(self, data: bytes) -> bool:
-        """Tell whether these bytes are all that the file holds."""
+        """Whether the file's content equals these bytes."""
         size = self.size()
         return size == len(data) and hashlib.sha256(self.piece(0, size)).digest() == hashlib.sha256(data).digest()
 
 
 def read_at(file: int, offset: int, length: int) -> bytes:
-    """Return up to so many bytes from an offset, fewer only at the end of the file."""
+    """Read up to a number of bytes from an offset, fewer only at the end of the file."""
     pieces = []
     while length > 0 and (piece := os.pread(file, min(length, 1 << 20), offset)):
         pieces.append(piece)
@@ -227,9 +227,9 @@ class FileEffect:
     """One effect that changes files.
 
     Args:
-        call: what the handler was told.
-        workspace: where the files are.
-        note: what an earlier attempt remembered.
+        call: the facts of the call.
+        workspace: the workspace of the files.
+        note: the note of an earlier attempt.
     """
 
     call: EffectCallInfo
@@ -237,31 +237,31 @@ class FileEffect:
     note: AttemptNote
 
     @property
-    def beside(self) -> bytes:
-        """The name under which a new file comes about: the same in every attempt, which clears up after the last."""
+    def temporary_name(self) -> bytes:
+        """Temporary name of a new file: the same in every attempt, so that a later one replaces it."""
         return b".klock-" + hashlib.sha256(self.call.idempotency_key.encode()).hexdigest()[:16].encode()
 
-    def place(self, path: str, *, follow: bool = True) -> WorkspaceEntry:
-        """Return a place by its canonical resource; arguments and faults are those of ``place_of``."""
-        return place_of(self.workspace, path, follow=follow)
+    def entry(self, path: str, *, follow: bool = True) -> WorkspaceEntry:
+        """Return an entry by its canonical resource; arguments and errors are those of ``entry_of``."""
+        return entry_of(self.workspace, path, follow=follow)
 
     @contextmanager
-    def change(self, place: WorkspaceEntry) -> Iterator[None]:
-        """Change something, if it may still be changed.
+    def change(self, entry: WorkspaceEntry) -> Iterator[None]:
+        """Check that a change is still permitted, and report its errors.
 
         Raises:
-            EffectError: ``EFFECT_CANCELLED``, or what went wrong. What ``call.check`` raises passes through.
+            EffectError: ``EFFECT_CANCELLED``, or the failure. An exception of ``call.check`` is passed on.
         """
-        last_look(self.call)
-        with telling(place.resource):
+        check_before_change(self.call)
+        with reporting_errors(entry.resource):
             yield
 
-    def changed_meanwhile(self, place: WorkspaceEntry, told: str) -> EffectError:
-        """Return the failure of a repeated effect that finds what it does not know."""
+    def changed_meanwhile(self, entry: WorkspaceEntry, message: str) -> EffectError:
+        """Return the failure of a repeated effect that finds an unexpected state."""
         return EffectError(
             FILE_CHANGED_MEANWHILE,
-            f"{place.name}: {told} since {self.call.effect_type} was begun; it is left as it is.",
-            {"path": place.name},
+            f"{entry.name}: {message} since {self.call.effect_type} began; it was left unchanged.",
+            {"path": entry.name},
         )
 
 
@@ -272,43 +272,45 @@ def workspace_of(call: EffectCallInfo) -> Workspace:
         EffectError: ``EFFECT_NO_WORKSPACE``.
     """
     if call.workspace is None:
-        raise EffectError(EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace, and there is none.")
+        raise EffectError(
+            EFFECT_NO_WORKSPACE, f"{call.effect_type} needs a workspace; start the host with a workspace."
+        )
     return call.workspace
 
 
-def looking(call: EffectCallInfo, path: str) -> WorkspaceEntry:
-    """Return the place that an effect only looks at.
+def read_entry(call: EffectCallInfo, path: str) -> WorkspaceEntry:
+    """Return the entry that an effect only reads.
 
     Raises:
-        EffectError: ``EFFECT_NO_WORKSPACE``, ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
+        EffectError: ``EFFECT_NO_WORKSPACE``, ``FILE_THROUGH_LINK``, or for a path that belongs to the engine.
     """
-    return place_of(workspace_of(call), path)
+    return entry_of(workspace_of(call), path)
 
 
-def place_of(workspace: Workspace, path: str, *, follow: bool = True) -> WorkspaceEntry:
-    """Return a place by its canonical resource.
+def entry_of(workspace: Workspace, path: str, *, follow: bool = True) -> WorkspaceEntry:
+    """Return an entry by its canonical resource.
 
-    What was declared and leased is the name, so a name that leads to another one by a link is refused.
+    The declaration and the lease name the path, so a path that leads through a link to another one is refused.
 
     Args:
-        workspace: where it stands.
+        workspace: its workspace.
         path: the canonical resource.
-        follow: whether what is done to it follows a link of its last name; those before it always are.
+        follow: whether operations follow a link in the last name; links in earlier names are always followed.
 
     Raises:
-        EffectError: ``FILE_THROUGH_LINK``, or for what does not belong to the agents.
+        EffectError: ``FILE_THROUGH_LINK``, or for a path that belongs to the engine.
     """
-    with telling(path):
-        place = WorkspaceEntry(workspace, path, workspace.path_of(path))
-        real = workspace.relative(place.relative, cwd=workspace.root_bytes, follow=follow)
-    if real is not None and real != place.relative:  # what leads outside, the workspace itself refuses
-        told = f"{place.name} leads to {name_of(real)} by a symbolic link; name that instead."
-        raise EffectError(FILE_THROUGH_LINK, told, {"path": place.name, "target": name_of(real)})
-    return place
+    with reporting_errors(path):
+        entry = WorkspaceEntry(workspace, path, workspace.path_of(path))
+        real = workspace.relative(entry.relative, cwd=workspace.root_bytes, follow=follow)
+    if real is not None and real != entry.relative:  # the workspace itself refuses paths that lead outside
+        message = f"{entry.name} leads to {name_of(real)} through a symbolic link; name the target instead."
+        raise EffectError(FILE_THROUGH_LINK, message, {"path": entry.name, "target": name_of(real)})
+    return entry
 
 
 @contextmanager
-def changing(call: EffectCallInfo) -> Iterator[FileEffect]:
+def file_effect(call: EffectCallInfo) -> Iterator[FileEffect]:
     """Begin an effect that changes files, with its note.
 
     Raises:
