@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
 
 import msgspec
 
@@ -248,6 +248,8 @@ def _signature(called: Any) -> str:
     """Return the parameters of a callable, with their types as the source writes them."""
     if getattr(called, "_is_protocol", False):
         return ""
+    if is_typeddict(called):
+        return f"({', '.join(sorted(called.__annotations__))})"
     fields = {} if not hasattr(called, "model_fields") else _written_types(called)
     shown, last = [], None
     for one in inspect.signature(called, follow_wrapped=not inspect.isclass(called)).parameters.values():
