@@ -192,7 +192,7 @@ class _Checker:
                 event = read_event(kind, topic, schema_version, state, position)
                 check_shapes(topic, event)
             except msgspec.ValidationError as error:
-                told = f"Event {position} is no valid {topic!r}: {error}."
+                told = f"Event {position} is not a valid {topic!r}: {error}."
                 self._stop(DamagedLogError("BAD_EVENT", told, position=position, topic=topic), position)
                 continue
             except DamagedLogError as damage:
