@@ -258,7 +258,7 @@ def test_a_strangers_program_is_told_what_to_do(tmp_path):
         "hitl, tribunal, not",
     ):
         assert words in shown
-    assert "Proposal '01' does not exist" in told["NOT_WAITING"]
+    assert "There is no proposal '01'" in told["NOT_WAITING"]
     assert "worldctl worlds" in told["UNKNOWN_WORLD"]
     assert len(lines) == 11
 

@@ -125,7 +125,7 @@ def test_an_export_without_one_line_says_what_would_save_its_beginning(realm: Cl
 def test_verify_names_the_event_of_an_export_that_is_none(realm: CliRealm) -> None:
     lines = (realm.folder / "kept.jsonl").read_bytes().splitlines(keepends=True)
     for name, alter in (
-        ("content and its leaf hash differ", lambda line: line.replace(b'"attempt":1', b'"attempt":7')),
+        ("content and its leaf hash disagree", lambda line: line.replace(b'"attempt":1', b'"attempt":7')),
         ("out of order", lambda line: bare(line, version=9)),
         ("is not a valid 'proposal.submitted'", lambda line: bare(line, state={"at": 1})),
         ("neither an event nor a tree head", lambda line: line[9:]),
