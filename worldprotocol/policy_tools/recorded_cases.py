@@ -1,6 +1,6 @@
-"""Cases made again: what an Authority saw of a past proposal, or would see of one that nobody submitted.
+"""Reconstruction of the cases of past proposals, and construction of cases for hypothetical proposals.
 
-The policy tools import this. Nothing is recorded here and no byte of a log changes.
+The policy tools use this module. It only reads the log.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from world.state.ports import Case
 from world.state.proposal import Proposal
 
 MAX_VIEWS: Final = 64
-"""States of worlds kept ready."""
+"""Number of views of worlds in the cache."""
 
 MAX_ACTORS: Final = 1_024
-"""Actors kept read."""
+"""Number of parsed actors in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Makes cases from a log.
+    """Constructor of cases from a log.
 
     Args:
-        archive: of the log.
-        domain: for computed values and what actions are like; None leaves both out.
-        counts: for counting earlier proposals of many cases; None asks the index for each.
+        archive: archive of the log.
+        domain: provides computed values and the specs of actions; None leaves both out.
+        counts: cached counts of earlier proposals, for many cases; None queries the index for each count.
     """
 
     archive: Archive
