@@ -56,15 +56,15 @@ class HypotheticalRuling:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where a question is asked: how everything stood, and on which world.
+    """State of the realm for a hypothetical proposal.
 
     Args:
         realm: actors, bindings, policies and branches.
-        base_world: the world that the intent would build on.
-        branch: the branch it would be put forward on.
-        position: the last event that had happened.
-        now_ms: ms since 1970.
-        is_past: whether that was in the past.
+        base_world: the base world of the proposal.
+        branch: the branch of the proposal.
+        position: position of the last event of this state.
+        now_ms: time of the proposal, ms since 1970-01-01 UTC.
+        is_past: whether it is a past state.
     """
 
     realm: RealmState
@@ -85,16 +85,16 @@ def ask(
     sets: Sequence[tuple[str, Any]] = (),
     policy: Policy | None = None,
 ) -> HypotheticalRuling:
-    """Ask what would be decided about an intent on the head of a branch now, or as everything stood once.
+    """Return the ruling on a hypothetical intent, on the head of a branch now or in a past state.
 
     Args:
-        world: a realm that was opened with a domain and policies, for looking is enough.
+        world: a realm that was opened with a domain and policies; read-only access is enough.
         actor_id: a registered actor.
         body: the intent's body in wire form.
-        branch: whose head; None is the active one.
-        stand: in place of now and a branch's head: how everything stood, and the world that is built on.
-        sets: paths (see ``SETTABLE``) and the values that are to stand there for this question.
-        policy: judge by this policy in place of the actor's binding; whom it asks is left as it is bound.
+        branch: the branch; None is the active one.
+        stand: the state to use in place of the current one.
+        sets: paths (see ``SETTABLE``) and their values in the hypothetical case.
+        policy: the policy to use in place of that of the actor's binding; the voters are those of the binding.
 
     Raises:
         RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``UNKNOWN_ACTION``, ``UNKNOWN_BRANCH``, ``INVALID_PATH``,
