@@ -142,7 +142,7 @@ def lacks(realm: RealmState) -> list[Lack]:
     return [one for one in candidates if one is not None]
 
 
-def check_edges(ledger: Ledger, told: Iterable[Wait]) -> None:
+def check_edges(ledger: Ledger, pending: Iterable[Wait]) -> None:
     """Check that a cycle of waits is impossible (KP-3b).
 
     An agent that waits for a lease must be older than its holder. A session that waits behind an older request must
@@ -151,7 +151,7 @@ def check_edges(ledger: Ledger, told: Iterable[Wait]) -> None:
     Raises:
         DamagedLogError: ``WAITS_THE_WRONG_WAY``: the ledger contradicts the protocol.
     """
-    for wait in told:
+    for wait in pending:
         own = wait.request.session
         for conflict in wait.conflicts:
             other = ledger.agents[conflict.holder]

@@ -185,12 +185,12 @@ def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -
     """
     kind = proof_kind(data)
     try:
-        told = read_json(data)
-        if kind is None or canonical_bytes(told) + b"\n" != data:
+        wire = read_json(data)
+        if kind is None or canonical_bytes(wire) + b"\n" != data:
             raise _bad("is not one line of canonical JSON")
-        if type(told["format"]) is not int or told["format"] != FORMAT:
-            raise _bad(f"has the format {told['format']!r}; this program knows {FORMAT}")
-        return _receipt(told, trusted) if kind == "receipt" else _consistency(told, earlier or trusted, trusted)
+        if type(wire["format"]) is not int or wire["format"] != FORMAT:
+            raise _bad(f"has the format {wire['format']!r}; this program supports {FORMAT}")
+        return _receipt(wire, trusted) if kind == "receipt" else _consistency(wire, earlier or trusted, trusted)
     except RefusedError as refused:
         if refused.code in ("MALFORMED_JSON", "NOT_CANONICAL", "INVALID_EVENT"):
             raise _bad(f"holds what cannot be: {refused.message}") from None
@@ -199,13 +199,13 @@ def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -
         raise _bad(f"lacks something or has it in another form ({error})") from None
 
 
-def _receipt(told: dict[str, Any], trusted: Trusted) -> VerifiedProof:
-    about, event, inclusion = told["about"], told["event"], told["inclusion"]
-    _exactly(told, "about", "checkpoint", "event", "format", "inclusion", "origin", "worldProtocol")
+def _receipt(wire: dict[str, Any], trusted: Trusted) -> VerifiedProof:
+    about, event, inclusion = wire["about"], wire["event"], wire["inclusion"]
+    _exactly(wire, "about", "checkpoint", "event", "format", "inclusion", "origin", "worldProtocol")
     _exactly(about, "field", "id", "kind")
     _exactly(event, "content", "leaf", "position")
     _exactly(inclusion, "index", "path", "size")
-    checkpoint, unchecked = _checkpoint(told["checkpoint"], told["origin"], trusted)
+    checkpoint, unchecked = _checkpoint(wire["checkpoint"], wire["origin"], trusted)
     content = read_json(_text(event["content"]))
     _exactly(content, "schemaVersion", "state", "stream", "topic", "version")
     if _number(content["version"]) < 1 or _number(content["schemaVersion"]) < 1:
@@ -231,11 +231,11 @@ def _receipt(told: dict[str, Any], trusted: Trusted) -> VerifiedProof:
     return VerifiedProof("receipt", (checkpoint,), unchecked, about, seen)
 
 
-def _consistency(told: dict[str, Any], earlier: Trusted, trusted: Trusted) -> VerifiedProof:
-    _exactly(told, "format", "new", "old", "origin", "path", "worldProtocol")
-    old, unknown = _checkpoint(told["old"], told["origin"], earlier)
-    new, more = _checkpoint(told["new"], told["origin"], trusted)
-    path = _nodes(told["path"])
+def _consistency(wire: dict[str, Any], earlier: Trusted, trusted: Trusted) -> VerifiedProof:
+    _exactly(wire, "format", "new", "old", "origin", "path", "worldProtocol")
+    old, unknown = _checkpoint(wire["old"], wire["origin"], earlier)
+    new, more = _checkpoint(wire["new"], wire["origin"], trusted)
+    path = _nodes(wire["path"])
     if not verify_consistency(old.head.size, new.head.size, old.head.root, new.head.root, path):
         raise _bad("does not lead from the old checkpoint to the new one")
     return VerifiedProof("consistency", (old, new), (*unknown, *more))
@@ -270,28 +270,28 @@ def _checkpoint(text: str, origin: str, trusted: Trusted) -> tuple[Checkpoint, t
     return checkpoint, trusted.check(checkpoint)
 
 
-def _exactly(told: Any, *names: str) -> None:
-    if not isinstance(told, dict) or sorted(told) != sorted(names):
+def _exactly(wire: Any, *names: str) -> None:
+    if not isinstance(wire, dict) or sorted(wire) != sorted(names):
         raise _bad(f"has not exactly the fields {', '.join(names)} where they belong")
 
 
-def _text(told: Any) -> str:
-    if not isinstance(told, str):
+def _text(wire: Any) -> str:
+    if not isinstance(wire, str):
         raise _bad("has a text that is none")
-    return told
+    return wire
 
 
-def _number(told: Any) -> int:
-    if type(told) is not int:
+def _number(wire: Any) -> int:
+    if type(wire) is not int:
         raise _bad("has a number that is none")
-    return told
+    return wire
 
 
-def _nodes(told: Any) -> list[bytes]:
-    nodes = [bytes.fromhex(node) for node in told]
+def _nodes(wire: Any) -> list[bytes]:
+    nodes = [bytes.fromhex(node) for node in wire]
     if len(nodes) > _MOST_NODES or any(len(node) != HASH_BYTES for node in nodes):
         raise _bad("has a hash or a path that is none")
-    if [node.hex() for node in nodes] != told:
+    if [node.hex() for node in nodes] != wire:
         raise _bad("has a hash that is written in another way")
     return nodes
 
