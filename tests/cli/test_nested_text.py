@@ -102,7 +102,7 @@ def test_a_nested_value_in_a_changed_row_is_damage(
     with pytest.raises(DamagedLogError) as damage:
         decode_event("projection.recorded", 1, b'{"result":{"a":' + nested(3_000).encode() + b"}}", 7)
     assert damage.value.code == "BAD_EVENT"
-    assert "Event 7 is no valid 'projection.recorded': it is nested too deep." in damage.value.message
+    assert "Event 7 is not a valid 'projection.recorded': it is nested too deeply." in damage.value.message
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

@@ -127,7 +127,7 @@ def test_verify_names_the_event_of_an_export_that_is_none(realm: CliRealm) -> No
     for name, alter in (
         ("content and its leaf hash disagree", lambda line: line.replace(b'"attempt":1', b'"attempt":7')),
         ("out of order", lambda line: bare(line, version=9)),
-        ("is no valid 'proposal.submitted'", lambda line: bare(line, state={"at": 1})),
+        ("is not a valid 'proposal.submitted'", lambda line: bare(line, state={"at": 1})),
         ("neither an event nor a tree head", lambda line: line[9:]),
     ):
         at = next(at for at, line in enumerate(lines) if b'"proposal.submitted"' in line)

@@ -252,7 +252,7 @@ def test_a_renamed_key_with_fitting_hashes_is_damage_that_names_the_event(
             assert code in (0, 3) or "nobody ever wrote there" in err, (path, command, err)
             if code == 3 and command == ["log"]:
                 found += 1
-                assert f"Event {position} is no valid '{topic}'" in err
+                assert f"Event {position} is not a valid '{topic}'" in err
     assert found or not known
 
 

@@ -122,7 +122,7 @@ def test_an_id_that_is_given_twice_is_named_and_not_imported(tmp_path: Path, wha
     with pytest.raises(RefusedError) as refused:
         import_log(io.BytesIO(b"".join(rehashed(told))), str(tmp_path / "import.db"))
     assert (refused.value.code, refused.value.details.get("position")) == ("BAD_EXPORT", position), refused.value
-    assert f"the {what} {new} has been there before" in str(refused.value)
+    assert f"the {what} {new} was recorded before" in str(refused.value)
 
 
 @rule

@@ -53,7 +53,7 @@ def repeated(what: str) -> tuple[list[dict[str, Any]], int, str]:
 @pytest.mark.parametrize("what", WHERE)
 def test_an_id_that_comes_twice_is_found(tmp_path: Path, what: str) -> None:
     told, position, name = repeated(what)
-    words = f"the {what} {name} has been there before"
+    words = f"the {what} {name} was recorded before"
     with pytest.raises(RefusedError, match=words) as refused:
         import_log(io.BytesIO(b"".join(canonical_bytes(line) + b"\n" for line in told)), str(tmp_path / "copy.db"))
     assert refused.value.details["position"] == position
@@ -81,7 +81,7 @@ def test_an_id_that_comes_twice_is_found_beside_hidden_events(what: str) -> None
     report = check_export(io.BytesIO(b"".join(canonical_bytes(line) + b"\n" for line in told)))
     assert (report.hidden, report.whole) == (1, None)
     assert (position, "DUPLICATE_ID") in [(one.position, one.code) for one in report.findings]
-    assert any(f"the {what} {name} has been there before" in one.message for one in report.findings)
+    assert any(f"the {what} {name} was recorded before" in one.message for one in report.findings)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.booleans()), max_size=8))

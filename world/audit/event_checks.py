@@ -1,8 +1,8 @@
-"""What every event must be true to, given the events before it: its stream, the things it names, and its hashes.
+"""Checks of every event against the preceding events: its references and its hashes.
 
-Each check looks at one event and at the realm as it was before it, and tells what is wrong. The realm's own fold
-checks the state machines; here stands what the fold takes on trust. Sources: WP-world, WP-hash, WP-lineage,
-WP-decision, WP-epoch, INV-I2, INT-13.3, INT-13.5; design section 3.
+Each check compares one event with the realm before it and reports faults. The fold of the realm checks the state
+machines; the checks of this module cover the facts that the fold does not check. Sources: WP-world, WP-hash,
+WP-lineage, WP-decision, WP-epoch, INV-I2, INT-13.3, INT-13.5; design section 3.
 """
 
 from __future__ import annotations
@@ -50,18 +50,24 @@ from world.state.realm_state import RealmState
 
 
 class Checks(RegistryChecks):
-    """The checks of all events of one log, in order; every event is folded after it was checked."""
+    """Checks of all events of one log, in order; the caller folds each event after its check."""
 
     def __init__(self, realm: RealmState, lineages: Lineages, bad: Callable[[str, str], None]) -> None:
-        """Check against a realm that the caller folds; ``bad`` is told a code and a sentence for each fault."""
+        """Check events against a realm.
+
+        Args:
+            realm: the state before each event, which the caller folds.
+            lineages: the worlds that events may refer to.
+            bad: called with a code and a sentence for each fault.
+        """
         super().__init__(realm, bad)
         self._lineages = lineages
         self._announced: dict[str, ProjectionRecorded] = {}
         self._sealed: WorldSealed | None = None
-        self._over: set[str] = set()  # proposals whose time is over, and what that led to must be told next
-        self._confirmed: int | None = None  # when the clock was confirmed last
-        self._backups: dict[str, bool] = {}  # open proposals that were granted leases, and whether those are backed up
-        self.version = 1  # in which the event at hand was stored
+        self._over: set[str] = set()  # proposals whose time limit has passed; a ruling must follow
+        self._confirmed: int | None = None  # time of the last confirmation of the clock
+        self._backups: dict[str, bool] = {}  # per open proposal with leases: whether a backup exists
+        self.version = 1  # stored version of the current event
         self.world: KnownWorld | None = None
         self.by_topic: Mapping[str, Step] = {
             LogFounded.TOPIC: self._founded,
@@ -93,16 +99,16 @@ class Checks(RegistryChecks):
         }
 
     def at_the_beginning(self, event: Event) -> None:
-        """Tell what the first event of a log must be."""
+        """Check the first event of a log."""
         if not isinstance(event, LogFounded):
-            self._bad("BAD_REFERENCE", f"a log begins with {LogFounded.TOPIC}, and this is {event.TOPIC}")
+            self._bad("BAD_REFERENCE", f"a log begins with {LogFounded.TOPIC}, but this event is {event.TOPIC}")
 
     def at_the_end(self) -> None:
-        """Tell what a whole log must have said by now."""
+        """Check after the last event that nothing is missing."""
         for record in self._announced.values():
-            self._bad("BAD_REFERENCE", f"projection record {record.record_id} names a proposal nobody submitted")
+            self._bad("BAD_REFERENCE", f"projection record {record.record_id} names a proposal that was not submitted")
         for proposal_id in sorted(self._over):
-            self._bad("BAD_EVENT", f"nothing came of it that the time of proposal {proposal_id} was over")
+            self._bad("BAD_EVENT", f"no ruling follows the end of the time limit of proposal {proposal_id}")
 
     # Lineage
 
@@ -111,40 +117,40 @@ class Checks(RegistryChecks):
 
     def _switched(self, event: BranchSwitched, _: int) -> None:
         if event.branch not in self._realm.branches:
-            self._bad("BAD_REFERENCE", f"there is no branch {event.branch!r}")
+            self._bad("BAD_REFERENCE", f"the branch {event.branch!r} does not exist")
 
     def _world(self, event: WorldSealed, position: int) -> None:
         if self._sealed is not None:
-            self._bad("BAD_REFERENCE", f"the execution that made world {self._sealed.world_id} did not end after it")
+            self._bad("BAD_REFERENCE", f"the execution that sealed world {self._sealed.world_id} did not end after it")
         self._sealed = event if event.created_by is not None else None
         self.world = self._lineages.seal(event, position)
         self._world_references(event, self.world)
         errors = () if event.error is None else (event.error,)
-        found = state_hash(self.world.data, errors=errors, last_error=event.error)
-        if found != event.snapshot_hash:
-            self._bad("WRONG_HASH", f"the snapshotHash of the restored state is {found}, not {event.snapshot_hash}")
+        expected = state_hash(self.world.data, errors=errors, last_error=event.error)
+        if expected != event.snapshot_hash:
+            self._bad("WRONG_HASH", f"the snapshotHash of the restored state is {expected}, not {event.snapshot_hash}")
         if content_id(event.schema_hash, event.snapshot_hash) != event.content_id:
-            self._bad("WRONG_HASH", f"the contentId {event.content_id} does not follow from the content")
+            self._bad("WRONG_HASH", f"the contentId {event.content_id} is not that of the content")
         if world_id(event.schema_hash, event.snapshot_hash, event.parent) != event.world_id:
-            self._bad("WRONG_HASH", f"the worldId {event.world_id} does not follow from its content and parent")
+            self._bad("WRONG_HASH", f"the worldId {event.world_id} is not that of its content and parent")
 
     def _world_references(self, event: WorldSealed, world: KnownWorld) -> None:
         realm = self._realm
         if event.schema_hash != realm.schema_hash:
             self._bad("BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force")
         if event.outcome != ("completed" if event.error is None else "failed"):
-            self._bad("BAD_EVENT", f"the outcome {event.outcome!r} does not fit the error")
+            self._bad("BAD_EVENT", f"the outcome {event.outcome!r} contradicts the error")
         if event.height != world.height:
             self._bad("BAD_EVENT", f"its height is {world.height}, not {event.height}")
         if event.error is not None and event.patches:
-            self._bad("BAD_EVENT", "a failed execution changes nothing, but there are patches")
+            self._bad("BAD_EVENT", "a failed execution must not have patches")
         if event.parent is None:
             if realm.branches or event.created_by is not None:
                 self._bad("BAD_REFERENCE", "only genesis has no parent and no creator")
             return
         maker = realm.proposals.get(event.created_by or "")
         if maker is None or maker.status != "executing":
-            self._bad("BAD_REFERENCE", f"createdBy {event.created_by} is no proposal under execution")
+            self._bad("BAD_REFERENCE", f"createdBy {event.created_by} is not an executing proposal")
             return
         branch = realm.branches.get(event.branch)
         if branch is None or maker.branch != event.branch:
@@ -186,33 +192,33 @@ class Checks(RegistryChecks):
     def _shadowed(self, event: ProposalShadowed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         if event.ruling.get("policyHash") != event.policy_hash:
             self._bad("WRONG_HASH", f"the policy's hash is {event.ruling.get('policyHash')}, not {event.policy_hash}")
         if shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"]) != event.name:
-            self._bad("BAD_REFERENCE", f"the policy {event.name!r} does not shadow what this actor proposes")
+            self._bad("BAD_REFERENCE", f"the policy {event.name!r} does not shadow the proposals of this actor")
 
     def _judged(self, event: ProposalJudged, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         if event.proposal_id in self._over:
             self._over.remove(event.proposal_id)
             if not fits_time_limit(proposal.ruling or {}, event.ruling):
-                self._bad("BAD_EVENT", f"the end of its time does not lead to {event.ruling['verdict']!r}")
+                self._bad("BAD_EVENT", f"the end of its time limit cannot lead to {event.ruling['verdict']!r}")
         shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"])
         if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
-            self._bad("BAD_EVENT", f"the policy {shadowing!r} shadows it, and what it said was not recorded")
+            self._bad("BAD_EVENT", f"the ruling of the shadow policy {shadowing!r} on it was not recorded")
         bound = proposal.binding
         if bound is None:
             bound = self._realm.bindings.get(proposal.submitted.actor["actorId"])
         if bound != event.binding:
             self._bad("BAD_REFERENCE", "the binding is not that of the actor")
         policy = self._realm.policies.get(event.binding.get("policy", ""))
-        told = event.ruling.get("policyHash")
+        ruling_hash = event.ruling.get("policyHash")
         is_first = proposal.binding is None and event.ruling["verdict"] != "reject"
-        if told is not None and is_first and (policy is None or policy.policy_hash != told):
-            self._bad("BAD_REFERENCE", f"the policy {told} is not the one that was adopted")
+        if ruling_hash is not None and is_first and (policy is None or policy.policy_hash != ruling_hash):
+            self._bad("BAD_REFERENCE", f"the policy {ruling_hash} is not the adopted one")
         self._check_step(proposal, event)
         self._check_votes(proposal, event.ruling)
 
@@ -222,18 +228,18 @@ class Checks(RegistryChecks):
     def _rescheduled(self, event: ProposalRescheduled, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         if event.at != self._confirmed:
             self._bad("BAD_EVENT", "no confirmation of the clock was of that time")
         elif (event.deadline, event.effects) != later_times(proposal, event.at):
             self._bad("BAD_EVENT", "the new deadlines do not follow from the old ones")
 
     def _check_step(self, proposal: Proposal, event: ProposalJudged) -> None:
-        """Check that a ruling goes up the binding's chain only, and that its deadline follows from that."""
+        """Check that a ruling does not go back in the binding's chain, and that its deadline is derived from it."""
         before, ruling = proposal.ruling or {}, event.ruling
         step, last = ruling.get("step", 0), before.get("step", 0)
         if not last <= step <= len(event.binding.get("then", ())):
-            self._bad("BAD_EVENT", f"there is no way from step {last} to step {step}")
+            self._bad("BAD_EVENT", f"step {step} cannot follow step {last}")
         if ruling["verdict"] != "wait":
             wanted = None
         elif proposal.binding is not None and step == last:
@@ -242,82 +248,90 @@ class Checks(RegistryChecks):
             wait = ruling.get("timeoutMs")
             wanted = None if wait is None else event.at + wait
         if event.deadline != wanted:
-            self._bad("BAD_EVENT", f"the deadline {event.deadline} does not follow from the ruling")
+            self._bad("BAD_EVENT", f"the deadline {event.deadline} is not that of the ruling")
 
-    def _check_votes(self, proposal: Proposal, told: Mapping[str, Any]) -> None:
-        """Check that votes can be won, and that those who spoke are those whose answers were recorded, in order."""
-        for one in told.get("trace", ()):
+    def _check_votes(self, proposal: Proposal, ruling: Mapping[str, Any]) -> None:
+        """Check that each quorum can be reached, and that the trace has exactly the recorded answers, in order.
+
+        Args:
+            proposal: the proposal, with the recorded answers.
+            ruling: a ruling or a decision, in wire form.
+        """
+        for one in ruling.get("trace", ()):
             quorum = one.get("quorum") or {"rule": "majority"}
             needed, members = quorum.get("threshold", 1), len(one.get("to", ()))
             if quorum["rule"] not in VOTE_RULES or needed < 1 or ("quorum" in one and needed > members):
-                self._bad("BAD_EVENT", f"{members} cannot vote by the rule {dict(quorum)}")
-        spoken = [(one["source"], one["answer"]) for one in told.get("trace", ()) if one["rule"] == HUMAN_ANSWER]
+                self._bad("BAD_EVENT", f"{members} members cannot vote by the rule {dict(quorum)}")
+        traced = [(one["source"], one["answer"]) for one in ruling.get("trace", ()) if one["rule"] == HUMAN_ANSWER]
         answers = [
             (f"{one['by']['kind']}:{one['by']['actorId']}", one["choice"])
             for one in proposal.answers
             if one["choice"] not in REMARKS
         ]
-        if spoken and spoken != answers:
-            self._bad("BAD_EVENT", "the trace tells of answers that nobody gave")
+        if traced and traced != answers:
+            self._bad("BAD_EVENT", "the answers in the trace are not the recorded ones")
 
     def _answered(self, event: HumanAnswered, _: int) -> None:
         by, to = event.answer["by"]["actorId"], event.answer.get("to")
         for actor_id in (by, to):
             if actor_id is not None and actor_id not in self._realm.actors:
-                self._bad("BAD_REFERENCE", f"the actor {actor_id!r} who answered is not registered")
+                self._bad("BAD_REFERENCE", f"the actor {actor_id!r} of the answer is not registered")
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         if (by == proposal.submitted.actor["actorId"]) != (event.answer["choice"] == "reply"):
-            self._bad("BAD_EVENT", f"{by!r} answered for a proposal of their own, or replied for somebody else")
+            self._bad("BAD_EVENT", f"{by!r} answered an own proposal, or replied in place of the proposer")
         if event.proposal_id in self._over or (proposal.deadline is not None and event.at > proposal.deadline):
-            self._bad("BAD_EVENT", f"{by!r} answered when the time for that was over")
+            self._bad("BAD_EVENT", f"{by!r} answered after the time limit")
 
     def _timed_out(self, event: HumanTimedOut, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         if event.deadline != proposal.deadline or event.at <= event.deadline or event.proposal_id in self._over:
-            self._bad("BAD_EVENT", f"the time was not over: its deadline is {proposal.deadline}, and now is {event.at}")
+            self._bad(
+                "BAD_EVENT",
+                f"the time limit had not passed: the deadline is {proposal.deadline}, the event is at {event.at}",
+            )
         self._over.add(event.proposal_id)
 
     def _decided(self, event: DecisionMade, _: int) -> None:
         proposal, record = self._realm.proposals.get(event.proposal_id), event.decision
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         if record["proposalId"] != event.proposal_id:
             self._bad("BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}")
         if event.proposal_id in self._over:
-            self._bad("BAD_EVENT", "its time was over, and no ruling tells what that led to")
+            self._bad("BAD_EVENT", "no ruling follows the end of its time limit")
         if record["decidedAt"] != event.at:
-            self._bad("BAD_EVENT", f"it is of {event.at} and was decided at {record['decidedAt']}")
+            self._bad("BAD_EVENT", f"the event is at {event.at}, but decidedAt is {record['decidedAt']}")
         self._check_leases(proposal, event)
         self._check_votes(proposal, record)
         lacks, ruling = self._lacks_leases(proposal, event), proposal.ruling or {}
         for fault in faults_of_decision(ruling, record, lacks_leases=lacks, version=self.version):
             self._bad("BAD_EVENT", fault)
         if (record["decision"] == "approved") is not ("approvedScope" in record):
-            self._bad("BAD_EVENT", "the approvedScope stands in an approval, and only there")
+            self._bad("BAD_EVENT", "an approval must have an approvedScope, a rejection must not")
 
     def _lacks_leases(self, proposal: Proposal, event: DecisionMade) -> bool:
         arbitrated = self._realm.klis.settings is not None
         return arbitrated and proposal.wants_leases and event.decision["decision"] == "rejected"
 
     def _check_leases(self, proposal: Proposal, event: DecisionMade) -> None:
-        """Compare the verdict that a decision names with the one that granted what the proposal holds."""
+        """Compare the verdict that a decision names with the one that granted the proposal's leases."""
         held = self._realm.klis.sessions.get((proposal.submitted.actor["actorId"], event.proposal_id))
         granted = {lease.verdict_id for lease in held.leases()} if held is not None else set()
         if granted != ({event.verdict_id} - {None}):
             self._bad("BAD_REFERENCE", f"the decision names verdict {event.verdict_id}, which did not grant its leases")
         backup = self._backups.pop(event.proposal_id, None)
         if event.backup not in (None, backup):
-            self._bad("BAD_REFERENCE", "whether there is a backup is not what the verdict says")
+            self._bad("BAD_REFERENCE", "backup differs from that of the verdict")
 
     def _verdict(self, event: VerdictGiven, _: int) -> None:
         realm = self._realm
         fault = channel_fault(realm.klis, event, runs=realm.runs, proposals=realm.proposals.keys())
         if fault is not None:
-            self._bad("BAD_EVENT", f"verdict {event.verdict_id} is on a manifest that is not authenticated: {fault}")
+            self._bad("BAD_EVENT", f"the manifest of verdict {event.verdict_id} is not authenticated: {fault}")
         if event.status == "Granted" and event.request_id in self._realm.proposals:
             self._backups[event.request_id] = event.backup
 
@@ -329,13 +343,13 @@ class Checks(RegistryChecks):
     def _started(self, event: ExecutionStarted, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         if event.seed != proposal.submitted.intent["intentId"]:
             self._bad("BAD_REFERENCE", "the seed is not the intentId")
         if event.attempt != (1 if proposal.started is None else proposal.started.attempt + 1):
-            self._bad("BAD_EVENT", f"attempt {event.attempt} does not follow the one before")
+            self._bad("BAD_EVENT", f"attempt {event.attempt} does not follow the previous one")
         if event.enforcement not in self._modes:
-            self._bad("BAD_REFERENCE", f"nobody chose the enforcement {event.enforcement!r}")
+            self._bad("BAD_REFERENCE", f"the enforcement {event.enforcement!r} was never chosen")
         branch = self._realm.branches.get(proposal.branch)
         if proposal.started is None and (branch is None or event.on_world != branch.head):
             self._bad("BAD_REFERENCE", f"world {event.on_world} is not the head of {proposal.branch!r}")
@@ -343,32 +357,36 @@ class Checks(RegistryChecks):
     def _requested(self, event: EffectRequested, _: int) -> None:
         proposal, asked = self._realm.proposals.get(event.proposal_id), event.requirement
         if proposal is None:
-            return  # the fold says so
-        told = proposal.submitted
-        found = requirement_id(
-            told.schema_hash,
-            told.intent["intentId"],
+            return  # the fold reports it
+        submitted = proposal.submitted
+        expected = requirement_id(
+            submitted.schema_hash,
+            submitted.intent["intentId"],
             asked["actionId"],
             asked["nodePath"],
             asked["type"],
             asked["params"],
         )
-        if found != asked["id"]:
-            self._bad("WRONG_HASH", f"the requirement's id is {found}, not {asked['id']}")
+        if expected != asked["id"]:
+            self._bad("WRONG_HASH", f"the requirement's id is {expected}, not {asked['id']}")
 
     def _ended(self, event: ProposalCompleted | ProposalFailed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
-            return  # the fold says so
+            return  # the fold reports it
         world = self._lineages.get(event.world_id)
         outcome = "failed" if isinstance(event, ProposalFailed) else "completed"
         if world.parent != event.parent or world.outcome != outcome:
-            self._bad("BAD_REFERENCE", f"world {event.world_id} is no {outcome} world on {event.parent}")
+            self._bad(
+                "BAD_REFERENCE", f"world {event.world_id} is not a {outcome} world with the parent {event.parent}"
+            )
         if event.branch != proposal.branch:
             self._bad("BAD_REFERENCE", f"the branch {event.branch!r} is not that of the proposal")
         sealed, self._sealed = self._sealed, None
         if sealed is not None and (sealed.created_by, sealed.world_id) != (event.proposal_id, event.world_id):
-            self._bad("BAD_REFERENCE", f"world {sealed.world_id} was sealed just before, by {sealed.created_by}")
+            self._bad(
+                "BAD_REFERENCE", f"the world sealed before it is {sealed.world_id} of proposal {sealed.created_by}"
+            )
         if isinstance(event, ProposalFailed):
             self._check_error(event, world, None if sealed is None else sealed.error)
         else:
@@ -377,17 +395,17 @@ class Checks(RegistryChecks):
                 self._lineages.move_head(branch.head, event.world_id)
 
     def _check_error(self, event: ProposalFailed, world: KnownWorld, error: Mapping[str, Any] | None) -> None:
-        """Compare an error with that of its world; of one that was sealed before, with what its hash covers."""
+        """Compare an error with that of its world; where the world existed already, with its hash."""
         if error is not None:
             is_same = error == event.error
         else:
-            found = state_hash(world.data, errors=(event.error,), last_error=event.error)
-            is_same = world_id(self._realm.schema_hash, found, event.parent) == event.world_id
+            snapshot_hash = state_hash(world.data, errors=(event.error,), last_error=event.error)
+            is_same = world_id(self._realm.schema_hash, snapshot_hash, event.parent) == event.world_id
         if not is_same:
             self._bad("BAD_EVENT", f"the error is not that of world {event.world_id}")
 
     def _within_scope(self, event: WorldSealed, maker: Proposal) -> None:
-        """Hold the patches of an enforced execution to the approved scope (INT-13.5)."""
+        """Check the patches of an enforced execution against the approved scope (INT-13.5)."""
         if not event.patches or maker.started is None or maker.started.enforcement != "enforcing":
             return
         scope = (maker.decision or {}).get("approvedScope") or {}
@@ -397,4 +415,4 @@ class Checks(RegistryChecks):
         trie = compile_scope(allowed, maker.scope_rules)
         for wire in event.patches:
             if not allows(trie, Patch.from_wire(wire)):
-                self._bad("BAD_EVENT", f"the patch of {wire['path']!r} lies outside of the approved scope")
+                self._bad("BAD_EVENT", f"the patch of {wire['path']!r} is outside the approved scope")

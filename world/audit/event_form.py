@@ -1,4 +1,4 @@
-"""The form of recorded events: canonical text, and the stream that each belongs to."""
+"""Form of recorded events: canonical text, and the stream of each event."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _STREAMS: Final[Mapping[str, str]] = {
 
 
 def is_canonical(state: bytes, *, has_fraction: bool = True) -> bool:
-    """Tell whether a stored state is the canonical text of the value it reads as.
+    """Return whether a stored state is the canonical text of its value.
 
-    Plain ASCII text without fractions is canonical exactly when orjson, which sorts ASCII keys alike and refuses
-    integers beyond 2^53, gives it back; everything else is read strictly and written by RFC 8785.
+    ASCII text without fractions is canonical if and only if orjson, which sorts ASCII keys alike and refuses integers
+    beyond 2^53, produces it again; other text is parsed strictly and encoded by RFC 8785.
 
     Args:
         state: the stored bytes.
-        has_fraction: False where the reader of the event saw no number with a fraction or an exponent.
+        has_fraction: False if the event has no number with a fraction or an exponent.
     """
     try:
         if not has_fraction and state.isascii() and orjson.dumps(orjson.loads(state), option=_SORTED) == state:
             return True
     except (orjson.JSONDecodeError, TypeError, RecursionError):
-        pass  # read strictly below
+        pass  # parsed strictly below
     try:
         return canonical_bytes(read_json(state)) == state
     except RefusedError:
@@ -61,17 +61,17 @@ def is_canonical(state: bytes, *, has_fraction: bool = True) -> bool:
 
 
 def stream_of(event: Event) -> str:
-    """Return the id of the stream an event belongs to."""
+    """Return the id of the stream that an event belongs to."""
     fixed = _STREAMS.get(event.TOPIC)
     if fixed is not None:
         return fixed
     if isinstance(event, ProjectionRecorded):
         return f"projection:{event.projection_id}"
     if event.TOPIC.startswith("run."):
-        return f"run:{event.run_id}"  # type: ignore[attr-defined]  # all events of runs name theirs
-    return str(event.proposal_id)  # type: ignore[attr-defined]  # all that are left are events of proposals
+        return f"run:{event.run_id}"  # type: ignore[attr-defined]  # all events of runs have a run_id
+    return str(event.proposal_id)  # type: ignore[attr-defined]  # all other events are those of proposals
 
 
 def is_of_proposal(event: Event) -> bool:
-    """Tell whether an event belongs to the stream of a proposal."""
+    """Return whether an event belongs to the stream of a proposal."""
     return type(event) in PROPOSAL_EVENTS

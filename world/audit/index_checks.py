@@ -1,8 +1,8 @@
-"""Whether the index says what the events say: all of it for a small log, a sample of a large one.
+"""Comparison of the index with the events: complete for a small log, by samples for a large one.
 
-Branches, landmarks and the number of rows are always compared; so is every checkpoint, since states are restored from
-them, and the copy of the lease ledger; both have to be there. Of a large log every so many-th proposal and world are
-compared. An index whose tables are there, and which ``wp_view`` does not record, is named too.
+Always compared are branches, landmarks, row counts, every checkpoint (states are restored from them) and the copy of
+the lease ledger; missing checkpoints and copies are reported. Of a large log only every n-th proposal and world is
+compared. Tables of an index that ``wp_view`` does not record are reported too.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from world.state.proposal import PROPOSAL_EVENTS
 from world.state.realm_state import LANDMARKS, RealmState
 
 WHOLE: Final = 20_000
-"""Events up to which everything in the index is compared."""
+"""Maximum size of a log whose index is compared completely, in events."""
 
 SAMPLES: Final = 2_000
-"""About so many proposals, and so many worlds, are compared of a larger log."""
+"""Approximate number of proposals, and of worlds, that are compared for a larger log."""
 
 _ENDED: Final = {"proposal.completed": "completed", "proposal.failed": "failed", "proposal.superseded": "superseded"}
 
 
 def unreadable(log: EventLog) -> str | None:
-    """Return why a table of the index cannot be read, such as that it is missing; None when all can."""
+    """Return why a table of the index cannot be read, for example because it is missing; None if all can be read."""
     try:
         for table in METADATA.sorted_tables:
             log.query(compiled(select(func.max(table.c.log_id)), log.backend))
@@ -65,9 +65,9 @@ def unreadable(log: EventLog) -> str | None:
 
 
 def table_faults(log: EventLog) -> list[LogSchemaFault]:
-    """Compare the tables of the log's store, and those of its index, with what this program makes.
+    """Compare the tables of the log's store and of its index with those that this program creates.
 
-    The tables of an index of another version are left out: they are made anew where the log is opened for writing.
+    The tables of an index of another version are left out, because opening the log for writing rebuilds them.
 
     Raises:
         DamagedLogError: the database cannot read its own schema.
@@ -79,10 +79,10 @@ def table_faults(log: EventLog) -> list[LogSchemaFault]:
 
 
 class IndexAudit:
-    """Collects what the index should hold while the events go by, and compares it at the end."""
+    """Comparison of the index with the rows that are expected from the events of one pass."""
 
     def __init__(self, log: EventLog) -> None:
-        """Look whether the log has a live index of this version."""
+        """Read the state of the log's index."""
         view = log.view_state(VIEW_NAME)
         is_live = view is not None and view.live and view.version == VIEW_VERSION
         size = log.stored_head().size
@@ -92,7 +92,7 @@ class IndexAudit:
         self._proposals: dict[str, dict[str, Any]] = {}
         self._worlds: dict[str, tuple[Any, ...]] = {}
         self._landmarks: list[int] = []
-        self._places: dict[str, int] = {}  # where branches begin
+        self._places: dict[str, int] = {}  # positions of the creation of branches
         self._counts: Counter[str] = Counter()
         self._lost: DamagedLogError | None = None
         self._unrecorded = _unrecorded(log, view)
@@ -105,7 +105,13 @@ class IndexAudit:
         self._runs: dict[str, list[Any]] = {}
 
     def take(self, event: Event, position: int, world: KnownWorld | None) -> None:
-        """Take in an event that was folded; ``world`` is the one restored last."""
+        """Add a folded event to the expected rows.
+
+        Args:
+            event: the event.
+            position: its position.
+            world: the world that was restored last.
+        """
         if self.extent == "none":
             return
         if isinstance(event, BranchCreated):
@@ -129,17 +135,17 @@ class IndexAudit:
             self._landmarks.append(position)
 
     def take_ledger(self, position: int, ledger: Ledger) -> None:
-        """Compare the copy of the lease ledger, at the event after which it was taken."""
+        """Compare the stored copy of the lease ledger if it was taken after the event at a position."""
         if self._kept is not None and position == self._kept[0]:
-            if not self._says_the_same(self._kept[2], ledger):
-                self._bad_checkpoints.append((position, "the copy of the lease ledger is not what the events make it"))
+            if not self._is_copy_of(self._kept[2], ledger):
+                self._bad_checkpoints.append((position, "the copy of the lease ledger differs from the events"))
             self._kept = None
 
     def problems(self, realm: RealmState) -> Iterator[tuple[int, str]]:
-        """Yield the position and a sentence for everything in the index that the events do not say."""
+        """Yield a position and a sentence for each difference between the index and the events."""
         if self._log.audit_rows(realm.position, 1):
-            return  # the tables are ahead: somebody appended meanwhile, or the last tree heads are gone
-        advice = "; `worldctl doctor --rebuild` makes the index again"
+            return  # the log has later events: a concurrent append, or the last tree heads are missing
+        advice = "; rebuild the index with `worldctl doctor --rebuild`"
         if self._unrecorded is not None:
             yield realm.position, self._unrecorded + advice
         if self.extent == "none":
@@ -161,7 +167,7 @@ class IndexAudit:
             return set()
 
     def _recorded_interval(self) -> int | None:
-        """Return how many worlds lie between two checkpoints, as the index records it."""
+        """Return the recorded number of worlds between two checkpoints."""
         try:
             rows = self._indexed("settings")
         except DamagedLogError as damage:
@@ -170,8 +176,8 @@ class IndexAudit:
         return int(rows[0][0]) if rows and type(rows[0][0]) is int and rows[0][0] > 0 else None
 
     @staticmethod
-    def _says_the_same(copy: str, ledger: Ledger) -> bool:
-        """Compare by what is said: a copy from before a setting was thought of is as good as ever."""
+    def _is_copy_of(copy: str, ledger: Ledger) -> bool:
+        """Return whether a copy decodes to the ledger; copies of earlier programs can have another text."""
         try:
             return read_ledger(read_json(copy)) == ledger
         except (RefusedError, DamagedLogError):
@@ -189,18 +195,21 @@ class IndexAudit:
     def _differences(self, realm: RealmState) -> Iterator[tuple[int, str]]:
         yield from self._bad_checkpoints
         if self._kept is not None:
-            yield realm.position, f"the copy of the lease ledger claims to be of event {self._kept[0]}"
+            yield (
+                realm.position,
+                f"the copy of the lease ledger has the position {self._kept[0]}, which is not an event of the log",
+            )
         if not self._has_copy and has_new_copy(realm.klis_version, 0, len(realm.klis.leases)):
-            yield realm.position, f"the copy of the lease ledger is missing, after {realm.klis_version} events of it"
+            yield realm.position, f"the copy of the lease ledger is missing after {realm.klis_version} events of leases"
         if self._interval is None:
-            yield realm.position, "the index does not record how many worlds lie between two checkpoints"
+            yield realm.position, "the index does not record the number of worlds between two checkpoints"
         stored = {name: (head, tip) for name, head, tip in self._indexed("branches")}
         if stored != {name: (branch.head, branch.tip) for name, branch in realm.branches.items()}:
-            yield realm.position, "the branches in the index are not those of the events"
+            yield realm.position, "the branches in the index differ from those of the events"
         if dict(map(tuple, self._indexed("branch_places"))) != self._places:
-            yield realm.position, "the places of the branches in the index are not those of the events"
+            yield realm.position, "the positions of the branches in the index differ from those of the events"
         if [row[0] for row in self._indexed("landmarks")] != self._landmarks:
-            yield realm.position, "the landmarks in the index are not those of the events"
+            yield realm.position, "the landmarks in the index differ from those of the events"
         for name in ("proposals", "worlds", "verdicts", "runs"):
             [(number,)] = self._rows(f"count_{name}")
             if number != self._counts[name]:
@@ -208,22 +217,22 @@ class IndexAudit:
         yield from self._row_differences()
 
     def _row_differences(self) -> Iterator[tuple[int, str]]:
-        for verdict_id, stands in self._verdicts.items():
+        for verdict_id, verdict in self._verdicts.items():
             rows = [tuple(row) for row in self._indexed("verdict", of_verdict=verdict_id)]
-            if rows != [stands]:
-                yield stands[0], f"verdict {verdict_id} stands in the index as {rows}"
+            if rows != [verdict]:
+                yield verdict[0], f"the index has {rows} for verdict {verdict_id}"
         for run_id, line in self._runs.items():
             rows = [tuple(row) for row in self._indexed("run", of_run=run_id)]
             if rows != [tuple(line)]:
-                yield line[3], f"run {run_id} stands in the index as {rows}"
+                yield line[3], f"the index has {rows} for run {run_id}"
         for world_id, expected in self._worlds.items():
             rows = [tuple(row) for row in self._indexed("world", of_world=world_id)]
             if rows != [expected]:
-                yield expected[3], f"world {world_id} stands in the index as {rows}"
+                yield expected[3], f"the index has {rows} for world {world_id}"
         for proposal_id, row in self._proposals.items():
-            found = self._rows("proposal", of_proposal=proposal_id)
-            if [tuple(values) for values in found] != [tuple(row.values())]:
-                yield row["submitted_pos"], f"proposal {proposal_id} stands in the index as {found}"
+            rows = self._rows("proposal", of_proposal=proposal_id)
+            if [tuple(values) for values in rows] != [tuple(row.values())]:
+                yield row["submitted_pos"], f"the index has {rows} for proposal {proposal_id}"
 
     def _sealed(self, event: WorldSealed, position: int, world: KnownWorld | None) -> None:
         self._counts["worlds"] += 1
@@ -237,7 +246,9 @@ class IndexAudit:
                 self._lost = damage
                 return
             if not isinstance(data, str) or data.encode("utf-8", "surrogateescape") != canonical_bytes(world.data):
-                self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is not its data"))
+                self._bad_checkpoints.append(
+                    (position, f"the checkpoint of world {event.world_id} differs from its data")
+                )
         elif world is not None and 0 < (self._interval or 0) <= MAX_STEPS and event.height % (self._interval or 1) == 0:
             self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is missing"))
 
@@ -271,15 +282,15 @@ class IndexAudit:
 
 
 def _unrecorded(log: EventLog, view: ViewState | None) -> str | None:
-    """Return what ``wp_view`` does not record of an index that is there; None where it records all or there is none."""
+    """Return a sentence if ``wp_view`` does not record an existing index; None otherwise."""
     try:
-        version = {name for name, *_ in log.query(statements(log.backend).read_views, view_log=OF_ALL_LOGS)}
-        found = [log.query(_statement(f"any_{table.name}", log.backend), of_log=log.log_id) for table in _TABLES]
+        recorded = {name for name, *_ in log.query(statements(log.backend).read_views, view_log=OF_ALL_LOGS)}
+        rows = [log.query(_statement(f"any_{table.name}", log.backend), of_log=log.log_id) for table in _TABLES]
     except DamagedLogError:
-        return None  # there are no such tables, or others tell of them
-    if VIEW_NAME not in version:
+        return None  # the tables are missing or damaged, which other checks report
+    if VIEW_NAME not in recorded:
         return "wp_view does not record the version of the tables of the index"
-    return "wp_view does not record how far the index is" if view is None and any(found) else None
+    return "wp_view does not record the position of the index" if view is None and any(rows) else None
 
 
 def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checks of the events of the realm's registry: founding, domain, keys, bindings and policies."""
+"""Checks of the events of the realm's registry: creation, domain, keys, bindings and policies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODES: Final = frozenset({"enforcing", "trusting"})
 
 
 class RegistryChecks:
-    """The checks of registry events, before each is folded.
+    """Checks of registry events, before each event is folded.
 
     Args:
         realm: the state before the event, which the caller folds.
@@ -38,28 +38,33 @@ class RegistryChecks:
     """
 
     def __init__(self, realm: RealmState, bad: Callable[[str, str], None]) -> None:
-        """Start with no enforcement mode chosen."""
+        """Create the checks, without a chosen enforcement mode."""
         self._realm = realm
         self._bad = bad
-        self._modes: set[str] = set()  # enforcement modes; a worker records its own before it executes
+        self._modes: set[str] = set()  # chosen enforcement modes; a worker records its mode before it executes
 
     def _founded(self, event: LogFounded, _: int) -> None:
         if self._realm.position != 0:
-            self._bad("BAD_REFERENCE", "a log is founded by its first event only")
+            self._bad("BAD_REFERENCE", "only the first event of a log may found it")
         if event.format != 1 or event.logic:
-            self._bad("BAD_EVENT", f"its format is {event.format} with the logic {event.logic}; known is 1, with none")
+            self._bad(
+                "BAD_EVENT",
+                f"its format is {event.format} with the logic {event.logic}; supported is format 1 without logic",
+            )
         self._enforcement(event, 1)
 
     def _enforcement(self, event: LogFounded | EnforcementChosen, _: int) -> None:
         self._modes.add(event.enforcement)
         if event.enforcement not in _MODES:
-            self._bad("BAD_EVENT", f"there is no enforcement {event.enforcement!r}")
+            self._bad("BAD_EVENT", f"the enforcement {event.enforcement!r} does not exist")
 
     def _domain(self, event: DomainAdopted, _: int) -> None:
         if schema_hash(event.schema) != event.schema_hash:
             self._bad("WRONG_HASH", f"the schemaHash {event.schema_hash} is not that of the schema")
         if event.previous != (self._realm.schema_hash or None):
-            self._bad("BAD_REFERENCE", f"the domain before is {self._realm.schema_hash or None}, not {event.previous}")
+            self._bad(
+                "BAD_REFERENCE", f"the previous domain is {self._realm.schema_hash or None}, not {event.previous}"
+            )
 
     def _key(self, event: KeyRegistered, _: int) -> None:
         try:
@@ -84,13 +89,13 @@ class RegistryChecks:
         known = self._realm.policies.get(event.name)
         before = None if known is None else known.policy_hash
         if event.previous not in (None, before):
-            self._bad("BAD_REFERENCE", f"the policy before is {before}, not {event.previous}")
+            self._bad("BAD_REFERENCE", f"the previous policy is {before}, not {event.previous}")
 
     def _check_policy(self, event: PolicyAdopted | ShadowConfigured, policy: Mapping[str, Any]) -> None:
-        """Compare the hash of a policy with what the policy says."""
-        found = policy_hash(policy)
-        if not found == policy.get("hash") == event.policy_hash:
-            self._bad("WRONG_HASH", f"the policyHash of the policy is {found}, not {event.policy_hash}")
+        """Compare the recorded hash and name of a policy with the policy."""
+        expected = policy_hash(policy)
+        if not expected == policy.get("hash") == event.policy_hash:
+            self._bad("WRONG_HASH", f"the policyHash of the policy is {expected}, not {event.policy_hash}")
         if policy.get("name") != event.name:
             self._bad("BAD_REFERENCE", f"the policy is {policy.get('name')!r}, not {event.name!r}")
 
@@ -101,13 +106,13 @@ class RegistryChecks:
         bound = [name for name, one in self._realm.bindings.items() if one.get("policy") == event.name]
         if bound:
             self._bad(
-                "BAD_REFERENCE", f"the policy {event.name!r} was retired, and {', '.join(bound)} were bound by it"
+                "BAD_REFERENCE", f"the policy {event.name!r} was retired while {', '.join(bound)} were bound to it"
             )
 
     def _shadow(self, event: ShadowConfigured, _: int) -> None:
         unknown = [actor_id for actor_id in event.actors if actor_id not in self._realm.actors]
         if unknown:
-            self._bad("BAD_REFERENCE", f"it names {', '.join(unknown)}, who are not registered")
+            self._bad("BAD_REFERENCE", f"the actors {', '.join(unknown)} are not registered")
         if event.policy is not None:
             self._check_policy(event, event.policy)
         elif (event.name, event.policy_hash) != (None, None):

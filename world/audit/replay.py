@@ -1,8 +1,8 @@
-"""Replay: all state, rebuilt by folding the events of a log and nothing else (CARD-log, CARD-replay).
+"""Replay: reconstruction of all state by folding the events of a log (CARD-log, CARD-replay).
 
-No domain, no policy, no handler takes part, so nothing runs and nothing can differ: equal events give equal state.
-Memory is bounded by what is alive: the data of the branch heads and of those worlds that a branch will begin at
-later, which share all that is equal, and the proposals that are not ended yet. Source: design sections 1, 2, 9.
+No domain, policy or handler is run, so the result depends on the events alone: equal events give equal state. Memory
+use is bounded by the data of the branch heads and of the worlds at which later branches start, which share their equal
+parts, and by the open proposals. Source: design sections 1, 2, 9.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from world.model.recorded_patch import patched
 from world.state.realm_state import RealmState, apply_event
 
 Progress = Callable[[int, int], None]
-"""Called with how many events are done, and how many there are."""
+"""Called with the number of processed events and the total."""
 
 _ENDINGS: Final[Mapping[str, str]] = {
     "proposal.completed": "completed",
@@ -36,13 +36,13 @@ _ENDINGS: Final[Mapping[str, str]] = {
 
 
 class KnownWorld(msgspec.Struct, frozen=True, gc=False):
-    """What is remembered of a sealed world while others may be built on it.
+    """Sealed world that may still become a parent.
 
     Args:
         world_id: its id.
-        parent: the world it was sealed on, None for genesis.
+        parent: id of its parent, None for genesis.
         outcome: completed or failed.
-        height: how many worlds lie between it and genesis.
+        height: its distance from genesis, in worlds.
         data: its data; a failed world has its parent's.
     """
 
@@ -54,16 +54,20 @@ class KnownWorld(msgspec.Struct, frozen=True, gc=False):
 
 
 class ForgottenWorldError(Exception):
-    """An event names a world whose data was let go; ``revisited_worlds`` tells beforehand which to keep."""
+    """An event refers to a world whose data was discarded; ``revisited_worlds`` returns the worlds to keep."""
 
 
 class Lineages:
-    """The worlds that may still be named: heads, what failed on them, the newest one, and those asked to be kept."""
+    """Worlds that events may still refer to: heads, failed worlds on them, the newest world, and requested ones."""
 
     __slots__ = ("_asked", "_failed", "_heads", "_kept", "_last")
 
     def __init__(self, asked: Collection[str] = ()) -> None:
-        """Keep the worlds with the ids ``asked`` whatever happens; heads are kept without asking."""
+        """Create an empty collection.
+
+        Args:
+            asked: ids of worlds to keep permanently; heads are always kept.
+        """
         self._asked = frozenset(asked)
         self._kept: dict[str, KnownWorld] = {}
         self._heads: dict[str, int] = {}
@@ -71,24 +75,24 @@ class Lineages:
         self._last: KnownWorld | None = None
 
     def find(self, world_id: str | None) -> KnownWorld | None:
-        """Return a world that is remembered."""
+        """Return a kept world, or None."""
         last = self._last
         if last is not None and last.world_id == world_id:
             return last
         return self._kept.get(world_id or "")
 
     def get(self, world_id: str) -> KnownWorld:
-        """Return a world that is remembered; raises ``ForgottenWorldError``."""
-        found = self.find(world_id)
-        if found is None:
+        """Return a kept world; raises ``ForgottenWorldError``."""
+        world = self.find(world_id)
+        if world is None:
             raise ForgottenWorldError(world_id)
-        return found
+        return world
 
     def seal(self, event: WorldSealed, position: int) -> KnownWorld:
-        """Take in a world and return it with its data.
+        """Add a world and return it with its data.
 
         Raises:
-            DamagedLogError: ``BAD_WORLD`` when it has no parent that is a head, or its patches do not fit.
+            DamagedLogError: ``BAD_WORLD`` when its parent is not a head, or its patches cannot be applied.
         """
         try:
             sealed = self._made(event)
@@ -102,7 +106,7 @@ class Lineages:
         self._last = sealed
         if (
             sealed.outcome == "failed" and event.parent is not None and event.parent in self._heads
-        ):  # the next one may fail alike
+        ):  # the next execution may fail with the same world
             self._failed.setdefault(event.parent, []).append(event.world_id)
             self._kept[event.world_id] = sealed
         elif event.world_id in self._asked:
@@ -110,20 +114,20 @@ class Lineages:
         return sealed
 
     def begin_branch(self, world_id: str) -> KnownWorld:
-        """Keep the world at which a branch begins; raises ``ForgottenWorldError``."""
-        found = self.get(world_id)
-        self._kept[world_id] = found
+        """Keep the world at which a branch starts; raises ``ForgottenWorldError``."""
+        world = self.get(world_id)
+        self._kept[world_id] = world
         self._heads[world_id] = self._heads.get(world_id, 0) + 1
-        return found
+        return world
 
     def move_head(self, old: str, new: str) -> None:
         """Keep a branch's new head in place of its old one; raises ``ForgottenWorldError`` for an unknown new one."""
         self._kept[new] = self.get(new)
         heads = self._heads
         heads[new] = heads.get(new, 0) + 1
-        left = heads.get(old, 0) - 1
-        if left > 0:
-            heads[old] = left
+        remaining = heads.get(old, 0) - 1
+        if remaining > 0:
+            heads[old] = remaining
             return
         heads.pop(old, None)
         for name in (old, *self._failed.pop(old, ())):
@@ -133,28 +137,28 @@ class Lineages:
     def _made(self, event: WorldSealed) -> KnownWorld:
         if event.parent is None:
             if event.data is None:
-                raise RefusedError("BAD_WORLD", "it has neither a parent nor data of its own.")
+                raise RefusedError("BAD_WORLD", "it has neither a parent nor data.")
             return KnownWorld(event.world_id, None, event.outcome, 0, freeze(event.data))
         parent = self.find(event.parent)
         if parent is None:
-            raise RefusedError("BAD_WORLD", f"its parent {event.parent} is not a head before it.")
+            raise RefusedError("BAD_WORLD", f"its parent {event.parent} was not a head when it was sealed.")
         data = patched(parent.data, event.patches) if event.patches else parent.data
         return KnownWorld(event.world_id, event.parent, event.outcome, parent.height + 1, data)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What the events up to a position come to.
+    """State after the events up to a position.
 
     Args:
-        position: the last event folded.
-        head: the tree head stored for that many events, or computed from the stored hashes.
+        position: the last folded event.
+        head: the stored tree head of that size, or one computed from the stored hashes.
         realm: actors, bindings, policies, branches and open proposals.
         data: the data of every branch's head, by branch name.
-        worlds: the data of the worlds asked for, by id.
-        topics: how many events of each topic there are.
-        statuses: how many proposals are in each status.
-        sealed: how many worlds there are.
+        worlds: the data of the requested worlds, by id.
+        topics: number of events per topic.
+        statuses: number of proposals per status.
+        sealed: number of worlds.
     """
 
     position: int
@@ -195,24 +199,28 @@ def replay(
     """Rebuild all state from the events of a log.
 
     Args:
-        log: the log; what others append meanwhile is left out.
+        log: the log; concurrently appended events are left out.
         upto: the last position to fold; None is the newest event.
-        keep: ids of worlds whose data is wanted as well.
-        progress: called after every batch with events done and events in all.
+        keep: ids of worlds whose data is also returned.
+        progress: called after every batch with the number of processed events and the total.
 
     Raises:
-        DamagedLogError: the first event that cannot be read, or cannot follow what came before it.
-        RefusedError: ``NO_SUCH_EVENT`` for a position beyond the log.
+        DamagedLogError: the first event that cannot be read, or that contradicts the preceding events.
+        RefusedError: ``NO_SUCH_EVENT`` for a position after the end of the log.
     """
     size = log.head().size
     last = size if upto is None else upto
     if not 0 <= last <= size:
-        raise RefusedError("NO_SUCH_EVENT", f"There is no event {last}; the log has {size}.", position=last)
+        raise RefusedError(
+            "NO_SUCH_EVENT",
+            f"Event {last} does not exist; the log has {size} events. Name an event of the log.",
+            position=last,
+        )
     asked = branch_points(log, last) | set(keep)
     try:
         folding = _Folding(asked)
         folding.run(log, last, progress)
-    except ForgottenWorldError:  # a line of worlds was gone along again by another branch: once more, with those kept
+    except ForgottenWorldError:  # another branch reached discarded worlds again; fold again and keep them
         folding = _Folding(asked | revisited_worlds(log, last))
         try:
             folding.run(log, last, progress)
@@ -222,7 +230,7 @@ def replay(
 
 
 def branch_points(log: EventLog, upto: int | None = None) -> set[str]:
-    """Return the ids of the worlds at which branches begin."""
+    """Return the ids of the worlds at which branches start."""
     points = set()
     for logged in log.read(upto=upto, topics=[BranchCreated.TOPIC]):
         event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
@@ -232,10 +240,10 @@ def branch_points(log: EventLog, upto: int | None = None) -> set[str]:
 
 
 def revisited_worlds(log: EventLog, upto: int | None = None) -> set[str]:
-    """Return the ids of the worlds that an execution came to although they had been sealed before.
+    """Return the ids of the worlds that an execution reached after they had been sealed.
 
-    Equal content on the same parent is the same world; its event stands only once, just before the end of the
-    execution that came to it first.
+    Equal content with the same parent is the same world; it is recorded once, immediately before the end of the first
+    execution that reached it.
     """
     topics = [WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC]
     revisited, sealed = set(), ""
@@ -249,7 +257,7 @@ def revisited_worlds(log: EventLog, upto: int | None = None) -> set[str]:
 
 
 def unknown_world(world_id: str, position: int) -> DamagedLogError:
-    """Return the error for an event that names a world which was not sealed before it."""
+    """Return the error for an event that refers to a world that was not sealed before it."""
     return DamagedLogError(
         "UNKNOWN_WORLD",
         f"Event {position} names world {world_id}, which was not sealed before it.",
@@ -259,21 +267,21 @@ def unknown_world(world_id: str, position: int) -> DamagedLogError:
 
 
 Step = Callable[[Any, int], None]
-"""What is done with an event at a position, beside folding it into the realm."""
+"""Processes an event at a position, before it is folded into the realm."""
 
 
 class Kind:
-    """A topic, as a pass over many events needs it: its current version, a quick decoder, and how many there were."""
+    """Topic in a pass over many events: its current version, a fast decoder, and the number of its events."""
 
     __slots__ = ("count", "decode", "step", "version")
 
     def __init__(self, kind: type[Event], step: Step | None, float_hook: Callable[[str], float] | None = None) -> None:
-        """Begin to count.
+        """Create the topic with the count 0.
 
         Args:
             kind: the payload's type.
-            step: done with every event of the topic.
-            float_hook: reads numbers with a fraction or an exponent; None reads them as usual.
+            step: called with every event of the topic.
+            float_hook: converts numbers with a fraction or an exponent; None converts them as usual.
         """
         self.version = kind.VERSION
         self.decode = msgspec.json.Decoder(kind, float_hook=float_hook).decode
@@ -282,12 +290,12 @@ class Kind:
 
 
 def read_event(kind: Kind | None, topic: str, version: int, state: bytes, position: int) -> Event:
-    """Return a stored event's payload: at once where it is of the current version, else as ``decode_event`` does."""
+    """Return a stored event's payload: by the fast decoder for the current version, otherwise by ``decode_event``."""
     if kind is not None and kind.version == version:
         try:
             return kind.decode(state)
         except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError):
-            pass  # told in full below
+            pass  # decode_event raises the error with details
     try:
         return decode_event(topic, version, state, position)
     except UnicodeError as error:
@@ -295,7 +303,7 @@ def read_event(kind: Kind | None, topic: str, version: int, state: bytes, positi
 
 
 class _Folding:
-    """One pass over the events."""
+    """Pass over the events that folds them."""
 
     def __init__(self, asked: Collection[str]) -> None:
         self.realm = RealmState()
@@ -328,7 +336,7 @@ class _Folding:
             apply_event(realm, event, position)
 
     def result(self, head: TreeHead, keep: Collection[str]) -> Replayed:
-        """Return what was folded."""
+        """Return the folded state."""
         topics = {topic: kind.count for topic, kind in self._kinds.items() if kind.count}
         statuses = Counter[str](proposal.status for proposal in self.realm.proposals.values())
         statuses.update({status: topics.get(topic, 0) for topic, status in _ENDINGS.items()})
@@ -339,14 +347,14 @@ class _Folding:
             head=head,
             realm=self.realm,
             data={name: get(branch.head).data for name, branch in self.realm.branches.items()},
-            worlds={name: found.data for name in keep if (found := self._lineages.find(name)) is not None},
+            worlds={name: world.data for name in keep if (world := self._lineages.find(name)) is not None},
             topics=topics,
             statuses={status: count for status, count in statuses.items() if count},
             sealed=topics.get(WorldSealed.TOPIC, 0),
         )
 
     def _steps(self) -> Mapping[str, Step]:
-        """Return what is done, before the realm is folded, for the few topics that concern data or counts."""
+        """Return the steps before the fold, for the topics that concern data or counts."""
         lineages, branches = self._lineages, self.realm.branches
 
         def sealed(event: WorldSealed, position: int) -> None:

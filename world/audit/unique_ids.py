@@ -1,7 +1,7 @@
-"""Ids that must not come twice in a log, found with a few bytes for each.
+"""Detection of repeated ids in a log, with a few bytes of memory per id.
 
-Of every id 64 bits are kept. When all events were seen, equal ones are candidates, and the log is asked which of
-them are really equal. The attempts at one meaning (intentKey) must count up from 1.
+A hash of 64 bits is stored per id. After all events, ids with equal hashes are candidates, and a second pass over the
+log compares their texts. The attempts with one intentKey must be numbered from 1.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _KINDS: Final[frozenset[type[Event]]] = frozenset(
     {ProjectionRecorded, ProposalSubmitted, HumanAnswered, DecisionMade, VerdictGiven, WorldSealed}
 )
 NAMING: Final = tuple(sorted(kind.TOPIC for kind in _KINDS))
-"""Topics of the events that bring in an id that must not come twice."""
+"""Topics of the events that introduce an id that must be unique."""
 
 _PART: Final = 1 << 16
-"""About so many keys are compared at a time, so that comparing needs little memory."""
+"""Approximate number of keys that are compared at a time, which limits memory use."""
 
 
 def _short(text: str) -> int:
-    """Return 64 bits of an id; they are other ones in every process, so that nobody can make ids that share them."""
+    """Return a hash of an id, 64 bits, salted per process so that collisions cannot be prepared."""
     return hash(text) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def _named(event: Event) -> tuple[tuple[str, str], ...]:
-    """Return the ids that an event brings in, each with what it is the id of."""
+    """Return the ids that an event introduces, each with the kind of entity."""
     if isinstance(event, ProposalSubmitted):
         return ("proposal", event.proposal_id), ("intent", event.intent["intentId"])
     if isinstance(event, WorldSealed):
@@ -50,13 +50,13 @@ def _named(event: Event) -> tuple[tuple[str, str], ...]:
 
 
 class Repeats:
-    """Collects the ids of what is recorded but once, from proposals to leases, and the attempts at every meaning."""
+    """Collector of unique ids, from proposals to leases, and of the attempts per intentKey."""
 
     def __init__(self, *, is_whole: bool = True) -> None:
-        """Begin with nothing.
+        """Create an empty collector.
 
         Args:
-            is_whole: False where events are hidden; of the attempts at a meaning some may be missing then.
+            is_whole: False where events are hidden, so that attempts may be missing.
         """
         self._is_whole = is_whole
         self._ids = defaultdict[str, "array[int]"](lambda: array("Q"))
@@ -64,7 +64,7 @@ class Repeats:
         self._attempts = array("L")
 
     def take(self, event: Event) -> None:
-        """Take an event in."""
+        """Add the ids of an event."""
         if type(event) not in _KINDS:
             return
         for what, name in _named(event):
@@ -77,10 +77,10 @@ class Repeats:
         """Yield the position and a sentence for each repeated id, in order of position.
 
         Args:
-            again: gives the events of the topics in ``NAMING`` once more, with their positions; only asked when there
-                are suspects.
+            again: yields the events of the topics in ``NAMING`` again, with their positions; called only if there are
+                candidates.
         """
-        suspects = self._miscounted().union(*map(_twice, self._ids.values()))
+        suspects = self._miscounted().union(*map(_repeated, self._ids.values()))
         if not suspects:
             return
         seen: set[tuple[str, str]] = set()
@@ -89,25 +89,25 @@ class Repeats:
             if isinstance(event, ProposalSubmitted) and _short(key := event.intent["intentKey"]) in suspects:
                 expected = attempts.get(key, 0) + 1
                 if not self._follows(event.attempt, expected):
-                    yield position, f"it is attempt {expected} at its meaning, not {event.attempt}"
+                    yield position, f"it is attempt {expected} with its intentKey, not {event.attempt}"
                 attempts[key] = expected if self._is_whole else max(expected, event.attempt)
             for what, name in _named(event):
                 if _short(name) in suspects:
                     if (what, name) in seen:
-                        yield position, f"the {what} {name} has been there before"
+                        yield position, f"the {what} {name} was recorded before"
                     seen.add((what, name))
 
     def _follows(self, attempt: int, expected: int) -> bool:
         return attempt == expected or (attempt > expected and not self._is_whole)
 
     def _miscounted(self) -> set[int]:
-        """Return the meanings whose attempts do not count up from 1."""
+        """Return the hashes of the intentKeys whose attempts are not numbered from 1."""
         wrong: set[int] = set()
         parts = 1 + len(self._keys) // _PART
         for part in range(parts):
             pairs = zip(self._keys, self._attempts, strict=True)
             mine = [(key, attempt) for key, attempt in pairs if key % parts == part]
-            mine.sort(key=lambda pair: pair[0])  # stable: attempts stay in the order of the log
+            mine.sort(key=lambda pair: pair[0])  # a stable sort keeps attempts in the order of the log
             last, expected = -1, 0
             for key, attempt in mine:
                 expected = expected + 1 if key == last else 1
@@ -119,12 +119,12 @@ class Repeats:
         return wrong
 
 
-def _twice(ids: array[int]) -> set[int]:
-    """Return the numbers that come more than once."""
-    twice: set[int] = set()
+def _repeated(ids: array[int]) -> set[int]:
+    """Return the numbers that occur more than once."""
+    repeated: set[int] = set()
     parts = 1 + len(ids) // _PART
     for part in range(parts):
         mine = [number for number in ids if number % parts == part] if parts > 1 else ids
         if len(set(mine)) < len(mine):
-            twice.update(one for one, other in itertools.pairwise(sorted(mine)) if one == other)
-    return twice
+            repeated.update(one for one, other in itertools.pairwise(sorted(mine)) if one == other)
+    return repeated

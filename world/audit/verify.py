@@ -1,13 +1,12 @@
-"""Verify: everything a log says about itself, checked from the stored bytes in one pass.
+"""Verification of a log from its stored bytes, in one pass.
 
-The tree and the order of the events (``world.log.audit``); every event's topic, version, canonical text and stream;
-what it names and every hash in it (``world.audit.event_checks``); the state machines (``world.state.realm_state``); ids
-that must not come twice; the index beside the log, which must say what the events say; and the tables, which must be as
-this program makes them (``world.log.schema``). Nothing is executed and no domain is needed.
-Findings name the first bad event. Source: CARD-audit, WP-hash, WP-restore; design sections 1, 2, 9.
+Checked are: the tree and the order of the events (``world.log.audit``); every event's topic, version, canonical text
+and stream; its references and hashes (``world.audit.event_checks``); the state machines
+(``world.state.realm_state``); the uniqueness of ids; the index, which must agree with the events; and the tables, which
+must be those that this program creates (``world.log.schema``). Nothing is executed and no domain is needed.
+Findings start with the first invalid event. Source: CARD-audit, WP-hash, WP-restore; design sections 1, 2, 9.
 
-Memory is bounded by what is alive, as in ``world.audit.replay``, and 32 bytes for each proposal and 8 for each other id
-that must not come twice, by which repeated ones are found.
+Memory use is that of ``world.audit.replay``, plus 32 bytes per proposal and 8 bytes per other unique id.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ from world.state.realm_state import RealmState, apply_event
 
 @dataclass(frozen=True, slots=True)
 class VerificationReport:
-    """What a verification found.
+    """Result of a verification.
 
     Args:
-        findings: in order of position, those of the file as a whole (position 0) last; empty for a sound log.
-        head: the newest tree head, under which everything was checked.
-        events: how many events were looked at.
-        worlds: how many states were restored and hashed.
-        proposals: how many intents were hashed.
-        index: how the index was compared: ``whole``, ``sample``, or ``none`` where it is not live.
+        findings: in order of position, those about the complete file (position 0) last; empty for a valid log.
+        head: the newest tree head, which covers all checked events.
+        events: number of checked events.
+        worlds: number of states that were restored and hashed.
+        proposals: number of intents that were hashed.
+        index: extent of the comparison of the index: ``whole``, ``sample``, or ``none`` where it is not live.
         against: the tree heads saved elsewhere that the log was compared with.
-        branched: how many of its first events are those of a real log, where the rest never was (``whatif``).
+        branched: for a hypothetical log (``whatif``), the number of its events that come from the original log.
     """
 
     findings: tuple[LogFinding, ...]
@@ -72,14 +71,14 @@ class VerificationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the report has no findings."""
         return not self.findings
 
     def to_wire(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        told: dict[str, Any] = {} if self.branched is None else {"branched": self.branched}
+        branched: dict[str, Any] = {} if self.branched is None else {"branched": self.branched}
         return {
-            **told,
+            **branched,
             "ok": self.ok,
             "head": {"size": self.head.size, "root": self.head.root_hex},
             "events": self.events,
@@ -100,12 +99,12 @@ def verify(
     against: TreeHead | Sequence[TreeHead] | None = None,
     progress: Progress | None = None,
 ) -> VerificationReport:
-    """Check all of a log.
+    """Verify a log.
 
     Args:
-        log: the log; others may append to it meanwhile.
-        against: tree heads saved elsewhere, of which the log must be a continuation.
-        progress: called after every batch with events checked and events in all.
+        log: the log; other processes may append to it concurrently.
+        against: tree heads saved elsewhere; the log must be a continuation of each.
+        progress: called after every batch with the number of checked events and the total.
 
     Returns:
         The report; at most ``MAX_FINDINGS`` findings of the tree and as many of the events.
@@ -114,18 +113,18 @@ def verify(
     try:
         asked = branch_points(log, log.stored_head().size)
     except DamagedLogError:
-        asked = set()  # the pass names what is wrong
+        asked = set()  # the pass reports the damage
     checker = _Checker(log, asked)
     try:
-        found = verify_tree(log, saved, progress, checker.take)
-    except ForgottenWorldError:  # a line of worlds was gone along again by another branch: once more, with those kept
-        with suppress(DamagedLogError):  # as above
+        findings = verify_tree(log, saved, progress, checker.take)
+    except ForgottenWorldError:  # another branch reached discarded worlds again; check again and keep them
+        with suppress(DamagedLogError):  # the pass reports the damage
             asked |= revisited_worlds(log, log.stored_head().size)
         checker = _Checker(log, asked, is_last=True)
-        found = verify_tree(log, saved, progress, checker.take)
-    found += checker.finish()
+        findings = verify_tree(log, saved, progress, checker.take)
+    findings += checker.finish()
     return VerificationReport(
-        findings=(*sorted(found, key=lambda finding: finding.position), *_verify_tables(log), *verify_storage(log)),
+        findings=(*sorted(findings, key=lambda finding: finding.position), *_verify_tables(log), *verify_storage(log)),
         head=log.stored_head(),
         events=checker.seen,
         worlds=checker.count(WorldSealed.TOPIC),
@@ -137,7 +136,7 @@ def verify(
 
 
 def _verify_tables(log: EventLog) -> list[LogFinding]:
-    """Compare the tables with those that this program makes; what cannot be read, others have named."""
+    """Compare the tables with those that this program creates; other checks report unreadable tables."""
     with suppress(DamagedLogError):
         return [
             LogFinding(
@@ -152,7 +151,7 @@ def _verify_tables(log: EventLog) -> list[LogFinding]:
 
 
 class _Checker:
-    """One pass over the events, fed with the rows that the tree's pass reads."""
+    """Checks of the events, called with the rows that the pass over the tree reads."""
 
     def __init__(self, log: EventLog, asked: set[str], *, is_last: bool = False) -> None:
         self.seen = 0
@@ -163,7 +162,7 @@ class _Checker:
         self._lineages = Lineages(asked)
         self._repeats = Repeats()
         self._findings: list[LogFinding] = []
-        self._follows = True  # so far the realm is what the events make it
+        self._follows = True  # False after damage, from which on the realm is unknown
         self._fractions = 0
         self._checks = Checks(self._realm, self._lineages, self._bad)
         self._kinds = {
@@ -172,41 +171,41 @@ class _Checker:
 
     @property
     def branched(self) -> int | None:
-        """How many events there are of a real log, where the others never were."""
+        """Number of events from the original log, for a hypothetical log; None for another log."""
         return None if self._realm.branched is None else self._realm.branched.size
 
     def count(self, topic: str) -> int:
-        """Return how many events of a topic there are."""
+        """Return the number of events of a topic."""
         return self._kinds[topic].count
 
     def take(self, rows: Sequence[Row]) -> None:
-        """Look at a batch of stored rows."""
+        """Check a batch of stored rows."""
         kinds = self._kinds
         for position, stream, version, topic, schema_version, state, *_ in rows:
             self.seen += 1
             if position != self.seen:
-                self._follows = False  # something is missing; the tree's findings name it
+                self._follows = False  # an event is missing; the findings of the tree report it
             kind, self._fractions = kinds.get(topic), 0
             self._checks.version = schema_version
             try:
                 event = read_event(kind, topic, schema_version, state, position)
                 check_shapes(topic, event)
             except msgspec.ValidationError as error:
-                told = f"Event {position} is no valid {topic!r}: {error}."
-                self._stop(DamagedLogError("BAD_EVENT", told, position=position, topic=topic), position)
+                message = f"Event {position} is not a valid {topic!r}: {error}."
+                self._stop(DamagedLogError("BAD_EVENT", message, position=position, topic=topic), position)
                 continue
             except DamagedLogError as damage:
                 self._stop(damage, position)
                 continue
             if not is_canonical(state, has_fraction=self._fractions > 0):
-                self._add("NOT_CANONICAL", position, "its state is no canonical JSON")
+                self._add("NOT_CANONICAL", position, "its state is not canonical JSON")
             if kind is not None:
                 kind.count += 1
                 if self._follows:
                     self._follow(kind, event, position, stream, version)
 
     def finish(self) -> list[LogFinding]:
-        """Return all findings, those included that only the whole log tells."""
+        """Return all findings, including those that require the complete log."""
         if self._follows:
             self._checks.at_the_end()
         for position, message in self._repeats.found(self._again):
@@ -217,20 +216,20 @@ class _Checker:
         return self._findings
 
     def _again(self) -> Iterator[tuple[int, Event]]:
-        """Read once more the events whose ids must not repeat, as far as they can be read."""
-        for logged in self._repeated():
+        """Yield the readable events whose ids must be unique again."""
+        for logged in self._naming_events():
             with suppress(DamagedLogError, *MALFORMED):
                 yield logged.position, decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
 
-    def _repeated(self) -> Iterator[LoggedEvent]:
-        with suppress(DamagedLogError):  # which the pass has named
+    def _naming_events(self) -> Iterator[LoggedEvent]:
+        with suppress(DamagedLogError):  # the pass has reported the damage
             yield from self._log.read(upto=self._log.stored_head().size, topics=NAMING)
 
     def _follow(self, kind: Kind, event: Event, position: int, stream: str, version: int) -> None:
-        """Check an event against what came before it, and fold it."""
+        """Check an event against the preceding events, and fold it."""
         expected = stream_of(event)
         if stream != expected:
-            self._add("WRONG_STREAM", position, f"it stands in the stream {stream!r} and belongs to {expected!r}")
+            self._add("WRONG_STREAM", position, f"it is in the stream {stream!r} and belongs to {expected!r}")
         elif version == 1 and is_of_proposal(event) and event.TOPIC != ProposalSubmitted.TOPIC:
             self._add("WRONG_STREAM", position, "the stream of a proposal begins with its submission")
         if position == 1:
@@ -263,7 +262,7 @@ class _Checker:
             self._findings.append(LogFinding(code, position, f"Event {position}: {message}."))
 
     def _stop(self, damage: DamagedLogError, position: int) -> None:
-        """Take in damage after which the realm is unknown; later events are checked for their form alone."""
+        """Add damage after which the realm is unknown; only the form of later events is checked."""
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append(LogFinding(damage.code, position, damage.message, damage.details))
         self._follows = False

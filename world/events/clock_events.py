@@ -1,4 +1,4 @@
-"""The events of a confirmed clock."""
+"""Events of the clock's confirmation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from world.events.base import Event
 
 
 class ClockConfirmed(Event, frozen=True, kw_only=True):
-    """An operator confirmed that ``at`` is the time; lease time was ``leaseTime`` and is ``at`` from here on."""
+    """An operator confirmed the time ``at``; lease time changes from ``leaseTime`` to ``at``."""
 
     TOPIC: ClassVar[str] = "clock.confirmed"
     lease_time: int
@@ -17,7 +17,7 @@ class ClockConfirmed(Event, frozen=True, kw_only=True):
 
 
 class ProposalRescheduled(Event, frozen=True, kw_only=True):
-    """After ``clock.confirmed``: what a proposal waits for ends sooner; ``deadline`` of its vote, ``effects`` by id."""
+    """Deadlines of a proposal were shortened after ``clock.confirmed``: of its vote, and of ``effects`` by id."""
 
     TOPIC: ClassVar[str] = "proposal.rescheduled"
     SPARSE: ClassVar[bool] = True

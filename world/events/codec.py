@@ -1,4 +1,4 @@
-"""Codec of events: the topics of all events, their canonical JSON, and the upcasting of earlier versions.
+"""Codec of events: topics, canonical JSON, and upcasting of earlier versions.
 
 A topic never changes its meaning. A changed payload gets a new ``VERSION`` and an upcaster from the previous one;
 stored events are upcast when they are read and never rewritten (design section 2). Embedded values are in wire form.
@@ -129,7 +129,7 @@ TOPICS: Mapping[str, type[Event]] = {kind.TOPIC: kind for kind in EVENT_TYPES}
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {(DecisionMade.TOPIC, 1): second_version}
-"""How a payload of one topic and version becomes the next version; one that is broken is left to those who check it."""
+"""Conversion of a payload from one version of a topic to the next; a malformed payload is returned unchanged."""
 
 _DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
 _FIELDS = {
@@ -144,9 +144,10 @@ def _is_nothing(value: Any) -> bool:
 
 
 def encode_event(event: Event) -> bytes:
-    """Return the canonical JSON of a payload; fields that hold their default None, or nothing, are left out.
+    """Return the canonical JSON of a payload.
 
-    What is written is read back at once: nothing gets into a log that could not come out of it again.
+    Fields with the default None are left out, and of a sparse event also empty ones. The text is decoded again at
+    once, so that a log never contains an event that cannot be read.
 
     Raises:
         RefusedError: ``NOT_CANONICAL`` for a part that has no canonical text, ``INVALID_VALUE`` for one of a wrong
@@ -173,18 +174,18 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
         topic: the stored topic.
         version: the stored schema version.
         state: the stored canonical JSON.
-        position: the event's place in the log, for errors.
+        position: the event's position in the log, for error messages.
 
     Raises:
-        DamagedLogError: ``UNKNOWN_EVENT`` for a topic or version this engine does not know, ``BAD_EVENT`` for a state
-            that is not what its topic says, embedded values included (``world.events.shapes``).
+        DamagedLogError: ``UNKNOWN_EVENT`` for an unsupported topic or version, ``BAD_EVENT`` for a state that is not
+            valid for its topic, including embedded values (``world.events.shapes``).
     """
     kind = TOPICS.get(topic)
     if kind is None or not 1 <= version <= kind.VERSION:
         raise DamagedLogError(
             "UNKNOWN_EVENT",
-            f"Event {position} has topic {topic!r} in version {version}, which this engine does not know; "
-            "a newer engine may have written it.",
+            f"Event {position} has topic {topic!r} in version {version}, which this engine does not support; "
+            "a newer engine may have written it. Read the log with that engine.",
             position=position,
             topic=topic,
             version=version,
@@ -193,9 +194,9 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
         event = _payload(topic, version, state)
         check_shapes(topic, event)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, TypeError, RecursionError) as error:
-        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise DamagedLogError(
-            "BAD_EVENT", f"Event {position} is no valid {topic!r}: {why}.", position=position, topic=topic
+            "BAD_EVENT", f"Event {position} is not a valid {topic!r}: {why}.", position=position, topic=topic
         ) from None
     return event
 

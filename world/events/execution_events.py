@@ -1,4 +1,4 @@
-"""Events of an execution and its effects."""
+"""Events of executions and their effects."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
 
 
 class ExecutionStarted(Event, frozen=True, kw_only=True):
-    """A worker took an approved proposal on, on the head ``on_world``; ``now`` and ``seed`` stay frozen.
+    """A worker started to execute an approved proposal on the head ``on_world`` with fixed ``now`` and ``seed``.
 
-    ``existence`` says whether the resources exist that the proposal depends on (``world.pipeline.existence``); None
-    where there are none that can be checked, and in logs from before that was recorded.
+    ``existence`` records which resources existed of those that the proposal depends on (``world.pipeline.existence``);
+    None where none can be checked, and in earlier logs.
     """
 
     TOPIC: ClassVar[str] = "execution.started"
@@ -37,7 +37,7 @@ class ExecutionStarted(Event, frozen=True, kw_only=True):
 
 
 class EffectRequested(Event, frozen=True, kw_only=True):
-    """An effect is about to be made; until ``deadline`` its worker may still be at it."""
+    """An effect is about to be performed; its worker may be performing it until ``deadline``."""
 
     TOPIC: ClassVar[str] = "effect.requested"
     proposal_id: str
@@ -48,7 +48,7 @@ class EffectRequested(Event, frozen=True, kw_only=True):
 
 
 class EffectFulfilled(Event, frozen=True, kw_only=True):
-    """An effect's result or error value; replay answers from here and never makes the effect again.
+    """An effect returned a result or an error value; replay uses it and never performs the effect again.
 
     ``secrets`` holds name and keyed digest of each secret that the effect used (``host.secrets``); None where it used
     none.
@@ -63,7 +63,7 @@ class EffectFulfilled(Event, frozen=True, kw_only=True):
 
 
 class EffectDropped(Event, frozen=True, kw_only=True):
-    """A late or repeated result that nobody waits for any more."""
+    """A late or repeated result was ignored because its effect is no longer pending."""
 
     TOPIC: ClassVar[str] = "effect.dropped"
     proposal_id: str
@@ -72,7 +72,7 @@ class EffectDropped(Event, frozen=True, kw_only=True):
 
 
 class EffectRetried(Event, frozen=True, kw_only=True):
-    """An effect that failed will be made again, not before ``due`` (ms); it is declared idempotent.
+    """A failed effect, declared idempotent, will be performed again, not before ``due`` (ms).
 
     ``secrets`` is as in ``effect.fulfilled``.
     """
@@ -87,7 +87,7 @@ class EffectRetried(Event, frozen=True, kw_only=True):
 
 
 class EffectInDoubt(Event, frozen=True, kw_only=True):
-    """An effect may have happened or not, and may not be repeated: a person has to say (HC-journal)."""
+    """The outcome of an effect that must not be repeated is unknown; a person must resolve it (HC-journal)."""
 
     TOPIC: ClassVar[str] = "effect.in_doubt"
     proposal_id: str
@@ -96,7 +96,7 @@ class EffectInDoubt(Event, frozen=True, kw_only=True):
 
 
 class EffectResolved(Event, frozen=True, kw_only=True):
-    """A person said what became of an effect in doubt: ``happened``, ``retry`` or ``fail``."""
+    """A person resolved an effect in doubt as ``happened``, ``retry`` or ``fail``."""
 
     TOPIC: ClassVar[str] = "effect.resolved"
     proposal_id: str
@@ -107,7 +107,7 @@ class EffectResolved(Event, frozen=True, kw_only=True):
 
 
 class ExecutionCancelled(Event, frozen=True, kw_only=True):
-    """Somebody called an execution off: no further effect is made, and it ends failed."""
+    """An actor cancelled an execution; no further effect is performed, and it ends as failed."""
 
     TOPIC: ClassVar[str] = "execution.cancelled"
     proposal_id: str

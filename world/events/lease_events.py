@@ -1,4 +1,4 @@
-"""Events of leases: settings, agents, keys, verdicts and the ends of leases."""
+"""Events of leases: settings, agents, keys, verdicts, and release, expiry and revocation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class KlisConfigured(Event, frozen=True, kw_only=True):
-    """The settings of KLIS came into force; from here on, nothing is decided without arbitration.
+    """The settings of KLIS came into force; from this event on, every decision requires arbitration.
 
     ``types`` are the resource types beyond the standard ones, by name, so that a replay needs no plug-in.
     """
@@ -33,7 +33,7 @@ class KlisConfigured(Event, frozen=True, kw_only=True):
 
 
 class AgentRegistered(Event, frozen=True, kw_only=True):
-    """An agent got its priority, for good: ``priority`` is a timestamp in ms, the smaller is the older (KP-3c)."""
+    """An agent received its permanent priority, a timestamp in ms; smaller means older (KP-3c)."""
 
     TOPIC: ClassVar[str] = "agent.registered"
     agent_id: str
@@ -42,7 +42,7 @@ class AgentRegistered(Event, frozen=True, kw_only=True):
 
 
 class KeyRegistered(Event, frozen=True, kw_only=True):
-    """A public key of an agent, base64 of its 32 bytes (KM-7.1)."""
+    """A public key of an agent was registered, as base64 of its 32 bytes (KM-7.1)."""
 
     TOPIC: ClassVar[str] = "key.registered"
     key_id: str
@@ -52,7 +52,7 @@ class KeyRegistered(Event, frozen=True, kw_only=True):
 
 
 class KeyRevoked(Event, frozen=True, kw_only=True):
-    """A public key that authenticates nothing any more."""
+    """A public key was revoked and no longer authenticates manifests."""
 
     TOPIC: ClassVar[str] = "key.revoked"
     key_id: str
@@ -61,13 +61,13 @@ class KeyRevoked(Event, frozen=True, kw_only=True):
 
 
 class VerdictGiven(Event, frozen=True, kw_only=True):
-    """The kernel's answer to a manifest, with the leases it granted (KP-5a, KP-5b).
+    """The kernel gave a verdict on a manifest, with the granted leases (KP-5a, KP-5b).
 
-    ``manifest`` is there with the first verdict about a request, ``wanted`` with one that leaves it in the queue.
-    ``cause`` says what was asked: ``request`` or ``queue`` (judged again because something changed).
-    ``backup`` says that what may change was backed up before, under the verdict's id (KO-7).
-    ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` says that not all are spelt out.
-    ``existence`` of a grant says which resources exist that it depends on, as far as that can be checked
+    ``manifest`` is present in the first verdict about a request, ``wanted`` in one that leaves it in the queue.
+    ``cause`` is ``request``, or ``queue`` for a reevaluation.
+    ``backup`` is True if resources that may change were backed up before, under the verdict's id (KO-7).
+    ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` is True if some are not listed.
+    ``existence`` of a grant records which resources existed of those that it depends on and that can be checked
     (``world.pipeline.existence``).
     """
 
@@ -94,7 +94,7 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
 
 
 class LeaseRenewed(Event, frozen=True, kw_only=True):
-    """A holder's heartbeat: the lease lives until ``expires_at`` (KP-4b)."""
+    """A holder renewed its lease until ``expires_at`` (KP-4b)."""
 
     TOPIC: ClassVar[str] = "lease.renewed"
     lease_id: str
@@ -103,7 +103,7 @@ class LeaseRenewed(Event, frozen=True, kw_only=True):
 
 
 class LeasesReleased(Event, frozen=True, kw_only=True):
-    """Their holder gave leases back."""
+    """A holder released leases."""
 
     TOPIC: ClassVar[str] = "lease.released"
     STATE: ClassVar[str] = "Released"
@@ -113,7 +113,7 @@ class LeasesReleased(Event, frozen=True, kw_only=True):
 
 
 class LeasesExpired(Event, frozen=True, kw_only=True):
-    """The time of leases was over (KP-4c)."""
+    """Leases expired (KP-4c)."""
 
     TOPIC: ClassVar[str] = "lease.expired"
     STATE: ClassVar[str] = "Expired"
@@ -121,7 +121,7 @@ class LeasesExpired(Event, frozen=True, kw_only=True):
 
 
 class LeasesRevoked(Event, frozen=True, kw_only=True):
-    """An administrator took leases away."""
+    """An administrator revoked leases."""
 
     TOPIC: ClassVar[str] = "lease.revoked"
     STATE: ClassVar[str] = "Revoked"
@@ -131,9 +131,9 @@ class LeasesRevoked(Event, frozen=True, kw_only=True):
 
 
 class RequestWithdrawn(Event, frozen=True, kw_only=True):
-    """A request left the queue without a verdict: ``timeout``, ``cancelled``, or ``terminal`` (it deletes that).
+    """A request left the queue without a verdict; ``reason`` is ``timeout``, ``cancelled`` or ``terminal``.
 
-    ``existence`` is there with the reason ``RESOURCE_ABSENT`` (``world.pipeline.existence``).
+    ``existence`` is present with the reason ``RESOURCE_ABSENT`` (``world.pipeline.existence``).
     """
 
     TOPIC: ClassVar[str] = "request.withdrawn"

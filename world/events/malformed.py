@@ -1,4 +1,4 @@
-"""The error for an event whose embedded values are not what its topic requires."""
+"""Error for an event whose embedded values are invalid for its topic."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from world.errors import DamagedLogError, RefusedError
 __all__ = ["MALFORMED", "malformed"]
 
 MALFORMED: Final = (KeyError, TypeError, AttributeError, ValueError, RefusedError)
-"""What looking into an event raises whose embedded values are not what its topic says."""
+"""Exceptions that reading an embedded value raises where it is invalid for the event's topic."""
 
 
 def malformed(position: int, error: Exception) -> DamagedLogError:
-    """Return the error for such an event."""
-    told = f"Event {position} is not what its topic says: a part is missing or wrong ({type(error).__name__}: {error})."
-    return DamagedLogError("BAD_EVENT", told, position=position)
+    """Return the error for an event with invalid embedded values.
+
+    Args:
+        position: the event's position in the log.
+        error: the exception that reading a value raised.
+    """
+    message = f"Event {position} is not valid for its topic: a member is missing or wrong ({type(error).__name__}: "
+    return DamagedLogError("BAD_EVENT", f"{message}{error}).", position=position)

@@ -1,4 +1,4 @@
-"""Events of policies: adopted and retired ones, and a second one that judges for the record only.
+"""Events of policies: adoption, retirement, and evaluation of a shadow policy.
 
 They are read and written by ``world.events.codec`` like all others. Source: design section 6; CARD-policy.
 """
@@ -13,9 +13,9 @@ __all__ = ["PolicyAdopted", "PolicyRetired", "ProposalShadowed", "ShadowConfigur
 
 
 class PolicyAdopted(Event, frozen=True, kw_only=True):
-    """A policy came into force under its name; ``policy`` holds its rules with their sources and hashes.
+    """A policy was adopted under its name; ``policy`` holds its rules with their sources and hashes.
 
-    ``previous`` is the hash of the one that it replaced; logs of before that was recorded do not say it.
+    ``previous`` is the hash of the policy that it replaced; earlier logs do not record it.
     """
 
     TOPIC: ClassVar[str] = "policy.adopted"
@@ -27,7 +27,7 @@ class PolicyAdopted(Event, frozen=True, kw_only=True):
 
 
 class PolicyRetired(Event, frozen=True, kw_only=True):
-    """A policy that was in force is so no more; nobody was bound by it, and it judges nothing from here on."""
+    """A policy to which no actor is bound was retired; it is not applied any more."""
 
     TOPIC: ClassVar[str] = "policy.retired"
     name: str
@@ -37,10 +37,10 @@ class PolicyRetired(Event, frozen=True, kw_only=True):
 
 
 class ShadowConfigured(Event, frozen=True, kw_only=True):
-    """From here on a second policy judges too, for the record only; without a name none does any more.
+    """A shadow policy was configured, whose rulings are recorded without effect; without a name it was removed.
 
-    ``policy`` and ``policy_hash`` are of the one at hand then; ``actors`` are those whose proposals it judges, none for
-    all.
+    ``policy`` and ``policy_hash`` are those loaded at that time. ``actors`` limits the shadow policy to the proposals
+    of these actors; empty means all actors.
     """
 
     TOPIC: ClassVar[str] = "shadow.configured"
@@ -52,9 +52,10 @@ class ShadowConfigured(Event, frozen=True, kw_only=True):
 
 
 class ProposalShadowed(Event, frozen=True, kw_only=True):
-    """What the second policy said about a new proposal; nothing follows from it.
+    """The shadow policy gave a ruling on a new proposal, without effect on the proposal.
 
-    ``policy_hash`` is that of the policy that was asked, None where it could not be; the ruling says why.
+    ``policy_hash`` is the hash of the evaluated policy, None where it could not be evaluated; the ruling gives the
+    reason.
     """
 
     TOPIC: ClassVar[str] = "proposal.shadowed"

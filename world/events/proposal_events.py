@@ -1,4 +1,4 @@
-"""Events of a proposal from its projection to its end."""
+"""Events of proposals, from projection to terminal state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class ProjectionRecorded(Event, frozen=True, kw_only=True):
-    """A projection was asked, and what it answered (INT-12.2)."""
+    """A projection was run on a source event and returned ``result`` (INT-12.2)."""
 
     TOPIC: ClassVar[str] = "projection.recorded"
     record_id: str
@@ -37,9 +37,9 @@ class ProjectionRecorded(Event, frozen=True, kw_only=True):
 
 
 class ProposalSubmitted(Event, frozen=True, kw_only=True):
-    """An intent was put forward.
+    """An intent was submitted as a proposal.
 
-    ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); absent it is 1.
+    ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1.
     """
 
     TOPIC: ClassVar[str] = "proposal.submitted"
@@ -57,7 +57,7 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
 
 
 class ProposalJudged(Event, frozen=True, kw_only=True):
-    """An Authority gave a ruling: the first one, or one after an answer or a timeout."""
+    """An Authority gave its first ruling on a proposal, or a new ruling after an answer or a timeout."""
 
     TOPIC: ClassVar[str] = "proposal.judged"
     proposal_id: str
@@ -75,7 +75,7 @@ class HumanAnswered(Event, frozen=True, kw_only=True):
 
 
 class HumanTimedOut(Event, frozen=True, kw_only=True):
-    """Nobody answered in time."""
+    """The time limit for the answers of people passed."""
 
     TOPIC: ClassVar[str] = "human.timed_out"
     proposal_id: str
@@ -83,12 +83,12 @@ class HumanTimedOut(Event, frozen=True, kw_only=True):
 
 
 class DecisionMade(Event, frozen=True, kw_only=True):
-    """The one terminal decision about a proposal.
+    """The single terminal decision about a proposal was made.
 
-    ``verdict_id`` is the verdict that granted its leases, and ``backup`` says whether a backup was made for them; logs
-    of before that was recorded do not say it. Since version 2, its trace says where the engine overruled what was
-    ruled (``world.model.overruling``). ``existence`` is there where it rejects because a resource does not exist that
-    the proposal depends on (``world.pipeline.existence``).
+    ``verdict_id`` is the verdict that granted its leases, and ``backup`` is True if a backup was made for them; earlier
+    logs do not record them. Since version 2, the trace shows where the engine overruled a ruling
+    (``world.model.overruling``). ``existence`` is present in a rejection because a resource that the proposal depends
+    on does not exist (``world.pipeline.existence``).
     """
 
     TOPIC: ClassVar[str] = "decision.made"
@@ -101,7 +101,7 @@ class DecisionMade(Event, frozen=True, kw_only=True):
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
-    """A proposal that was not decided yet fell behind a branch switch (WP-epoch)."""
+    """An undecided proposal was superseded by a branch switch (WP-epoch)."""
 
     TOPIC: ClassVar[str] = "proposal.superseded"
     proposal_id: str
@@ -109,7 +109,7 @@ class ProposalSuperseded(Event, frozen=True, kw_only=True):
 
 
 class ProposalCompleted(Event, frozen=True, kw_only=True):
-    """The execution ended well; ``world_id`` is what came of it, now the branch's head."""
+    """The execution succeeded; ``world_id`` is the resulting World, the new head of the branch."""
 
     TOPIC: ClassVar[str] = "proposal.completed"
     proposal_id: str
@@ -119,7 +119,7 @@ class ProposalCompleted(Event, frozen=True, kw_only=True):
 
 
 class ProposalFailed(Event, frozen=True, kw_only=True):
-    """The execution failed; ``world_id`` holds the error, the branch's head stays."""
+    """The execution failed; ``world_id`` is the World with the error, and the branch's head is unchanged."""
 
     TOPIC: ClassVar[str] = "proposal.failed"
     proposal_id: str

@@ -1,4 +1,4 @@
-"""Events of the realm: founding, domain, actors, branches, sealed worlds."""
+"""Events of the realm: creation, domain, actors, branches, sealed worlds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class LogFounded(Event, frozen=True, kw_only=True):
-    """The first event of every log: what it is, and under which logic its parts replay."""
+    """First event of every log: its id, its format, and the ``logic`` flags under which it is replayed."""
 
     TOPIC: ClassVar[str] = "log.founded"
     log_id: str
@@ -30,9 +30,9 @@ class LogFounded(Event, frozen=True, kw_only=True):
 
 
 class LogBranched(Event, frozen=True, kw_only=True):
-    """From here on the log is a branch that never was: its beginning, of this size and root, is that of the real log.
+    """The log is a hypothetical copy; its prefix, of this size and root, equals that of the original log.
 
-    ``whatif`` writes it; nobody signs such a log for the one that it began as.
+    ``whatif`` writes this event; such a log is never signed as the original.
     """
 
     TOPIC: ClassVar[str] = "log.branched"
@@ -42,7 +42,7 @@ class LogBranched(Event, frozen=True, kw_only=True):
 
 
 class EnforcementChosen(Event, frozen=True, kw_only=True):
-    """The operator chose whether patches outside approvedScope are refused (INT-13.5)."""
+    """An operator set whether patches outside approvedScope are refused (INT-13.5)."""
 
     TOPIC: ClassVar[str] = "enforcement.chosen"
     enforcement: str
@@ -50,10 +50,10 @@ class EnforcementChosen(Event, frozen=True, kw_only=True):
 
 
 class DomainAdopted(Event, frozen=True, kw_only=True):
-    """A domain's schema came into force; ``sources`` are the identities of the code of its Python functions.
+    """A domain's schema was adopted; ``sources`` are the code fingerprints of its Python functions.
 
-    ``distributions`` are the versions of what they reach and no identity covers; absent where no function does, or in a
-    log of before that was recorded.
+    ``distributions`` are the versions of the packages that these functions use and the fingerprints do not cover;
+    absent where there are none, and in earlier logs.
     """
 
     TOPIC: ClassVar[str] = "domain.adopted"
@@ -66,7 +66,7 @@ class DomainAdopted(Event, frozen=True, kw_only=True):
 
 
 class ActorRegistered(Event, frozen=True, kw_only=True):
-    """An actor became known, or changed its name or meta."""
+    """An actor was registered, or its name or meta was changed."""
 
     TOPIC: ClassVar[str] = "actor.registered"
     actor: Wire
@@ -74,7 +74,7 @@ class ActorRegistered(Event, frozen=True, kw_only=True):
 
 
 class ActorBound(Event, frozen=True, kw_only=True):
-    """An actor got its one authority binding, in place of any before (WP-bind)."""
+    """An actor was bound to an authority, in place of any previous binding (WP-bind)."""
 
     TOPIC: ClassVar[str] = "actor.bound"
     actor_id: str
@@ -83,7 +83,7 @@ class ActorBound(Event, frozen=True, kw_only=True):
 
 
 class BranchCreated(Event, frozen=True, kw_only=True):
-    """A branch with a name and a head."""
+    """A branch was created with a name and a head."""
 
     TOPIC: ClassVar[str] = "branch.created"
     branch: str
@@ -92,7 +92,7 @@ class BranchCreated(Event, frozen=True, kw_only=True):
 
 
 class BranchSwitched(Event, frozen=True, kw_only=True):
-    """Another branch became the active one; the epoch was raised (WP-epoch)."""
+    """Another branch became active, and the epoch increased (WP-epoch)."""
 
     TOPIC: ClassVar[str] = "branch.switched"
     branch: str
@@ -101,7 +101,7 @@ class BranchSwitched(Event, frozen=True, kw_only=True):
 
 
 class WorldSealed(Event, frozen=True, kw_only=True):
-    """A new World. Genesis carries its whole data, every other world the patches from its parent."""
+    """A World was sealed. Genesis records its complete data, every other World the patches from its parent."""
 
     TOPIC: ClassVar[str] = "world.sealed"
     world_id: str

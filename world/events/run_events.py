@@ -1,4 +1,4 @@
-"""Events of governed runs: code and commands of agents, watched from beginning to end (KLIS-6 section 4; KO-4).
+"""Events of governed runs: observed executions of agents' code and commands (KLIS-6 section 4; KO-4).
 
 They are read and written by ``world.events.codec`` like all others.
 """
@@ -13,10 +13,10 @@ __all__ = ["RunAmended", "RunClosed", "RunCompared", "RunObserved", "RunOpened",
 
 
 class RunOpened(Event, frozen=True, kw_only=True):
-    """A governed run began: code or a command of an agent, under its leases and its declaration (KO-4).
+    """A governed run of an agent's code or command started under its leases and its declaration (KO-4).
 
-    ``kind`` is ``python`` or ``command``; ``held_by`` says what holds it to its declaration. ``existence`` says of the
-    files that it depends on that they existed before it began (``world.pipeline.existence``).
+    ``kind`` is ``python`` or ``command``; ``held_by`` lists the mechanisms that enforce the declaration. ``existence``
+    records that the files it depends on existed before it started (``world.pipeline.existence``).
     """
 
     TOPIC: ClassVar[str] = "run.opened"
@@ -35,9 +35,9 @@ class RunOpened(Event, frozen=True, kw_only=True):
 
 
 class RunObserved(Event, frozen=True, kw_only=True):
-    """Side effects that were seen and allowed, each once, with how often so far (KO-2.1).
+    """Allowed side effects were observed; each is listed once, with its count so far (KO-2.1).
 
-    ``run_id`` is the proposal's id where the effects of a proposal were watched.
+    ``run_id`` is the proposal's id where the effects of a proposal were observed.
     """
 
     TOPIC: ClassVar[str] = "run.observed"
@@ -46,7 +46,7 @@ class RunObserved(Event, frozen=True, kw_only=True):
 
 
 class RunViolated(Event, frozen=True, kw_only=True):
-    """A side effect outside of what was declared; ``violation.blocked`` says whether it was stopped (KO-3)."""
+    """An undeclared side effect was observed; ``violation.blocked`` is True if it was prevented (KO-3)."""
 
     TOPIC: ClassVar[str] = "run.violated"
     run_id: str
@@ -54,7 +54,7 @@ class RunViolated(Event, frozen=True, kw_only=True):
 
 
 class RunAmended(Event, frozen=True, kw_only=True):
-    """In permissive mode the scope was widened by a lease on the way (KO-3.2b)."""
+    """A lease acquired during the run extended its scope, in permissive mode (KO-3.2b)."""
 
     TOPIC: ClassVar[str] = "run.amended"
     run_id: str
@@ -65,7 +65,7 @@ class RunAmended(Event, frozen=True, kw_only=True):
 
 
 class RunRolledBack(Event, frozen=True, kw_only=True):
-    """What a run had leased for change is as it was before its leases (KO-3.3); ``failed`` says what is not."""
+    """Resources that a run had leased for change were restored (KO-3.3); ``failed`` lists the exceptions."""
 
     TOPIC: ClassVar[str] = "run.rolled_back"
     run_id: str
@@ -76,7 +76,7 @@ class RunRolledBack(Event, frozen=True, kw_only=True):
 
 
 class RunCompared(Event, frozen=True, kw_only=True):
-    """What the comparison of contents found: ``changes`` of the run, and ``foreign`` ones, which others made."""
+    """Contents were compared: ``changes`` were made by the run, ``foreign`` ones by other processes."""
 
     TOPIC: ClassVar[str] = "run.compared"
     run_id: str
@@ -85,10 +85,10 @@ class RunCompared(Event, frozen=True, kw_only=True):
 
 
 class RunClosed(Event, frozen=True, kw_only=True):
-    """A governed run ended: ``completed``, ``failed``, ``violated``, ``lost`` its leases, or ``interrupted``.
+    """A governed run ended as ``completed``, ``failed``, ``violated``, ``lost`` (its leases) or ``interrupted``.
 
-    ``unused`` is what it declared and did not make use of, which is no violation (KO-4); ``more_unused`` says how much
-    of that is not spelt out.
+    ``unused`` lists declared triples that were not used, which is allowed (KO-4); ``more_unused`` is the number of
+    further ones that are not listed.
     """
 
     TOPIC: ClassVar[str] = "run.closed"

@@ -1,9 +1,8 @@
-"""The shapes of the protocol values that stand in events in wire form: what must be there, and of what type.
+"""Required members and types of the protocol values that events embed in wire form.
 
-An event is decoded once and then looked into by folds, the index, views and commands. So it is here, where it is
-decoded, that a missing or misnamed part is found, also where somebody made every hash fit. Only what others look up
-by name is described; that the values mean something is for verification (``world.audit.event_checks``). Source: design
-sections 1 and 2.
+An event is decoded once and then read by folds, the index, views and commands. So missing and misnamed members are
+detected when it is decoded, even where all hashes are consistent. Only members that other modules read are described;
+verification checks the meaning of the values (``world.audit.event_checks``). Source: design sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 
 
 class _Closed(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    """A value with these parts and no others."""
+    """Base class of a value with exactly the declared members."""
 
 
 class _Open(msgspec.Struct, rename="camel", gc=False):
-    """A value with these parts at least."""
+    """Base class of a value with at least the declared members."""
 
 
 class _Actor(_Closed):
@@ -196,13 +195,13 @@ SHAPES: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "run.compared": (("changes", list[_Change]), ("foreign", list[_Change])),
     "run.closed": (("unused", list[_Triple]),),
 }
-"""By topic: the attributes of its payload that hold embedded values, and their shapes."""
+"""Per topic: the attributes of its payload that hold embedded values, and their types."""
 
 
-_WHOLE: Final[Mapping[str, type[msgspec.Struct]]] = {
+_COMBINED: Final[Mapping[str, type[msgspec.Struct]]] = {
     topic: msgspec.defstruct("Shaped", list(parts), gc=False) for topic, parts in SHAPES.items()
 }
-"""The same, each topic's as one type: checked in one step, which costs a fifth."""
+"""``SHAPES`` with one combined type per topic; one check of it costs a fifth of separate checks."""
 
 
 def check_shapes(topic: str, payload: Any) -> None:
@@ -213,19 +212,19 @@ def check_shapes(topic: str, payload: Any) -> None:
         payload: the payload, of its newest version.
 
     Raises:
-        msgspec.ValidationError: with the first part that is missing or wrong, and where it is.
+        msgspec.ValidationError: with the path of the first member that is missing or wrong.
     """
-    whole = _WHOLE.get(topic)
-    if whole is None:
+    combined = _COMBINED.get(topic)
+    if combined is None:
         return
     try:
-        msgspec.convert(payload, whole, from_attributes=True)
+        msgspec.convert(payload, combined, from_attributes=True)
     except msgspec.ValidationError:
-        _name_part(topic, payload)
+        _raise_with_attribute(topic, payload)
 
 
-def _name_part(topic: str, payload: Any) -> None:
-    """Raise with the part that is wrong."""
+def _raise_with_attribute(topic: str, payload: Any) -> None:
+    """Raise the validation error with the name of the invalid attribute."""
     for name, shape in SHAPES.get(topic, ()):
         try:
             msgspec.convert(getattr(payload, name), shape)

@@ -1,4 +1,4 @@
-"""Who acts: people, agents and systems (intent specification 3.1)."""
+"""Actors: people, agents and systems (intent specification 3.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JsonObject = Annotated[Json, AfterValidator(_object)]
 
 
 class ActorRef(Value):
-    """The actor to whom an intent is attributed (INT-3.1)."""
+    """Actor that an intent is attributed to (INT-3.1)."""
 
     actor_id: Identifier
     kind: ActorKind

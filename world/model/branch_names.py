@@ -1,7 +1,7 @@
-"""What a branch may be called: one rule, checked by the engine, which the façade and the command line use as well.
+"""The rule for branch names, shared by the engine, the public API and the command line.
 
-A name can be typed on a command line, and stands for no other point in the past. Names in a log are not checked again:
-the rule is about branches that are made now.
+A branch name can be typed on a command line and cannot be read as another point in the history. The rule applies to
+new branches; names that a log already holds are not checked again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from world.errors import RefusedError
 __all__ = ["BRANCH_NAME", "HEAD", "check_branch_name"]
 
 BRANCH_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}")
-"""A name in full; one that begins with - would be taken for an option."""
+"""A complete name; a leading ``-`` is excluded because the command line would read it as an option."""
 
 HEAD: Final = "HEAD"
-"""What the command line calls the active branch's head; no branch may be called so."""
+"""Name of the active branch's head on the command line; reserved, so no branch may have it."""
 
 
 def check_branch_name(name: Any) -> None:
-    """Check the name of a branch that is to be made.
+    """Check the name of a new branch.
 
     Args:
-        name: the name.
+        name: the name; a value that is not a string is refused.
 
     Raises:
         RefusedError: ``INVALID_NAME``.
@@ -33,6 +33,6 @@ def check_branch_name(name: Any) -> None:
         return
     raise RefusedError(
         "INVALID_NAME",
-        f"{name!r:.80} is no name for a branch: 1 to 200 of the letters a-z and A-Z, digits and . _ - /, beginning "
-        "with a letter, a digit or _, and not HEAD.",
+        f"{name!r:.80} is not a valid branch name. Use 1 to 200 of the letters a-z and A-Z, digits and . _ - /; begin "
+        "with a letter, a digit or _. HEAD is reserved.",
     )

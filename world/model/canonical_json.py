@@ -1,7 +1,7 @@
-"""Canonical JSON (RFC 8785): one text for one value, and hashes of it.
+"""Canonical JSON (RFC 8785): one text per value, and its hash.
 
-``canonical_bytes`` accepts what ``world.model.immutable_json.freeze`` accepts and refuses the rest with the path to the
-value. The text always reads back to a value with the same text.
+``canonical_bytes`` accepts the values that ``world.model.immutable_json.freeze`` accepts and refuses all others with
+the path to the value. Parsing the text yields a value with the same text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def canonical_bytes(value: Any) -> bytes:
 
 
 def canonical_text(value: Any) -> str:
-    """Return the RFC 8785 text of a JSON value; the same refusals as ``canonical_bytes``."""
+    """Return the RFC 8785 text of a JSON value; raises as ``canonical_bytes`` does."""
     return canonical_bytes(value).decode()
 
 
@@ -37,7 +37,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def digest(value: Any) -> str:
-    """Return SHA-256(JCS(value)) as lower-case hex; the same refusals as ``canonical_bytes``."""
+    """Return SHA-256(JCS(value)) as lower-case hex; raises as ``canonical_bytes`` does."""
     return sha256_hex(canonical_bytes(value))
 
 
@@ -52,22 +52,22 @@ def read_json(text: str | bytes) -> Any:
         RefusedError: ``NOT_CANONICAL`` for values that have no canonical text.
     """
     try:
-        whole = text if isinstance(text, str) else bytes(text).decode()
-        value = json.loads(whole, object_pairs_hook=_members, parse_constant=_refuse_constant)
+        decoded = text if isinstance(text, str) else bytes(text).decode()
+        value = json.loads(decoded, object_pairs_hook=_members, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise RefusedError(
             "MALFORMED_JSON",
-            f"This is no JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
+            f"The text is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
             line=error.lineno,
             column=error.colno,
         ) from None
     except UnicodeDecodeError as error:
         raise RefusedError(
-            "MALFORMED_JSON", f"This is no UTF-8 text: byte {error.start} is wrong.", byte=error.start
+            "MALFORMED_JSON", f"The text is not valid UTF-8: byte {error.start} is invalid.", byte=error.start
         ) from None
     except RecursionError:
-        raise RefusedError("NOT_CANONICAL", "The JSON is nested too deep to be read.", path="$") from None
-    except ValueError as error:  # the interpreter's bound on the digits of an integer
+        raise RefusedError("NOT_CANONICAL", "The JSON is nested too deeply to be read.", path="$") from None
+    except ValueError as error:  # the interpreter limits the number of digits of an integer
         raise RefusedError("MALFORMED_JSON", f"A number cannot be read: {error}.") from None
     return freeze(value)
 
@@ -78,10 +78,12 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise RefusedError("MALFORMED_JSON", f"The key {key!r} stands twice in one object.", key=key)
+                raise RefusedError(
+                    "MALFORMED_JSON", f"The key {key!r} occurs twice in one object; keep one of them.", key=key
+                )
             seen.add(key)
     return members
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise RefusedError("MALFORMED_JSON", f"{name} is no JSON number.", constant=name)
+    raise RefusedError("MALFORMED_JSON", f"{name} is not a JSON number; use a finite number or null.", constant=name)

@@ -1,7 +1,7 @@
-"""What an Authority says, and the record of it (World Protocol: WP-decision; intent specification 13.3).
+"""Rulings of an Authority and the decision record (World Protocol: WP-decision; intent specification 13.3).
 
-A ``Ruling`` is an opinion with the trace of every rule; a ``DecisionRecord`` is the one terminal decision about a
-proposal.
+A ``Ruling`` is an Authority's verdict on a case with the outcome of every rule; a ``DecisionRecord`` is the single
+terminal decision about a proposal.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ OnTimeout = Literal["approve", "reject", "escalate"]
 VoteRule = Literal["unanimous", "majority", "threshold"]
 
 VOTE_RULES: Final = frozenset(get_args(VoteRule))
-"""How votes are counted."""
+"""The rules by which votes are counted."""
 
 HUMAN_ANSWER: Final = "human answer"
-"""What stands for a rule's name where a person spoke; rules' names hold no spaces."""
+"""Rule name in the outcome of a person's answer; names of rules contain no spaces."""
 
 ENGINE: Final = "the engine"
-"""What stands for a rule's name where the engine itself rejected, whatever was ruled (``world.model.overruling``)."""
+"""Rule name in the outcome of a rejection by the engine, which overrules the ruling (``world.model.overruling``)."""
 
 REMARKS: Final = frozenset({"ask", "reply"})
-"""Answers that are recorded and change no ruling: a question back, and what the proposer says to it."""
+"""Answers that are recorded without an effect on the ruling: a question, and the proposer's reply to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many of those who are asked must approve, where one approval is not enough.
+    """Number of required approvals, where one approval is not enough.
 
     Args:
-        rule: all of them, more than half of them, or ``threshold`` of them.
-        threshold: for ``threshold``: how many.
+        rule: all members, more than half of them, or ``threshold`` of them.
+        threshold: the number of members, for the rule ``threshold``.
     """
 
     rule: VoteRule
     threshold: int | None = None
 
     def needed(self, members: int) -> int:
-        """Return how many of this many members must approve."""
+        """Return how many approvals are required of ``members`` members."""
         if self.rule == "threshold":
             return self.threshold or 1
         return members if self.rule == "unanimous" else members // 2 + 1
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the rule as JSON; a threshold stands there where it counts."""
+        """Return the quorum as JSON; an absent threshold is left out."""
         return {"rule": self.rule} if self.threshold is None else {"rule": self.rule, "threshold": self.threshold}
 
     @classmethod
@@ -63,17 +63,17 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """What one rule said about one case.
+    """Outcome of one rule for one case.
 
     Args:
         rule: the rule's name in its policy.
-        source: where the rule stands (distribution, module and line), for people.
-        answer: approve, reject, narrow, escalate, none (no opinion) or error (which refuses); of people also
-            abstain and delegate.
-        reason: the rule's own words.
+        source: location of the rule (distribution, module and line), for people.
+        answer: approve, reject, narrow, escalate, none (the rule does not apply) or error (which rejects); answers of
+            people also abstain and delegate.
+        reason: the text that the rule gave.
         scope: the narrower scope, for ``narrow``.
-        to: ids of the actors asked, for ``escalate``; of the one who answers instead, for ``delegate``.
-        decisive: True for the outcome that decided; in a decision, where the engine overruled the rest, that of it.
+        to: ids of the actors that may answer, for ``escalate``; id of the actor that answers instead, for ``delegate``.
+        decisive: True for the outcome that decided; where the engine overruled a ruling, True for the engine's outcome.
         quorum: for ``escalate``: how many of ``to`` must approve; None is any one of them.
     """
 
@@ -87,7 +87,7 @@ class RuleOutcome:
     quorum: Quorum | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the outcome as JSON; absent parts are left out."""
+        """Return the outcome as JSON; absent members are left out."""
         wire: dict[str, Any] = {"rule": self.rule, "source": self.source, "answer": self.answer}
         if self.reason:
             wire["reason"] = self.reason
@@ -119,19 +119,19 @@ class RuleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """An Authority's answer to a case; equal cases give equal rulings.
+    """An Authority's verdict on a case; equal cases give equal rulings.
 
     Args:
         verdict: approve, reject, or wait (for people).
-        authority: which authority spoke, such as ``auto_approve`` or ``policy_rules:repository``.
+        authority: name of the authority, such as ``auto_approve`` or ``policy_rules:repository``.
         reason: one sentence for people.
-        approved_scope: for approve: where the intent may write; None is no restriction.
+        approved_scope: for approve: the paths that the intent may write; None is no restriction.
         trace: the outcome of every rule, in order.
-        policy_hash: hash of the policy that was applied; None where no policy takes part.
-        ask: for wait: ids of the actors who may answer; ``*`` stands for any human.
-        timeout_ms: for wait: how long to wait, in milliseconds; None is for ever.
-        on_timeout: what happens when the time is over.
-        step: how many further steps of the binding's chain it has gone up.
+        policy_hash: hash of the policy that was applied; None where no policy was applied.
+        ask: for wait: ids of the actors that may answer; ``*`` means any human.
+        timeout_ms: for wait: how long to wait, in milliseconds; None is without limit.
+        on_timeout: what happens when the time limit has passed.
+        step: number of escalations to a further step of the binding's chain.
     """
 
     verdict: Verdict
@@ -146,7 +146,7 @@ class Ruling:
     step: int = 0
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the ruling as JSON; absent parts are left out, ``approvedScope`` is always there on approve."""
+        """Return the ruling as JSON; absent members are left out, except ``approvedScope`` of an approval."""
         wire: dict[str, Any] = {"verdict": self.verdict, "authority": self.authority, "reason": self.reason}
         if self.verdict == "approve":
             wire["approvedScope"] = None if self.approved_scope is None else self.approved_scope.to_wire()
@@ -181,10 +181,10 @@ class Ruling:
 
 
 class HumanAnswer(Value):
-    """What a person said about a waiting proposal.
+    """Answer of a person to a waiting proposal.
 
-    ``ask`` sends a question back and ``reply`` answers one; both decide nothing. ``delegate`` hands the own seat on
-    to ``to``, and ``escalate`` hands the question up to the next step of the binding's chain.
+    ``ask`` records a question and ``reply`` an answer to one; neither changes the ruling. ``delegate`` transfers the
+    person's vote to ``to``, and ``escalate`` passes the decision to the next step of the binding's chain.
     """
 
     answer_id: Identifier
@@ -196,15 +196,15 @@ class HumanAnswer(Value):
 
 
 def voters(binding: Mapping[str, Any]) -> list[str]:
-    """Return the ids of all who vote by a binding, in any of its steps; they must be registered."""
+    """Return the ids of the voters in all steps of a binding; each must be registered."""
     return [member for one in (binding, *binding.get("then", ())) for member in one.get("members", ())]
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """The one terminal decision about a proposal (WP-decision).
+    """The single terminal decision about a proposal (WP-decision).
 
-    ``approved_scope`` is meaningful for approvals only: a copy of the proposed scope, a narrower one, or None for no
+    ``approved_scope`` applies to approvals only: a copy of the proposed scope, a narrower one, or None for no
     restriction (INT-13.3).
     """
 
@@ -219,7 +219,7 @@ class DecisionRecord:
     trace: tuple[RuleOutcome, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the record as JSON; ``approvedScope`` is there exactly when approved."""
+        """Return the record as JSON; ``approvedScope`` is present if and only if it was approved."""
         wire: dict[str, Any] = {
             "decisionId": self.decision_id,
             "proposalId": self.proposal_id,

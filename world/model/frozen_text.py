@@ -1,4 +1,4 @@
-"""Canonical text of frozen JSON, kept with the nodes so that equal parts are encoded once."""
+"""Canonical text of frozen JSON, cached in the nodes so that shared parts are encoded once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["frozen_text"]
 def frozen_text(value: Any) -> bytes:
     """Return the RFC 8785 text of a frozen value, UTF-8.
 
-    Small nodes keep their text; large ones keep one piece a member. Where all keys are ASCII and all doubles
-    lie in the range that both print alike, orjson writes the text; otherwise ``rfc8785`` does.
+    Small nodes cache their text; large ones cache one piece per member. orjson writes the text where all keys are
+    ASCII and all doubles are in the range that both libraries print alike; otherwise ``rfc8785`` does.
     """
     kind = type(value)
     if kind is FrozenDict or kind is FrozenList:
@@ -55,33 +55,33 @@ def _with_pieces(node: FrozenDict | FrozenList) -> FrozenDict | FrozenList:
 
 
 def _joined(node: FrozenDict | FrozenList) -> bytes:
-    """Join the pieces of a large node, making those that are missing; large members keep their own pieces."""
+    """Join the pieces of a large node and encode missing ones; large members cache their own pieces."""
     pieces = node._pieces
-    if pieces is None:  # another thread has just found that the node is small
+    if pieces is None:  # another thread has replaced the pieces by the whole text
         return frozen_text(node)
     if isinstance(node, FrozenDict):
         keys = node._keys
-        if keys is None:  # another thread has just found that the node is small
+        if keys is None:  # another thread has replaced the pieces by the whole text
             return frozen_text(node)
         return b"{" + b",".join(_filled(pieces, lambda at: (_key_text(keys[at]), node[keys[at]]))) + b"}"
     return b"[" + b",".join(_filled(pieces, lambda at: (b"", list.__getitem__(node, cast(SupportsIndex, at))))) + b"]"
 
 
 def _filled(pieces: list[bytes | None], member: Callable[[int], tuple[bytes, Any]]) -> list[bytes]:
-    """Return the pieces with what is missing; small ones are kept, a large member makes its own text each time."""
-    whole, at = pieces, -1
+    """Return all pieces and encode missing ones; small ones are cached, large members are encoded each time."""
+    complete, at = pieces, -1
     while True:
         try:
             at = pieces.index(None, at + 1)
         except ValueError:
-            return cast(list[bytes], whole)
+            return cast(list[bytes], complete)
         prefix, value = member(at)
         piece = prefix + frozen_text(value)
-        if len(piece) > 2 * _SMALL and whole is pieces:
-            whole = pieces.copy()
+        if len(piece) > 2 * _SMALL and complete is pieces:
+            complete = pieces.copy()
         elif len(piece) <= 2 * _SMALL:
             pieces[at] = piece
-        whole[at] = piece
+        complete[at] = piece
 
 
 def _key_text(key: str) -> bytes:

@@ -1,8 +1,8 @@
-"""What new ids of actors, agents and sessions may be made of: one rule, checked where an id is first recorded.
+"""Characters of new ids of actors, agents and sessions; checked where an id is first recorded.
 
-Allowed are the ASCII letters and digits and ``._-@:/``, at most 128 of them. So an id looks like no other id, holds no
-control character and no bidirectional mark, and is never ``*``, which stands for any human. Ids that a log already
-holds stay valid, whatever they are made of. Source: intent specification 3.1.
+Allowed are at most 128 ASCII letters, digits and ``._-@:/``. So no two ids look alike, an id contains neither control
+characters nor bidirectional marks, and an id is never ``*``, which means any human. Ids that a log already holds stay
+valid. Source: intent specification 3.1.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 from world.errors import RefusedError
 
 MAX_NEW_ID: Final = 128
-"""Characters of a new id at most."""
+"""Maximum length of a new id, in characters."""
 
 ANY_HUMAN: Final = "*"
-"""Stands for any human where ids of actors are; it is no id."""
+"""Means any human in a list of actor ids; reserved, so it cannot be an id."""
 
 _NEW_ID: Final = re.compile(rf"[A-Za-z0-9._\-@:/]{{1,{MAX_NEW_ID}}}")
 
@@ -25,7 +25,7 @@ def check_new_id(what: str, given: str) -> None:
     """Check an id that is about to be recorded for the first time.
 
     Args:
-        what: of what it is the id, such as ``actor``.
+        what: the kind of thing that the id is for, such as ``actor``.
         given: the id.
 
     Raises:
@@ -33,12 +33,12 @@ def check_new_id(what: str, given: str) -> None:
     """
     if _NEW_ID.fullmatch(given) is not None:
         return
-    reserved = " `*` is reserved; it stands for any human." if given == ANY_HUMAN else ""
+    reserved = " `*` is reserved; it means any human." if given == ANY_HUMAN else ""
     shown = ascii(given[: MAX_NEW_ID + 1])
     raise RefusedError(
         "INVALID_ID",
-        f"{shown} cannot be the id of a new {what}: an id has 1 to {MAX_NEW_ID} characters, of the ASCII letters and "
-        f"digits and ._-@:/ only.{reserved}",
+        f"{shown} cannot be the id of a new {what}. Use 1 to {MAX_NEW_ID} ASCII letters, digits and "
+        f"._-@:/ only.{reserved}",
         what=what,
         id=given,
     )

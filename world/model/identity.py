@@ -1,6 +1,6 @@
-"""Who is who: the hashes that name intents, catalogs, snapshots, worlds, schemas and requirements.
+"""Content hashes that identify intents, catalogs, snapshots, worlds, schemas and requirements.
 
-Every id here is a pure function of content, SHA-256 over RFC 8785 text, in lower-case hex.
+Every id is a pure function of content: SHA-256 over RFC 8785 text, in lower-case hex.
 Sources: intent specification 6.2.1 and 7.4.4; World Protocol (WP-world, WP-hash); design section 3.
 """
 
@@ -17,13 +17,13 @@ def intent_key(schema_hash: str, action_type: str, action_input: Any = None, sco
     """Return the semantic identity of an intent (INT-6.2.1, INV-I2).
 
     Args:
-        schema_hash: the hash of the schema the intent is meant for.
+        schema_hash: hash of the schema that the intent was issued for.
         action_type: the action's identifier.
         action_input: the input, None when absent.
         scope: the scope proposal in wire form, None when absent.
 
     Raises:
-        RefusedError: ``NOT_CANONICAL`` when input or scope have no canonical text.
+        RefusedError: ``NOT_CANONICAL`` when input or scope has no canonical text.
     """
     text = f"{schema_hash}:{action_type}:{canonical_text(action_input)}:{canonical_text(scope)}"
     return sha256_hex(text.encode())
@@ -35,10 +35,10 @@ def catalog_hash(
     """Return the hash of an action catalog (intent specification 7.4.4).
 
     Args:
-        schema_hash: the hash of the schema the actions belong to.
-        actions: the final list, each with ``type``, ``status`` and ``reason``; the reason counts only when
-            unknown.
-        pruning: the pruning options; absent ones take their defaults.
+        schema_hash: hash of the schema that the actions belong to.
+        actions: the final list, each with ``type``, ``status`` and ``reason``; the reason is hashed only for the
+            status ``unknown``.
+        pruning: the pruning options; absent options have their defaults.
     """
     given = dict(pruning or {})
     applied = {
@@ -52,11 +52,11 @@ def catalog_hash(
 
 
 def _catalog_entry(action: Any, status: Any, reason: Any) -> str:
-    """Return the canonical text of what of an action enters a catalog's hash."""
-    told = reason if status == "unknown" else None
-    if type(action) is str and type(status) is str and (told is None or type(told) is str):
-        return _catalog_text(action, status, told)
-    return canonical_text({"type": action, "status": status, "reason": told})
+    """Return the canonical text of an action's members that are part of a catalog's hash."""
+    hashed_reason = reason if status == "unknown" else None
+    if type(action) is str and type(status) is str and (hashed_reason is None or type(hashed_reason) is str):
+        return _catalog_text(action, status, hashed_reason)
+    return canonical_text({"type": action, "status": status, "reason": hashed_reason})
 
 
 @lru_cache(maxsize=16_384)
@@ -71,8 +71,8 @@ def _or(value: Any, default: Any) -> Any:
 def snapshot_hash(snapshot: Mapping[str, Any]) -> str:
     """Return the hash of a terminal snapshot in wire form (WP-hash).
 
-    Only ``data`` without its ``$`` members and the terminal facts of ``system`` enter; messages, timestamps,
-    computed values, input, meta and the raw status do not.
+    Hashed are ``data`` without its ``$`` members and the terminal facts of ``system``. Messages, timestamps,
+    computed values, input, meta and the raw status are not hashed.
     """
     system = snapshot["system"]
     return state_hash(
@@ -90,7 +90,7 @@ def state_hash(
     last_error: Mapping[str, Any] | None = None,
     pending_ids: Sequence[str] = (),
 ) -> str:
-    """Return the snapshotHash of the parts that count; see ``snapshot_hash``."""
+    """Return the snapshotHash of the hashed parts of a snapshot; see ``snapshot_hash``."""
     if last_error is None and not errors and not pending_ids:
         return sha256_hex(b'{"data":' + canonical_bytes(semantic_data(data)) + _COMPLETED)
     failed = last_error is not None or bool(pending_ids)
@@ -109,7 +109,7 @@ def state_hash(
 
 
 _COMPLETED = b',"system":{"errors":[],"pendingDigest":"empty","terminalStatus":"completed"}}'
-"""How the canonical text of a state without errors and pending requirements ends."""
+"""End of the canonical text of a state without errors and pending requirements."""
 
 
 def semantic_data(data: Any) -> Any:
@@ -120,7 +120,7 @@ def semantic_data(data: Any) -> Any:
 
 
 def signature(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of an error value is the same in every run: code, source and deterministic context."""
+    """Return the deterministic parts of an error value: code, source and context."""
     source = error.get("source") or {}
     kept = {
         "code": error["code"],
@@ -132,22 +132,22 @@ def signature(error: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_hash(description: Mapping[str, Any]) -> str:
-    """Return the hash of a policy's description (its ``hash`` left out), by which rulings and decisions name it."""
+    """Return the hash of a policy's description without its ``hash``; rulings and decisions refer to it."""
     return digest({name: part for name, part in description.items() if name != "hash"})
 
 
 def content_id(schema_hash: str, snapshot_hash_hex: str) -> str:
-    """Return the id that equal contents share: SHA-256(JCS({schemaHash, snapshotHash}))."""
+    """Return the id shared by equal contents: SHA-256(JCS({schemaHash, snapshotHash}))."""
     if _is_word(schema_hash) and _is_word(snapshot_hash_hex):
         return sha256_hex(f'{{"schemaHash":"{schema_hash}","snapshotHash":"{snapshot_hash_hex}"}}'.encode())
     return digest({"schemaHash": schema_hash, "snapshotHash": snapshot_hash_hex})
 
 
 def world_id(schema_hash: str, snapshot_hash_hex: str, parent: str | None) -> str:
-    """Return a world's id: content and parent, so that lineage is acyclic by construction (WP-world).
+    """Return a world's id, the hash of its content and parent (WP-world); so lineage is acyclic by construction.
 
     Args:
-        schema_hash: hash of the schema the snapshot obeys.
+        schema_hash: hash of the schema that the snapshot conforms to.
         snapshot_hash_hex: the snapshotHash.
         parent: the parent's worldId; None for genesis.
     """
@@ -159,14 +159,14 @@ def world_id(schema_hash: str, snapshot_hash_hex: str, parent: str | None) -> st
 
 
 def _is_word(text: str) -> bool:
-    """Tell whether a text, such as a hash, stands in JSON as it is."""
+    """Return whether a text, such as a hash, needs no escapes in JSON."""
     return text.isascii() and text.isalnum()
 
 
 def requirement_id(
     schema_hash: str, intent_id: str, action_id: str, node_path: str, effect_name: str, args: Any
 ) -> str:
-    """Return the id of one effect at one place of one attempt (IC-reqid, design section 3)."""
+    """Return the id of one effect at one flow position of one attempt (IC-reqid, design section 3)."""
     return digest(
         {
             "schemaHash": schema_hash,

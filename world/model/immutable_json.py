@@ -1,13 +1,13 @@
-"""JSON values that nobody can change, with cheap changed copies.
+"""Immutable JSON values with inexpensive changed copies.
 
-A frozen tree is made of ``FrozenDict``, ``FrozenList``, ``str``, ``int``, ``float``, ``bool`` and ``None``.
-Freezing checks everything that canonical JSON (RFC 8785) cannot carry and refuses it with the path to the
-value, and brings members into canonical order and numbers to the one form that their canonical text reads
-back to: ``1.0`` becomes ``1``, and an integer beyond 2^53 becomes the double that prints the same digits. So
-a value that was written to the log and read again is equal to the one before, types and order included.
+A frozen tree consists of ``FrozenDict``, ``FrozenList``, ``str``, ``int``, ``float``, ``bool`` and ``None``.
+Freezing refuses every value that canonical JSON (RFC 8785) cannot represent, with the path to the value. It sorts
+members into canonical order and converts numbers to the form that results from parsing their canonical text: ``1.0``
+becomes ``1``, and an integer beyond 2^53 becomes the double that prints the same digits. So a value that is written to
+the log and read again is equal to the original, including types and order.
 
-Nodes remember the pieces of their canonical text. A changed copy shares all other pieces, so the text of a
-large tree after a small change costs one join (design section 4).
+Nodes cache the pieces of their canonical text. A changed copy shares all other pieces, so encoding a large tree after
+a small change costs one join (design section 4).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import rfc8785
 from world.errors import RefusedError
 
 MAX_DEPTH: Final = 200
-"""Levels of nesting in one value; a deeper value is refused."""
+"""Maximum nesting of one value, in levels; a deeper value is refused."""
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
-"""Largest integer up to which every integer is exactly one double."""
+"""Largest integer up to which a double represents every integer exactly."""
 
 _SMALL: Final = 2048  # bytes of text up to which a node keeps its whole text instead of pieces
 
@@ -36,29 +36,29 @@ def _refuse_change(self: object, *_: Any, **__: Any) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """A ``dict`` of canonical JSON whose every mutator raises ``TypeError``."""
+    """Immutable ``dict`` of canonical JSON; every mutating method raises ``TypeError``."""
 
     __slots__ = ("_height", "_keys", "_pieces", "_plain", "_text")
-    _height: int  # levels of nesting, itself included; a changed copy may take it higher than it is
+    _height: int  # levels of nesting, itself included; an upper bound in a changed copy
     _plain: bool
     _text: bytes | None
     _keys: list[str] | None
     _pieces: list[bytes | None] | None
 
     def __new__(cls, source: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> FrozenDict:
-        """Return the frozen form of ``source``; the same refusals as ``freeze``."""
+        """Return the frozen form of ``source``; raises as ``freeze`` does."""
         frozen = freeze(dict(source))
         assert isinstance(frozen, FrozenDict)
         return frozen
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Do nothing: the value is complete when it is made."""
+        """Do nothing; ``__new__`` returns the complete value."""
 
     def with_item(self, key: str, value: Any) -> FrozenDict:
-        """Return a copy in which ``key`` holds ``value`` (frozen first); everything else is shared.
+        """Return a copy in which ``key`` has the value ``value``, frozen; all other members are shared.
 
         Raises:
-            RefusedError: ``NOT_CANONICAL`` for what ``freeze`` refuses, as a key or as a value.
+            RefusedError: ``NOT_CANONICAL`` for a key or a value that ``freeze`` refuses.
         """
         if not isinstance(key, str) or not (key.isascii() or _sound_text(key)):
             raise RefusedError("NOT_CANONICAL", f"A key must be a string of whole characters, not {key!r}.", path="$")
@@ -81,7 +81,7 @@ class FrozenDict(dict[str, Any]):
         return copy
 
     def without(self, key: str) -> FrozenDict:
-        """Return a copy without ``key``; itself where the key is absent."""
+        """Return a copy without ``key``, or the same object where the key is absent."""
         if key not in self:
             return self
         copy = _dict_node(self, self._plain, self._height)
@@ -106,7 +106,7 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """A ``list`` of canonical JSON whose every mutator raises ``TypeError``."""
+    """Immutable ``list`` of canonical JSON; every mutating method raises ``TypeError``."""
 
     __slots__ = ("_height", "_pieces", "_plain", "_text")
     _height: int
@@ -115,19 +115,19 @@ class FrozenList(list[Any]):
     _pieces: list[bytes | None] | None
 
     def __new__(cls, source: Iterable[Any] = ()) -> FrozenList:
-        """Return the frozen form of ``source``; the same refusals as ``freeze``."""
+        """Return the frozen form of ``source``; raises as ``freeze`` does."""
         frozen = freeze(list(source))
         assert isinstance(frozen, FrozenList)
         return frozen
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Do nothing: the value is complete when it is made."""
+        """Do nothing; ``__new__`` returns the complete value."""
 
     def with_item(self, index: int, value: Any) -> FrozenList:
         """Return a copy in which the element at ``index`` is ``value``.
 
         Raises:
-            IndexError: where there is no such element.
+            IndexError: where the list has no element at ``index``.
             RefusedError: ``NOT_CANONICAL`` for a value that ``freeze`` refuses.
         """
         value = _frozen_member(value, index)
@@ -139,7 +139,7 @@ class FrozenList(list[Any]):
         return copy
 
     def with_appended(self, value: Any) -> FrozenList:
-        """Return a copy with ``value`` behind the last element; ``NOT_CANONICAL`` as in ``freeze``."""
+        """Return a copy with ``value`` after the last element; raises as ``freeze`` does."""
         value = _frozen_member(value, len(self))
         copy = _list_node(self, self._plain and _plain(value), _height_with(self, value))
         list.append(copy, value)
@@ -161,20 +161,20 @@ class FrozenList(list[Any]):
 
 
 def utf16_key(text: str) -> bytes:
-    """Return the key by which RFC 8785 sorts property names: UTF-16 code units."""
+    """Return the sort key of a property name under RFC 8785: its UTF-16 code units."""
     return text.encode("utf-16-be")
 
 
 def freeze(value: Any, path: str = "$") -> Any:
-    """Return the frozen form of a JSON value; what is frozen already comes back as it is.
+    """Return the frozen form of a JSON value; a value that is already frozen is returned unchanged.
 
     Args:
         value: dicts with string keys, lists, tuples, strings, numbers, booleans, None.
-        path: how errors name the value.
+        path: path of the value in error messages.
 
     Raises:
         RefusedError: ``NOT_CANONICAL`` with the path, for NaN, infinities, lone surrogates, integers that no
-            double prints, keys that are no strings, cycles, other types, and more than ``MAX_DEPTH`` levels.
+            double prints, keys that are not strings, cycles, other types, and more than ``MAX_DEPTH`` levels.
 
     Source: RFC 8785 sections 3.1, 3.2.2; design section 3.
     """
@@ -185,7 +185,7 @@ def freeze(value: Any, path: str = "$") -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return a plain, changeable copy of a frozen value."""
+    """Return a mutable copy of a frozen value, of plain dicts and lists."""
     if isinstance(value, dict):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -194,7 +194,7 @@ def thaw(value: Any) -> Any:
 
 
 class _FaultError(Exception):
-    """A refusal on its way up; every level adds its step to the path."""
+    """Internal error of freezing; every enclosing level adds its step to the path."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -207,7 +207,7 @@ def _refused(fault: _FaultError, path: str) -> RefusedError:
 
 
 def _frozen_member(value: Any, step: str | int) -> Any:
-    """Freeze what becomes a member of a node; a refusal names its path from there."""
+    """Freeze a new member of a node; the path of a refusal starts at the node."""
     try:
         return _freeze(value, 0)
     except _FaultError as fault:
@@ -267,7 +267,7 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:  # noqa: C
         if kind is FrozenDict or kind is FrozenList:
             if not frozen._plain:
                 plain = False
-            if frozen._height > height:  # a call of max costs more than all the rest
+            if frozen._height > height:  # calling max would dominate the cost of this loop
                 height = frozen._height
         elif kind is float and not _plain_float(frozen):
             plain = False
@@ -282,8 +282,8 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:  # noqa: C
 
 
 def _put_in_order(node: FrozenDict) -> None:
-    """Bring the members of a node in the making into the order in which a log gives them back (RFC 8785 3.2.3)."""
-    in_ascii = "".join(node).isascii()  # then it is the order of the texts, and no two are equal
+    """Sort the members of a node under construction into canonical order (RFC 8785 3.2.3)."""
+    in_ascii = "".join(node).isascii()  # then canonical order is the order of the keys, which are unique
     members = sorted(node.items()) if in_ascii else sorted(node.items(), key=_by_key)
     dict.clear(node)
     dict.update(node, members)
@@ -309,7 +309,7 @@ def _freeze_list(value: Iterable[Any], depth: int) -> FrozenList:
         if kind is FrozenDict or kind is FrozenList:
             if not frozen._plain:
                 plain = False
-            if frozen._height > height:  # as above
+            if frozen._height > height:  # see _freeze_dict
                 height = frozen._height
         elif kind is float and not _plain_float(frozen):
             plain = False
@@ -319,7 +319,7 @@ def _freeze_list(value: Iterable[Any], depth: int) -> FrozenList:
 
 
 def _freeze_other(value: Any, depth: int) -> Any:
-    """Freeze subclasses of the JSON types (enums of strings, ordered dicts); refuse everything else."""
+    """Freeze subclasses of the JSON types (string enums, ordered dicts); refuse all other types."""
     if isinstance(value, str):
         return _freeze(str.__str__(value), depth)
     if isinstance(value, int):
@@ -344,7 +344,7 @@ def _number(value: float) -> int | float:
 
 
 def _wide_integer(value: int) -> float:
-    """Take an integer beyond 2^53 as the double that prints the same digits, or refuse it."""
+    """Return the double that prints the digits of an integer beyond 2^53, or refuse the integer."""
     try:
         double = float(value)
     except OverflowError:
@@ -370,12 +370,12 @@ def _step(key: object) -> str:
 
 
 def _plain_float(value: float) -> bool:
-    """Tell whether orjson prints this non-integral double as ECMAScript does."""
+    """Return whether orjson prints this non-integral double as ECMAScript does."""
     return 1e-5 <= abs(value) < 1e15
 
 
 def _plain(value: Any) -> bool:
-    """Tell whether orjson's text of a frozen value is provably its canonical text."""
+    """Return whether orjson's text of a frozen value is certain to be its canonical text."""
     kind = type(value)
     if kind is FrozenDict or kind is FrozenList:
         return cast(bool, value._plain)
@@ -383,7 +383,7 @@ def _plain(value: Any) -> bool:
 
 
 def _height_with(node: FrozenDict | FrozenList, value: Any) -> int:
-    """Return the height of a copy of ``node`` that also holds ``value``, or refuse it as too deep."""
+    """Return the height of a copy of ``node`` with ``value`` added; refuse a value that is too deep."""
     kind = type(value)
     if kind is not FrozenDict and kind is not FrozenList:
         return node._height
@@ -396,7 +396,7 @@ def _height_with(node: FrozenDict | FrozenList, value: Any) -> int:
 
 
 def _measured(value: Any) -> int:
-    """Return how many levels a frozen value really has, and remember it."""
+    """Return the exact number of levels of a frozen value, and store it in its nodes."""
     kind = type(value)
     if kind is not FrozenDict and kind is not FrozenList:
         return 0

@@ -1,7 +1,7 @@
-"""Commands and their two identities (intent specification 4-6).
+"""Intents and their two identities (intent specification 4-6).
 
-An intent is a request, not a fact. ``IntentBody`` says what is wanted and nothing else; ``IntentInstance`` is
-one attempt at it: ``intent_id`` names the attempt, ``intent_key`` the meaning.
+An intent is a request, not a fact. ``IntentBody`` holds only the requested action, its input and its scope.
+``IntentInstance`` is one attempt: ``intent_id`` identifies the attempt, ``intent_key`` its meaning.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def _as_tuple(value: Any) -> Any:
 
 
 class IntentScope(Value):
-    """Where an intent proposes to write, or is allowed to (INT-5.3).
+    """Paths that an intent proposes to write, or is allowed to write (INT-5.3).
 
-    ``allowed_paths`` holds patterns such as ``data.profile.*``; None means no restriction is named.
+    ``allowed_paths`` holds patterns such as ``data.profile.*``; None means no restriction is stated.
     """
 
     allowed_paths: Annotated[tuple[Identifier, ...], BeforeValidator(_as_tuple)] | None = None
@@ -40,7 +40,7 @@ class IntentScope(Value):
 
 
 class IntentBody(Value):
-    """The semantic content of a command: all that a projection produces (INT-5.1)."""
+    """Semantic content of an intent, the only output of a projection (INT-5.1)."""
 
     type: Identifier
     input: Json = None
@@ -62,7 +62,7 @@ class IntentBody(Value):
 
 
 class IntentOrigin(Value):
-    """How and by whom an intent came to be; never semantic (INT-5.2, INV-I3)."""
+    """Projection, source and actor that an intent originates from; never semantic (INT-5.2, INV-I3)."""
 
     projection_id: Identifier
     source: SourceRef
@@ -71,15 +71,15 @@ class IntentOrigin(Value):
 
 
 class IntentMeta(Value):
-    """What is known of an instance but not part of its meaning."""
+    """Facts about an instance that are not part of its meaning."""
 
     origin: IntentOrigin
 
 
 class IntentInstance(Value):
-    """One attempt at an intent: immutable through and through (INV-I1).
+    """One attempt at an intent, deeply immutable (INV-I1).
 
-    Two instances are equal when they are the same attempt (INT-6.3); ``means_the_same_as`` compares meanings.
+    Two instances are equal when they are the same attempt (INT-6.3); ``means_the_same_as`` compares their meanings.
     """
 
     body: IntentBody
@@ -88,7 +88,7 @@ class IntentInstance(Value):
     meta: IntentMeta
 
     def means_the_same_as(self, other: IntentInstance) -> bool:
-        """Tell whether both are the same command, whoever issued them (INT-6.3)."""
+        """Return whether both instances have the same intentKey, whichever actor issued them (INT-6.3)."""
         return self.intent_key == other.intent_key
 
     def __eq__(self, other: object) -> bool:

@@ -1,13 +1,13 @@
-"""What the origin of an intent may say: which projection selected it, or that none did (intent specification 8).
+"""Rules for the origin of an intent: the projection that selected it, or none (intent specification 8).
 
-A projectionId is one of three:
+A projectionId is one of:
 
 * the id of a registered projection, which selected the intent;
-* ``api:intent``: a caller stated the intent outright;
+* ``api:intent``: a caller submitted the intent without a projection;
 * ``system:JOB``, such as ``system:scheduler``: a system produced the intent directly (SD-1). Its source and its actor
-  are systems (SD-2), the intentKey follows from its body as for any intent (SD-4), and no projection takes part (SD-5).
+  are systems (SD-2), the intentKey is derived from its body as for any intent (SD-4), and no projection is run (SD-5).
 
-Every check of these rules is here, for the issuer, the public API and the submission alike.
+The issuer, the public API and the submission stage share the checks of this module.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from world.model.intent import IntentInstance, IntentOrigin
 __all__ = ["API_ORIGIN", "DIRECT_PREFIX", "check_direct", "check_key", "check_origin", "is_direct", "not_direct"]
 
 API_ORIGIN: Final = "api:intent"
-"""projectionId of intents that a caller states outright, without a source event."""
+"""projectionId of intents that a caller submits without a source event."""
 
 DIRECT_PREFIX: Final = "system:"
-"""How the projectionId of a system direct intent begins (SD-1); no projection may be named so."""
+"""Prefix of the projectionId of a system direct intent (SD-1); reserved, so no projection id may begin with it."""
 
 
 def is_direct(instance: IntentInstance) -> bool:
-    """Tell whether an instance says that a system produced it directly (SD-1)."""
+    """Return whether the origin of an instance is a system direct one (SD-1)."""
     return instance.meta.origin.projection_id.startswith(DIRECT_PREFIX)
 
 
 def check_direct(instance: IntentInstance, schema_hash: str | None = None) -> None:
-    """Refuse an instance that says it was produced directly and breaks the rules for that; others pass.
+    """Check the rules for a system direct intent; an instance of another origin passes.
 
     Args:
-        instance: from anywhere.
-        schema_hash: the schema in force, to check the intentKey too (INV-SD3); None leaves that out.
+        instance: any instance.
+        schema_hash: hash of the schema in force, to check the intentKey also (INV-SD3); None omits that check.
 
     Raises:
-        RefusedError: ``NOT_A_DIRECT_INTENT`` when source or actor is no system, or nothing follows the prefix;
-            ``WRONG_SCHEMA`` when the intentKey does not follow from the body.
+        RefusedError: ``NOT_A_DIRECT_INTENT`` when source or actor is not a system, or the job's name is empty;
+            ``WRONG_SCHEMA`` when the intentKey is not that of the body.
     """
     if not is_direct(instance):
         return
@@ -58,7 +58,7 @@ def check_direct(instance: IntentInstance, schema_hash: str | None = None) -> No
 
 
 def check_key(instance: IntentInstance, schema_hash: str) -> None:
-    """Refuse an instance whose intentKey does not follow from its body under a schema (INV-I2, INV-SD3).
+    """Refuse an instance whose intentKey is not that of its body under a schema (INV-I2, INV-SD3).
 
     Raises:
         RefusedError: ``WRONG_SCHEMA``.
@@ -76,16 +76,16 @@ def check_key(instance: IntentInstance, schema_hash: str) -> None:
 
 
 def check_origin(instance: IntentInstance, projection_ids: Iterable[str]) -> None:
-    """Refuse an instance whose origin names nothing that could have produced it.
+    """Refuse an instance whose origin names no possible producer.
 
     Args:
-        instance: from anywhere.
-        projection_ids: of the registered projections.
+        instance: any instance.
+        projection_ids: ids of the registered projections.
 
     Raises:
-        RefusedError: ``UNKNOWN_PROJECTION`` with the registered ones for a projectionId that names none of them;
+        RefusedError: ``UNKNOWN_PROJECTION`` with the registered ids for a projectionId that is not registered;
             ``NOT_A_DIRECT_INTENT`` as ``check_direct`` does, and for an intent of a system that no projection selected
-            and whose projectionId does not say so (SD-1).
+            and whose projectionId lacks the prefix ``system:`` (SD-1).
     """
     origin = instance.meta.origin
     check_direct(instance)
@@ -115,7 +115,7 @@ def check_origin(instance: IntentInstance, projection_ids: Iterable[str]) -> Non
 
 
 def not_direct(origin: IntentOrigin) -> RefusedError:
-    """Return the refusal of a system direct intent whose source or actor is no system."""
+    """Return the error for a system direct intent whose source or actor is not a system."""
     return RefusedError(
         "NOT_A_DIRECT_INTENT",
         f"The projectionId {origin.projection_id!r} marks a system direct intent, but its source is "

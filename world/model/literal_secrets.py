@@ -1,9 +1,9 @@
-"""Secret fields whose value is a literal: what must not be recorded, because it is the secret itself.
+"""Detection of literals in secret fields, which must not be recorded.
 
-Secret are, in any JSON object, the members of ``headers`` with the names of ``SECRET_HEADERS``, and in a ``url`` the
-password of its user and the parameters of its query with the names of ``SECRET_PARAMETERS``; and what a schema marks
-with ``"secret": true``, or pydantic as ``SecretStr`` or ``SecretBytes`` (``format: password`` and ``writeOnly``). A
-value with a reference (``${secret:NAME}``) is no literal. Found are paths, never values.
+Secret fields are: in any JSON object, the members of ``headers`` with a name in ``SECRET_HEADERS``; in a ``url``, the
+user's password and the query parameters with a name in ``SECRET_PARAMETERS``; and fields that a schema marks with
+``"secret": true`` or that pydantic declares as ``SecretStr`` or ``SecretBytes`` (``format: password`` and
+``writeOnly``). A value with a reference (``${secret:NAME}``) is not a literal. Results are paths, never values.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _KEYS: Final = re.compile(rb'"(?:headers|url|uri)":["{]', re.IGNORECASE)
 
 
 def may_name_secrets(text: bytes) -> bool:
-    """Return whether a canonical text holds a ``headers`` or ``url`` at all, so that it is worth searching."""
+    """Return whether a canonical text contains a ``headers`` or ``url`` member that needs a search."""
     return _KEYS.search(text) is not None
 
 
@@ -97,7 +97,7 @@ def named_literals(value: Any, path: str = "$") -> Iterator[str]:
 
     Args:
         value: JSON.
-        path: of the value itself.
+        path: path of the value itself.
     """
     if isinstance(value, list | tuple):
         for index, inner in enumerate(value):
@@ -108,24 +108,24 @@ def named_literals(value: Any, path: str = "$") -> Iterator[str]:
             if name == "headers" and isinstance(inner, Mapping):
                 yield from (
                     f"{place}.{header}"
-                    for header, told in inner.items()
-                    if str(header).lower() in SECRET_HEADERS and is_literal(told)
+                    for header, content in inner.items()
+                    if str(header).lower() in SECRET_HEADERS and is_literal(content)
                 )
             elif name in {"url", "uri"} and isinstance(inner, str):
-                yield from (f"{place} ({what})" for what, told, _, _ in url_secrets(inner) if is_literal(told))
+                yield from (f"{place} ({what})" for what, text, _, _ in url_secrets(inner) if is_literal(text))
             yield from named_literals(inner, place)
 
 
 def url_secrets(url: str) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the secrets of a URL: what it is, the text, and where that begins and ends."""
+    """Yield the secrets of a URL: description, text, start and end offset."""
     user = _USER_PASSWORD.match(url)
     if user is not None and ":" in user[1]:
         begin = user.start(1) + user[1].index(":") + 1
         yield "password of the user", url[begin : user.end(1)], begin, user.end(1)
-    for found in _PARAMETER.finditer(url):
-        name = unquote_plus(found[1])
+    for parameter in _PARAMETER.finditer(url):
+        name = unquote_plus(parameter[1])
         if name.lower() in SECRET_PARAMETERS:
-            yield f"parameter {name}", found[2], found.start(2), found.end(2)
+            yield f"parameter {name}", parameter[2], parameter.start(2), parameter.end(2)
 
 
 def is_secret_schema(schema: Mapping[str, Any]) -> bool:
@@ -137,10 +137,10 @@ def marked_literals(schema: Any, value: Any, path: str = "$", root: Mapping[str,
     """Yield the path of each literal that a JSON Schema marks as secret.
 
     Args:
-        schema: of the value, as pydantic writes it.
-        value: JSON; it need not fit the schema.
-        path: of the value itself.
-        root: the whole document, where ``$ref`` leads; None is the schema itself.
+        schema: JSON Schema of the value, in the form that pydantic generates.
+        value: JSON; it need not be valid under the schema.
+        path: path of the value itself.
+        root: the document in which ``$ref`` is resolved; None is the schema itself.
     """
     if not isinstance(schema, Mapping):
         return
@@ -165,16 +165,15 @@ def marked_literals(schema: Any, value: Any, path: str = "$", root: Mapping[str,
 
 
 def literal_message(what: str, paths: Iterable[str]) -> str:
-    """Return the sentence that refuses literals.
+    """Return the error message for literals in secret fields.
 
     Args:
-        what: holds them.
-        paths: of the fields.
+        what: the thing that has the fields, as the message names it.
+        paths: paths of the fields.
     """
     return (
         f"{what} has a literal in the secret field {', '.join(paths)}, which would be recorded. Write "
-        f"${{secret:NAME}} there "
-        "and define the secret under [secrets] in world.toml."
+        "${secret:NAME} there and define the secret under [secrets] in world.toml."
     )
 
 
@@ -184,6 +183,6 @@ def refuse_literals(what: str, paths: Iterable[str]) -> None:
     Raises:
         RefusedError: ``LITERAL_SECRET`` with ``fields``, where there is at least one path.
     """
-    found = list(dict.fromkeys(paths))
-    if found:
-        raise RefusedError(LITERAL_SECRET, literal_message(what, found), fields=found)
+    fields = list(dict.fromkeys(paths))
+    if fields:
+        raise RefusedError(LITERAL_SECRET, literal_message(what, fields), fields=fields)

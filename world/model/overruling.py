@@ -1,9 +1,9 @@
-"""Where the engine overrules a ruling, the trace of the decision says that the engine decided, and no rule.
+"""Rejections by the engine that overrule a ruling, and their representation in the decision's trace.
 
-Rules and people may approve what still must not happen: their policy is not the adopted one, the leases are not free,
-the case cannot be made any more. Then one more outcome stands at the end of the trace, and the mark of what decided is
-on that one alone. Decisions of version 1 left the marks as the ruling had them; what they mean is told here and nowhere
-else. Sources: WP-decision; design section 6.
+The engine rejects an approved proposal when the policy that approved it is not the adopted one, when its leases are
+not free, or when the case cannot be constructed any more. The trace then ends with an outcome of the engine, the only
+outcome marked decisive. Decisions of version 1 kept the marks of the ruling; ``second_version`` converts them.
+Sources: WP-decision; design section 6.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 from world.model.decision import ENGINE, RuleOutcome, Ruling
 
 Why = Literal["policy in force", "leases", "case"]
-"""What the engine went by: the policy is not the adopted one; the leases, or the manifest that asks for them; the case
-cannot be made any more."""
+"""Cause of the engine's rejection: the policy is not the adopted one; the leases, or the manifest that requests them;
+the case cannot be constructed any more."""
 
 _NOT_ADOPTED: Final = (
     "The policy ",
@@ -27,7 +27,7 @@ _NOTHING_LEFT: Final = ("leave nothing of the proposed scope", "nothing is left 
 
 
 def overruled(ruling: Ruling, why: Why, reason: str) -> Ruling:
-    """Return the rejection of what was ruled, by the engine and for a reason of its own."""
+    """Return the engine's rejection in place of a ruling."""
     trace = [replace(one, decisive=False) if one.decisive else one for one in ruling.trace if one.rule != ENGINE]
     return Ruling(
         "reject",
@@ -40,15 +40,15 @@ def overruled(ruling: Ruling, why: Why, reason: str) -> Ruling:
 
 
 def not_adopted(policy: str | None) -> str:
-    """Return why the ruling of a policy does not count that is not the adopted one."""
+    """Return the reason for rejecting a ruling of a policy that is not the adopted one."""
     return f"{policy!r}".join(_NOT_ADOPTED)
 
 
 def second_version(wire: dict[str, Any]) -> dict[str, Any]:
-    """Return the payload of a ``decision.made`` of version 1 in version 2.
+    """Upcast the payload of a ``decision.made`` event from version 1 to version 2.
 
-    Rules, people and the engine each speak in words of their own, so the reason of a rejection tells whether what is
-    marked in the trace decided, or was overruled. A payload that is none is given back as it is.
+    The engine's reasons have texts that differ from those of rules and people, so the reason of a rejection shows
+    whether the outcome marked in the trace decided or was overruled. A malformed payload is returned unchanged.
     """
     try:
         decision = wire["decision"]
@@ -61,10 +61,10 @@ def second_version(wire: dict[str, Any]) -> dict[str, Any]:
 def _trace(decision: Mapping[str, Any]) -> list[dict[str, Any]]:
     trace = decision.get("trace", [])
     why = _overruled_by(decision, [one for one in trace if one.get("decisive")])
-    told = [_unmarked(one) if why or _contradicts(one, decision["reason"]) else one for one in trace]
+    upcast = [_unmarked(one) if why or _contradicts(one, decision["reason"]) else one for one in trace]
     if why is not None:
-        told.append(RuleOutcome(ENGINE, why, "reject", decisive=True).to_wire())
-    return told
+        upcast.append(RuleOutcome(ENGINE, why, "reject", decisive=True).to_wire())
+    return upcast
 
 
 def _overruled_by(decision: Mapping[str, Any], decisive: list[Mapping[str, Any]]) -> Why | None:
@@ -79,11 +79,11 @@ def _overruled_by(decision: Mapping[str, Any], decisive: list[Mapping[str, Any]]
 
 
 def _contradicts(outcome: Mapping[str, Any], reason: str) -> bool:
-    """Tell whether an outcome, if it had decided, would not have rejected with this reason."""
+    """Return whether a rejection with this reason excludes that the outcome decided."""
     answer, rule = outcome["answer"], outcome["rule"]
     if answer == "narrow":
         return reason.startswith(_OF_LEASES) or not any(words in reason for words in _NOTHING_LEFT)
-    if answer == "escalate":  # it rejects where nobody can answer, or nobody further when the time is over
+    if answer == "escalate":  # an escalation rejects where it has no voter, or no further step after the time limit
         return rule != "time limit" and not reason.startswith(f"{rule}: ")
     return bool(answer == "approve")
 

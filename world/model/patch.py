@@ -1,11 +1,10 @@
-"""Patches: the only way data changes, and the patterns that say which patches an actor may make.
+"""Patches, the only changes of the data, and the check of a patch against a scope.
 
-A patch path is relative to the data (``todos.0.done``). A path never turns an array into an object, nor a
-scalar into anything: a segment that meets an array is an index that exists (or, for ``set``, the place
-behind the last element), and objects that are missing on the way are made. ``unset`` of an array element
-removes it.
+A patch path is relative to the data (``todos.0.done``). A path never converts an array or a scalar into another type:
+a segment at an array is an existing index (or, for ``set``, the index after the last element). Missing objects along
+the path are created. ``unset`` of an array element removes it.
 
-What scope patterns mean is in ``world.model.scope_patterns``. Sources: design section 4, INT-5.3.
+Scope patterns are defined in ``world.model.scope_patterns``. Sources: design section 4, INT-5.3.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ PatchOp = Literal["set", "unset", "merge"]
 EMPTY: Final[FrozenDict] = FrozenDict()
 """The empty object."""
 
-_MANY: Final = 8  # members from which on one new object is cheaper than a changed copy for each
+_MANY: Final = 8  # above this number of members one new object is cheaper than a changed copy per member
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One change of the data; the value is frozen when the patch is made.
+    """One change of the data; the value is frozen when the patch is created.
 
     Args:
         op: ``set`` replaces, ``unset`` removes, ``merge`` sets the members of an object (shallow).
@@ -55,7 +54,7 @@ class Patch:
         value: for ``set`` and ``merge``.
 
     Raises:
-        RefusedError: ``NOT_CANONICAL`` for a value that is no JSON.
+        RefusedError: ``NOT_CANONICAL`` for a value that is not canonical JSON.
     """
 
     op: PatchOp
@@ -77,7 +76,7 @@ class Patch:
 
         Raises:
             RefusedError: ``INVALID_PATCH`` for anything but ``{"op", "path", "value"}`` with a known op and a
-                text path.
+                string path.
         """
         if not isinstance(wire, dict | Mapping) or wire.get("op") not in ("set", "unset", "merge"):
             raise RefusedError(
@@ -91,28 +90,27 @@ class Patch:
 
 
 def set_(path: str, value: Any) -> Patch:
-    """Return the patch that puts a value at a path."""
+    """Return the patch that sets the value at a path."""
     return Patch("set", path, value)
 
 
 def unset(path: str) -> Patch:
-    """Return the patch that removes what stands at a path."""
+    """Return the patch that removes the value at a path."""
     return Patch("unset", path)
 
 
 def merge(path: str, members: Mapping[str, Any]) -> Patch:
-    """Return the patch that sets these members of the object at a path and leaves its others."""
+    """Return the patch that sets some members of the object at a path and keeps its others."""
     return Patch("merge", path, dict(members))
 
 
 def apply_patches(data: FrozenDict, patches: Iterable[Patch]) -> FrozenDict:
-    """Return the data after the patches; everything untouched is shared with the old data.
+    """Return the data after the patches; unchanged parts are shared with the old data.
 
-    Nothing is checked against a schema: this is how recorded patches, checked when they were made, are
-    replayed.
+    Nothing is checked against a schema: replay applies recorded patches, which were checked when they were created.
 
     Raises:
-        RefusedError: ``PATH_NOT_FOUND`` or ``TYPE_MISMATCH`` where a patch does not fit the data.
+        RefusedError: ``PATH_NOT_FOUND`` or ``TYPE_MISMATCH`` where a patch cannot be applied to the data.
     """
     for patch in patches:
         data = apply_patch(data, patch)
@@ -198,13 +196,13 @@ def _mismatch(path: str, why: str) -> RefusedError:
 
 
 Place = tuple[str | None, ...]
-"""Names of a place in the data; None stands for every name at once."""
+"""Segments of a place in the data; None means every name."""
 
 
 def touched_paths(patch: Patch) -> tuple[Place, ...]:
-    """Return the places a patch changes: the members for a merge, otherwise its path.
+    """Return the places that a patch changes: the members of a merge, otherwise its path.
 
-    Removing an element moves all behind it; so an ``unset`` that may be one touches every element there.
+    Removing an array element shifts all later elements; so an ``unset`` with an index touches every element.
     """
     at = parse_path(patch.path)
     if patch.op == "merge" and isinstance(patch.value, dict) and patch.value:
@@ -215,16 +213,16 @@ def touched_paths(patch: Patch) -> tuple[Place, ...]:
 
 
 def scope_allows(patterns: Iterable[str], patch: Patch, rules: int = SCOPE_RULES) -> bool:
-    r"""Tell whether every place that a patch touches lies within one of the patterns (INT-5.3).
+    r"""Return whether one of the patterns covers every place that a patch touches (INT-5.3).
 
     Args:
         patterns: ``data.profile.*``, ``todos.*.done``; a literal ``*`` is written ``\*``.
-        patch: what is to be changed.
+        patch: the patch to check.
         rules: version of the scope rules; see ``world.model.scope_patterns``.
     """
     return allows(compile_scope(patterns, rules), patch)
 
 
 def allows(scope: Trie, patch: Patch) -> bool:
-    """Tell whether every place that a patch touches lies within one of the patterns of a compiled scope."""
+    """Return whether a compiled scope covers every place that a patch touches."""
     return all(scope.covers(place) for place in touched_paths(patch))

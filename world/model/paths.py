@@ -1,8 +1,7 @@
 r"""Paths into JSON trees: dotted names, ``\.`` for a dot inside a name.
 
-A backslash in a name is written ``\\``; before any other character it stands for itself. The empty path
-is the root. A segment that meets an array is an index: digits without a leading zero. Source: design
-section 4.
+A backslash in a name is written ``\\``; before any other character a backslash is literal. The empty path is the
+root. A segment at an array is an index: digits without a leading zero. Source: design section 4.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def parse_path(path: str) -> Segments:
     """Split a path into its names.
 
     Args:
-        path: ``todos.0.title``; ``""`` is the root and gives no names.
+        path: such as ``todos.0.title``; ``""`` is the root, which has no names.
     """
     if not path:
         return ()
@@ -45,7 +44,7 @@ def format_path(segments: Segments) -> str:
     """Join names into the path that ``parse_path`` splits into the same names.
 
     Raises:
-        RefusedError: ``INVALID_PATH`` for the single empty name, whose text would be the root's.
+        RefusedError: ``INVALID_PATH`` for the single empty name, whose text would equal that of the root.
     """
     if segments == ("",):
         raise RefusedError("INVALID_PATH", "A top-level key must not be the empty text: its path would be the root.")
@@ -58,14 +57,12 @@ def format_name(name: str) -> str:
 
 
 def array_index(segment: str) -> int | None:
-    """Return the index that a segment means where it meets an array, None where it is none."""
+    """Return a segment as an array index, or None where it is not an index."""
     return int(segment) if segment.isascii() and _INDEX.fullmatch(segment) else None
 
 
 def look_up(tree: Any, segments: Segments) -> Any:
-    """Return what stands at a path, None where nothing does; ``length`` of an array is its number of
-    elements.
-    """
+    """Return the value at a path, or None where it is absent; ``length`` of an array is its number of elements."""
     for segment in segments:
         if isinstance(tree, dict):
             tree = tree.get(segment)

@@ -1,4 +1,4 @@
-"""Patches as events record them, applied to data."""
+"""Application of the patches that events record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPS: Final = get_args(PatchOp)
 
 
 class _RecordedPatch(msgspec.Struct, gc=False):
-    """A patch as it stands in an event; as good as a ``Patch`` to be applied, and much quicker to make."""
+    """A recorded patch; has the attributes of ``Patch`` and is faster to construct."""
 
     op: PatchOp
     path: str
@@ -28,8 +28,8 @@ def patched(data: FrozenDict, patches: Sequence[Mapping[str, Any]]) -> FrozenDic
     """Return the data after recorded patches in wire form.
 
     Raises:
-        RefusedError: ``INVALID_PATCH`` for what is no patch, ``PATH_NOT_FOUND`` or ``TYPE_MISMATCH`` for one that does
-            not fit the data.
+        RefusedError: ``INVALID_PATCH`` for a malformed patch, ``PATH_NOT_FOUND`` or ``TYPE_MISMATCH`` for one that
+            cannot be applied to the data.
     """
     for wire in patches:
         data = apply_patch(data, cast(Patch, _recorded(wire)))
@@ -40,13 +40,13 @@ def _recorded(wire: Mapping[str, Any]) -> _RecordedPatch:
     op: Any = wire.get("op")
     path: Any = wire.get("path")
     value = wire.get("value", _RecordedPatch)
-    is_whole = value is not _RecordedPatch  # a class is no JSON value
-    if op not in _OPS or type(path) is not str or len(wire) != 2 + is_whole:
+    has_value = value is not _RecordedPatch  # the class marks an absent value; JSON has no such value
+    if op not in _OPS or type(path) is not str or len(wire) != 2 + has_value:
         raise RefusedError(
-            "INVALID_PATCH", "a recorded patch holds op, path and value with a known op and a text path."
+            "INVALID_PATCH", "A recorded patch has op, path and value, with a known op and a string path."
         )
-    if (op == "unset") is is_whole:
-        raise RefusedError("INVALID_PATCH", "a set or merge patch needs a value, and an unset patch has none.")
+    if (op == "unset") is has_value:
+        raise RefusedError("INVALID_PATCH", "A set or merge patch needs a value; an unset patch has none.")
     if type(value) in (dict, list):
         value = freeze(value)
     return _RecordedPatch(op, path, value)

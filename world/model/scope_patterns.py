@@ -1,15 +1,17 @@
-r"""Scope patterns: their one meaning, and the trie that a list of them is compiled to (INT-5.3; design section 4).
+r"""Scope patterns, their semantics, and the trie that a list of patterns is compiled to (INT-5.3; design section 4).
 
-A pattern is a path (``world.model.paths``) in which a segment ``*`` is any one name; ``\*`` is the name ``*``. It
-covers the place it names and everything below, so a final ``*`` covers what is below its parent and not the parent
-itself.
+A pattern is a path (``world.model.paths``) in which a segment ``*`` matches any one name; ``\*`` is the name ``*``. It
+covers the place that it names and everything below, so a final ``*`` covers everything below its parent, without the
+parent itself.
 
-A first name ``data`` that another name follows is the data itself and may be left out: ``data.profile.*`` is
-``profile.*``. Without a second name it is a member like any other: ``data`` is the member ``data``, as ``data.data``.
-The meaning never depends on the state. No pattern covers the whole data as one value; that is allowed by no scope only.
+A first name ``data`` that is followed by another name means the data itself and may be omitted: ``data.profile.*`` is
+``profile.*``. Without a second name it is an ordinary member: ``data`` is the member ``data``, as ``data.data``. The
+semantics never depend on the state. No pattern covers the whole data as one value; replacing it requires an
+unrestricted scope.
 
-The meaning is version 2 of the scope rules, which ``proposal.submitted`` records. Without it a proposal is read by
-version 1: there ``data`` alone is the whole data, and ``\\*`` is the name ``*`` instead of a backslash and a star.
+These are version 2 of the scope rules, which ``proposal.submitted`` records. A proposal without a recorded version is
+read by version 1: there ``data`` alone is the whole data, and ``\\*`` is the name ``*`` instead of a backslash and a
+star.
 """
 
 from __future__ import annotations
@@ -61,12 +63,12 @@ def parse_pattern(pattern: str, rules: int = SCOPE_RULES) -> Pattern:
 
 
 def format_pattern(pattern: Pattern) -> str:
-    """Return the text that ``parse_pattern`` reads as the same names."""
+    """Return the text that ``parse_pattern`` parses into the same names."""
     return ".".join(("data", *map(_written, pattern)))
 
 
 def _written_segments(pattern: str) -> list[str]:
-    """Return the segments of a pattern with their escapes; the empty text has none."""
+    """Return the segments of a pattern with their escapes; the empty text has no segments."""
     if not pattern:
         return []
     if "\\" not in pattern:
@@ -97,7 +99,7 @@ def _written(name: str | None) -> str:
 
 
 class _TrieNode:
-    """A place in a trie; ``at`` is the number of the pattern that ends here, -1 where none does."""
+    """Node of a trie; ``at`` is the number of the pattern that ends at it, or -1."""
 
     __slots__ = ("at", "names", "star")
 
@@ -107,31 +109,31 @@ class _TrieNode:
         self.star: _TrieNode | None = None
 
     def followed(self, name: str | None) -> tuple[_TrieNode, ...]:
-        """Return the nodes one name further; the name None is followed by ``*`` only."""
+        """Return the children that match a name; only ``*`` matches the name None."""
         literal = None if name is None else self.names.get(name)
         if literal is None:
             return () if self.star is None else (self.star,)
         return (literal,) if self.star is None else (literal, self.star)
 
     def children(self) -> tuple[_TrieNode, ...]:
-        """Return all nodes one name further."""
+        """Return all children."""
         return tuple(self.names.values()) if self.star is None else (*self.names.values(), self.star)
 
 
 class Trie:
-    """A list of patterns, compiled.
+    """Compiled list of patterns.
 
-    A question visits for each name of the place the nodes that can match there: one, and one more for each way in which
-    stars of the list match the names so far. It does not depend on how many patterns there are.
+    A query visits, for each name of the place, the nodes that can match: one, and one more for each way in which
+    stars of the list match the preceding names. Its cost does not depend on the number of patterns.
 
     Attributes:
-        visited: nodes that questions visited so far, for tests and benchmarks.
+        visited: total number of nodes visited by queries, for tests and benchmarks.
     """
 
     __slots__ = ("_root", "visited")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
-        """Compile patterns; of equal ones the first counts."""
+        """Compile patterns; of equal patterns the first one is used."""
         self._root = _TrieNode()
         self.visited = 0
         for at, pattern in enumerate(patterns):
@@ -149,11 +151,11 @@ class Trie:
                 node.at = at
 
     def covers(self, place: Pattern, but: int = -1) -> bool:
-        """Tell whether a place lies within one of the patterns.
+        """Return whether one of the patterns covers a place.
 
         Args:
-            place: names; None is every name at once, which only ``*`` covers.
-            but: number of a pattern that does not count.
+            place: names; None means every name, which only ``*`` covers.
+            but: number of a pattern to ignore; -1 ignores none.
         """
         nodes: Sequence[_TrieNode] = (self._root,)
         for name in place:
@@ -169,24 +171,24 @@ class Trie:
 
     def meeting(self, pattern: Pattern) -> list[int]:
         """Return the numbers of the patterns that have a place in common with a pattern, in order."""
-        found: list[int] = []
+        numbers: list[int] = []
         nodes: list[_TrieNode] = [self._root]
         for name in pattern:
             self.visited += len(nodes)
-            found += [node.at for node in nodes if node.at >= 0]
+            numbers += [node.at for node in nodes if node.at >= 0]
             nodes = [n for node in nodes for n in (node.children() if name is None else node.followed(name))]
         while nodes:
             self.visited += len(nodes)
-            found += [node.at for node in nodes if node.at >= 0]
+            numbers += [node.at for node in nodes if node.at >= 0]
             nodes = [child for node in nodes for child in node.children()]
-        return sorted(found)
+        return sorted(numbers)
 
 
 def compile_scope(patterns: Iterable[str], rules: int = SCOPE_RULES) -> Trie:
-    """Return the trie of a list of patterns; the newest ones are remembered.
+    """Return the trie of a list of patterns; recent results are cached.
 
     Args:
-        patterns: their texts.
+        patterns: texts of the patterns.
         rules: version of the scope rules.
     """
     return _compiled(tuple(patterns), rules)
@@ -198,11 +200,11 @@ def _compiled(patterns: tuple[str, ...], rules: int) -> Trie:
 
 
 def check_number(patterns: int, what: str) -> None:
-    """Refuse a list of too many patterns before anything is done with it.
+    """Refuse a list of too many patterns before it is processed.
 
     Args:
-        patterns: how many it has, or at least has.
-        what: what lists them, for the message.
+        patterns: the number of patterns, or a lower bound of it.
+        what: the thing that lists them, as the message names it.
 
     Raises:
         RefusedError: ``SCOPE_TOO_LARGE``.

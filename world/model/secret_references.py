@@ -1,4 +1,4 @@
-"""References to secrets: ``${secret:NAME}`` in a text stands for a value that never enters the log.
+"""References to secrets: ``${secret:NAME}`` in a text, in place of a value that never enters the log.
 
 A name has 1 to 128 of the ASCII letters and digits and ``_``, ``.`` and ``-``, and begins with a letter or ``_``. A
 text may hold several references. A literal ``${secret:`` is written ``$${secret:``; of several dollar signs before
@@ -23,8 +23,8 @@ _REFERENCE: Final = re.compile(r"(?<!\$)(\$+)\{secret:(?:([A-Za-z_][A-Za-z0-9_.-
 
 
 def has_reference(text: str) -> bool:
-    """Return whether a text holds at least one reference to a secret."""
-    return any(found[2] is not None and found[1] == "$" for found in _REFERENCE.finditer(text))
+    """Return whether a text contains at least one reference to a secret."""
+    return any(match[2] is not None and match[1] == "$" for match in _REFERENCE.finditer(text))
 
 
 def is_literal(value: Any) -> bool:
@@ -38,11 +38,11 @@ def references(value: Any) -> tuple[str, ...]:
     Raises:
         RefusedError: ``SECRET_REFERENCE_INVALID``.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for text in _texts(value):
         if "{secret:" in text:
-            _REFERENCE.sub(lambda one: found.setdefault(_name(one), None) or "" if one[1] == "$" else "", text)
-    return tuple(found)
+            _REFERENCE.sub(lambda one: names.setdefault(_name(one), None) or "" if one[1] == "$" else "", text)
+    return tuple(names)
 
 
 def with_references_replaced(value: Any, value_of: Callable[[str], str]) -> Any:
@@ -50,7 +50,7 @@ def with_references_replaced(value: Any, value_of: Callable[[str], str]) -> Any:
 
     Args:
         value: JSON.
-        value_of: returns the value of the secret of a name.
+        value_of: returns the value of the secret with a given name.
 
     Raises:
         RefusedError: ``SECRET_REFERENCE_INVALID``, and what ``value_of`` raises.
@@ -68,14 +68,14 @@ def with_references_replaced(value: Any, value_of: Callable[[str], str]) -> Any:
     return value
 
 
-def _name(found: re.Match[str]) -> str:
-    if found[2] is None:
+def _name(reference: re.Match[str]) -> str:
+    if reference[2] is None:
         raise RefusedError(
             SECRET_REFERENCE_INVALID,
             "A reference to a secret is written ${secret:NAME}; NAME has letters, digits, '_', '.' and '-', and begins "
             "with a letter or '_'. Write $${secret: for the literal text.",
         )
-    return found[2]
+    return reference[2]
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Snapshots: everything that is known at one moment, frozen.
+"""Snapshots: the complete, frozen state at one moment.
 
-data, computed, system, input and meta as HC-snapshot names them. All progress is in the snapshot; a host
-keeps nothing of its own in it (design section 4). What readers outside get is a ``SnapshotView``: data and
-computed (INT-3.3).
+The parts data, computed, system, input and meta are those of HC-snapshot. A snapshot contains all progress of an
+execution and no private state of a host (design section 4). Readers get a ``SnapshotView``: data and computed
+(INT-3.3).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Status = Literal["idle", "computing", "pending", "error"]
 
 @dataclass(frozen=True, slots=True)
 class ErrorValue:
-    """A failure as a value in the state (errors are never exceptions there).
+    """Failure as a value in the state, where errors are never exceptions.
 
     Args:
-        code: stable identifier; a ``fail`` node's code is this.
-        message: for people; no part of any hash.
-        action_id: the action that was computed; ``""`` outside of one.
-        node_path: where in the action's flow, or the patch's path.
+        code: stable identifier, such as the code of a ``fail`` node.
+        message: for people; not part of any hash.
+        action_id: the action that was computed; ``""`` outside of an action.
+        node_path: position in the action's flow, or the patch's path.
         timestamp: ms since 1970-01-01 UTC, from the computation's context.
         context: facts that are the same in every run, or None.
     """
@@ -52,7 +52,7 @@ class ErrorValue:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> ErrorValue:
-        """Read an error; raises ``RefusedError`` ``INVALID_SNAPSHOT`` where a part is missing."""
+        """Read an error; raises ``RefusedError`` ``INVALID_SNAPSHOT`` where a member is missing."""
         try:
             source = wire["source"]
             at = (wire["code"], wire["message"], source["actionId"], source["nodePath"], wire["timestamp"])
@@ -63,15 +63,15 @@ class ErrorValue:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """An effect that a computation waits for.
+    """Effect that a suspended computation requires.
 
     Args:
         id: derived from schema, intent, action, node path and effect (IC-reqid); the effect's idempotency
             key.
         type: the effect's name.
         params: its arguments, frozen JSON.
-        action_id: the action that asks.
-        node_path: where in the action.
+        action_id: the action that requires it.
+        node_path: position in the action's flow.
     """
 
     id: str
@@ -92,8 +92,10 @@ class Requirement:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Requirement:
-        """Read a requirement, also one that names its place as ``flowPosition``; ``INVALID_SNAPSHOT``
-        otherwise.
+        """Read a requirement, with ``nodePath`` or ``flowPosition``.
+
+        Raises:
+            RefusedError: ``INVALID_SNAPSHOT`` where a member is missing.
         """
         try:
             at = wire["nodePath"] if "nodePath" in wire else wire["flowPosition"]["nodePath"]
@@ -104,7 +106,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Where the execution stands; errors are those of the execution that made the snapshot."""
+    """State of the execution; ``errors`` are those of the execution that produced the snapshot."""
 
     status: Status = "idle"
     last_error: ErrorValue | None = None
@@ -129,7 +131,7 @@ class System:
         if status not in ("idle", "computing", "pending", "error"):
             raise RefusedError(
                 "INVALID_SNAPSHOT",
-                f"A snapshot's status is none of idle, computing, pending, error: {status!r}.",
+                f"The snapshot has the status {status!r}; use idle, computing, pending or error.",
             )
         return cls(
             cast(Status, status),
@@ -145,13 +147,13 @@ IDLE = System()
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What is known about the snapshot itself.
+    """Metadata of a snapshot.
 
     Args:
-        version: grows by one with every computation or application of patches.
-        timestamp: ms since 1970-01-01 UTC, of the context that made the snapshot.
-        random_seed: of that context.
-        schema_hash: the schema the data obeys.
+        version: increases by one with every computation or application of patches.
+        timestamp: ms since 1970-01-01 UTC, from the context that produced the snapshot.
+        random_seed: random seed of that context.
+        schema_hash: hash of the schema that the data conforms to.
     """
 
     version: int
@@ -171,7 +173,7 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """What projections and rules may see: data and computed values, read-only (INT-3.3)."""
+    """Read-only view for projections and rules: data and computed values (INT-3.3)."""
 
     data: FrozenDict
     computed: FrozenDict
@@ -183,13 +185,13 @@ class SnapshotView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One state of one world (HC-snapshot).
+    """State of one world (HC-snapshot).
 
     Args:
         data: the domain's data, a frozen tree.
         computed: computed values by their full names (``computed.openCount``).
         system: status, errors, pending requirements.
-        input: the input of the intent that made it, or None.
+        input: input of the intent that produced it, or None.
         meta: version, time, seed, schema.
     """
 
@@ -201,7 +203,7 @@ class Snapshot:
 
     @property
     def view(self) -> SnapshotView:
-        """What readers outside may see."""
+        """The view for projections and rules."""
         return SnapshotView(self.data, self.computed)
 
     def to_wire(self) -> dict[str, Any]:
@@ -219,14 +221,16 @@ class Snapshot:
         """Read a snapshot.
 
         Raises:
-            RefusedError: ``INVALID_SNAPSHOT`` where a part is missing or has the wrong shape; ``NOT_CANONICAL``
-                for values that are no JSON.
+            RefusedError: ``INVALID_SNAPSHOT`` where a member is missing or has the wrong type; ``NOT_CANONICAL``
+                for values that are not canonical JSON.
         """
         meta = wire.get("meta")
         if not isinstance(wire.get("data"), Mapping) or not isinstance(meta, Mapping):
             raise RefusedError("INVALID_SNAPSHOT", "A snapshot needs data and meta, both objects.")
         try:
-            told = Meta(int(meta["version"]), int(meta["timestamp"]), str(meta["randomSeed"]), str(meta["schemaHash"]))
+            frozen_meta = Meta(
+                int(meta["version"]), int(meta["timestamp"]), str(meta["randomSeed"]), str(meta["schemaHash"])
+            )
         except (KeyError, TypeError, ValueError) as missing:
             raise RefusedError("INVALID_SNAPSHOT", f"A snapshot's meta lacks {missing}.") from None
         return cls(
@@ -234,5 +238,5 @@ class Snapshot:
             freeze(wire.get("computed") or EMPTY),
             System.from_wire(wire.get("system") or {}),
             freeze(wire.get("input")),
-            told,
+            frozen_meta,
         )

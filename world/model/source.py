@@ -1,4 +1,4 @@
-"""What happened outside: the raw trigger that a projection receives (intent specification 3.2)."""
+"""Source events, the raw external triggers that projections receive (intent specification 3.2)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ SourceKind = Literal["ui", "api", "agent", "system"]
 
 
 class SourceRef(Value):
-    """Names a source event inside an origin."""
+    """Reference to a source event in an origin."""
 
     kind: SourceKind
     event_id: Identifier
 
 
 class SourceEvent(Value):
-    """A raw external trigger; ``occurred_at`` (ms) never reaches a projection (INT-3.2, INT-11.3)."""
+    """Raw external trigger; ``occurred_at`` (ms) is never passed to a projection (INT-3.2, INT-11.3)."""
 
     kind: SourceKind
     event_id: Identifier
@@ -26,5 +26,5 @@ class SourceEvent(Value):
 
     @property
     def ref(self) -> SourceRef:
-        """The reference that an origin carries."""
+        """The reference to this event in an origin."""
         return SourceRef(kind=self.kind, event_id=self.event_id)

@@ -1,6 +1,6 @@
-"""The base of every value that crosses a boundary: strict, closed, deeply frozen, camelCase on the wire.
+"""Base class of values that cross a boundary: strict, closed, deeply frozen, camelCase on the wire.
 
-``Value.read`` turns pydantic's faults into one ``RefusedError`` that names the field's path.
+``Value.read`` converts pydantic's validation errors into one ``RefusedError`` with the path of each field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from world.errors import RefusedError
 from world.model.immutable_json import MAX_SAFE_INTEGER, freeze
 
 MAX_ID_LENGTH = 512
-"""Characters in an identifier; a longer one is refused."""
+"""Maximum length of an identifier, in characters."""
 
 
 def _frozen_json(value: Any) -> Any:
@@ -41,17 +41,17 @@ Identifier = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID_LE
 """A non-empty string of at most ``MAX_ID_LENGTH`` characters."""
 
 Text = Annotated[str, AfterValidator(_frozen_json)]
-"""Any string that UTF-8 can carry."""
+"""Any string that can be encoded as UTF-8."""
 
 Milliseconds = Annotated[int, Field(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
 """A time in whole milliseconds since 1970-01-01 UTC, small enough for JSON."""
 
 Json = Annotated[Any, BeforeValidator(_frozen_json)]
-"""Any canonical JSON value; it is frozen on the way in."""
+"""Any canonical JSON value; validation freezes it."""
 
 
 class Value(BaseModel):
-    """A frozen record of the protocol; unknown fields and wrong types are refused."""
+    """Frozen record of the protocol; unknown fields and wrong types are refused."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -65,10 +65,14 @@ class Value(BaseModel):
 
     @classmethod
     def read(cls, data: Any, path: str = "$") -> Self:
-        """Return the value that ``data`` (wire form or an instance) describes.
+        """Return the value described by ``data`` (wire form or an instance).
+
+        Args:
+            data: the wire form, or an instance.
+            path: path of the value in error messages.
 
         Raises:
-            RefusedError: ``INVALID_VALUE``; the message and ``details["faults"]`` name each faulty field's path.
+            RefusedError: ``INVALID_VALUE``; the message and ``details["faults"]`` give the path of each invalid field.
         """
         try:
             return cls.model_validate(data, by_alias=True, by_name=False)
@@ -81,12 +85,12 @@ class Value(BaseModel):
 
 
 def refused_value(error: ValidationError, *, what: str, path: str = "$") -> RefusedError:
-    """Return the refusal that tells a person which fields are wrong, from pydantic's error."""
+    """Return the error that lists the invalid fields of a pydantic validation error."""
     faults = []
     for fault in error.errors(include_url=False, include_input=False):
         where = path + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"])
         where += fault.get("ctx", {}).get("within", "")
         message = fault["msg"].removeprefix("Value error, ")
         faults.append({"path": where, "message": message, "type": fault["type"]})
-    told = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
-    return RefusedError("INVALID_VALUE", f"This is no valid {what}: {told.rstrip('.')}.", faults=faults)
+    listed = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
+    return RefusedError("INVALID_VALUE", f"This is not a valid {what}: {listed.rstrip('.')}.", faults=faults)

@@ -1,4 +1,4 @@
-"""Past worlds and ended proposals, read back from the log with the help of the index."""
+"""Access to past worlds and ended proposals, read from the log through the index."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import Branch, RealmState, apply_event
 
 KEPT_STATES: Final = 64
-"""States of worlds kept in memory, those used last."""
+"""Number of states of worlds in the cache of recently used ones."""
 
 TRIES: Final = 4
-"""How often the realm is read from the index beside writers before it is folded at a fixed position."""
+"""Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
 
 FOLD_AT_MOST: Final = 10_000
-"""Events behind which a kept realm is loaded anew instead of being brought up to date."""
+"""Maximum number of events by which a cached realm is updated; one further behind is loaded again."""
 
 LEDGER_BATCH: Final = 2_000
-"""Events of the lease ledger fetched at once when it is loaded."""
+"""Events of the lease ledger that are fetched at once."""
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class WorldRow:
-    """Where a world is: its place in the lineage and in the log."""
+    """Position of a world in the lineage and in the log."""
 
     world_id: str
     parent: str | None
@@ -53,9 +53,9 @@ class WorldRow:
     outcome: str
 
 
-def _index_damaged(why: str = "it names what is not there") -> DamagedLogError:
+def _index_damaged(why: str = "it refers to an event that the log does not contain") -> DamagedLogError:
     return DamagedLogError(
-        "INDEX_DAMAGED", f"The index does not fit its log: {why}; `worldctl doctor --rebuild` makes it again."
+        "INDEX_DAMAGED", f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`."
     )
 
 
@@ -66,10 +66,10 @@ def _input(event: Event) -> tuple[str, Any]:
 
 
 class Archive:
-    """Looks things up in one log; safe in many threads as far as the log is."""
+    """Reader of one log through its index; thread-safe if the log is."""
 
     def __init__(self, log: EventLog) -> None:
-        """Read from an open log."""
+        """Create a reader of an open log."""
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
         self._realm: RealmState | None = None
@@ -77,34 +77,39 @@ class Archive:
 
     @property
     def log(self) -> EventLog:
-        """The log it reads."""
+        """The log that is read."""
         return self._log
 
     def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run one of the index's statements on committed data.
 
+        Args:
+            name: the statement (``world.read_models.index_statements``).
+            **values: the statement's parameters, without the log.
+
         Raises:
-            RefusedError: ``INDEX_NOT_CURRENT`` when the log was opened to be read only and its index is behind it; who
-                may write keeps the index current.
-            DamagedLogError: ``LOG_DAMAGED`` when a table of the index is lost.
+            RefusedError: ``INDEX_NOT_CURRENT`` when the log was opened read-only and its index is behind it; a writer
+                keeps the index current.
+            DamagedLogError: ``LOG_DAMAGED`` when a table of the index is missing.
         """
         self._check_current()
-        told = statement(name, self._log.backend)
-        return [tuple(row) for row in self._log.query(told, of_log=self._log.log_id, **values)]
+        query = statement(name, self._log.backend)
+        return [tuple(row) for row in self._log.query(query, of_log=self._log.log_id, **values)]
 
     def check_complete(self) -> None:
-        """Compare the index's rows of worlds, branches and proposals with the number of events that make them.
+        """Compare the numbers of indexed worlds, branches and proposals with the numbers of their events.
 
-        What lists rows calls it, so that lost rows are not shown as an empty or a shorter list.
+        Callers that list rows call this first, so that missing rows cause an error instead of a shorter list.
 
         Raises:
             RefusedError: ``INDEX_NOT_CURRENT``; see ``rows``.
-            DamagedLogError: ``INDEX_DAMAGED`` where rows are missing, or there are too many.
+            DamagedLogError: ``INDEX_DAMAGED`` where there are too few or too many rows.
         """
         [counts] = self.rows("counts")
-        for name, found, made in zip(("worlds", "branches", "proposals"), counts[::2], counts[1::2], strict=True):
-            if found != made:
-                raise _index_damaged(f"it holds {found} {name}, and the events make {made}")
+        kinds = ("worlds", "branches", "proposals")
+        for kind, indexed, recorded in zip(kinds, counts[::2], counts[1::2], strict=True):
+            if indexed != recorded:
+                raise _index_damaged(f"it has {indexed} {kind}, and the log {recorded}")
 
     def _is_current(self) -> bool:
         view = self._log.view_state(VIEW_NAME)
@@ -114,14 +119,14 @@ class Archive:
         if self._log.read_only and not self._is_current():
             raise RefusedError(
                 "INDEX_NOT_CURRENT",
-                "The index of the log does not cover all its events, and the log was opened to be read only. Open it "
-                "once for writing, or run `worldctl doctor --rebuild`.",
+                "The index does not cover all events of the log, and the log was opened read-only. Open it once for "
+                "writing, or run `worldctl doctor --rebuild`.",
             )
 
     # Worlds
 
     def find_world(self, world_id: str) -> WorldRow | None:
-        """Return where a world is, None when there is no such world."""
+        """Return the position of a world, or None when it does not exist."""
         rows = self.rows("world", of_world=world_id)
         if not rows:
             return None
@@ -131,7 +136,7 @@ class Archive:
         return row
 
     def world(self, world_id: str) -> WorldRow:
-        """Return where a world is.
+        """Return the position of a world.
 
         Raises:
             RefusedError: ``UNKNOWN_WORLD``.
@@ -139,7 +144,9 @@ class Archive:
         row = self.find_world(world_id)
         if row is None:
             raise RefusedError(
-                "UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
+                "UNKNOWN_WORLD",
+                f"World {world_id!r} does not exist; list them with `worldctl worlds`.",
+                world_id=world_id,
             )
         return row
 
@@ -152,7 +159,7 @@ class Archive:
         return self._sealed_at(self.world(world_id))
 
     def state(self, world_id: str) -> FrozenDict:
-        """Return the data of any world, from the nearest state known and the patches since (WP-restore).
+        """Return the data of a world, restored from the nearest known state and the later patches (WP-restore).
 
         Raises:
             RefusedError: ``UNKNOWN_WORLD``.
@@ -181,21 +188,21 @@ class Archive:
 
         Raises:
             RefusedError: ``UNKNOWN_WORLD``.
-            DamagedLogError: ``STATE_DAMAGED`` where patches or checkpoints do not give what was sealed.
+            DamagedLogError: ``STATE_DAMAGED`` where patches or checkpoints yield a different hash.
         """
         sealed, data = self.sealed(world_id), self.state(world_id)
         errors = () if sealed.error is None else (sealed.error,)
         if state_hash(data, errors=errors, last_error=sealed.error) != sealed.snapshot_hash:
             raise DamagedLogError(
                 "STATE_DAMAGED",
-                f"The data of world {world_id[:12]} is not what was sealed; nothing is built on it. Run "
+                f"The restored data of world {world_id[:12]} does not have the sealed hash, so it is not used. Run "
                 "`worldctl verify`.",
                 world_id=world_id,
             )
         return data
 
     def keep(self, world_id: str, data: FrozenDict) -> None:
-        """Remember the state of a world that is likely to be asked for again."""
+        """Cache the state of a world that is likely to be requested again."""
         self._states[world_id] = data
         self._states.move_to_end(world_id)
         while len(self._states) > KEPT_STATES:
@@ -207,7 +214,7 @@ class Archive:
             return None
         try:
             data = freeze(orjson.loads(rows[0][0]))
-        except (ValueError, TypeError, RefusedError):  # no JSON, or none that a state can be
+        except (ValueError, TypeError, RefusedError):  # not JSON, or not a valid state
             data = None
         if not isinstance(data, FrozenDict):
             raise _index_damaged(f"its checkpoint of world {world_id[:12]} cannot be read")
@@ -215,12 +222,12 @@ class Archive:
 
     def _parent(self, world_id: str) -> WorldSealed:
         row = self.find_world(world_id)
-        if row is None:  # the events name it, so only the index can be at fault
+        if row is None:  # the events refer to it, so the index is wrong
             raise _index_damaged()
         return self._sealed_at(row)
 
     def event_at(self, position: int) -> LoggedEvent:
-        """Return the event at a position that the index names.
+        """Return the event at a position from the index.
 
         Raises:
             DamagedLogError: ``INDEX_DAMAGED`` where the log has no such position; ``LOG_GAP``.
@@ -239,20 +246,26 @@ class Archive:
     # Proposals
 
     def proposal(self, proposal_id: str, upto: int | None = None) -> Proposal:
-        """Return a proposal, open or ended, folded from its stream; as it stood after an event, where one is given.
+        """Return an open or ended proposal, folded from its stream.
+
+        Args:
+            proposal_id: the proposal.
+            upto: position of the last event to apply; None applies all.
 
         Raises:
-            RefusedError: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted only later.
+            RefusedError: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted after ``upto``.
         """
         state: Proposal | None = None
         for logged in self._log.stream(proposal_id):
             if upto is None or logged.position <= upto:
                 state = fold_proposal(state, decoded(logged))
             elif state is None:
-                told = f"Proposal {proposal_id} was submitted by event {logged.position}, which is after event {upto}."
-                raise RefusedError("NOT_FOUND", told, position=logged.position)
+                message = (
+                    f"Proposal {proposal_id} was submitted by event {logged.position}, which is after event {upto}."
+                )
+                raise RefusedError("NOT_FOUND", message, position=logged.position)
         if state is None:
-            raise RefusedError("UNKNOWN_PROPOSAL", f"There is no proposal {proposal_id!r}.", proposal_id=proposal_id)
+            raise RefusedError("UNKNOWN_PROPOSAL", f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id)
         return state
 
     def count(self, before: int, **conditions: Any) -> int:
@@ -263,36 +276,36 @@ class Archive:
             DamagedLogError: as ``rows``.
         """
         self._check_current()
-        told = history_query(conditions, self._log.backend)
-        rows = self._log.query(told, of_log=self._log.log_id, before=before, **conditions)
+        query = history_query(conditions, self._log.backend)
+        rows = self._log.query(query, of_log=self._log.log_id, before=before, **conditions)
         return int(rows[0][0])
 
     def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
-        """Return the first of the proposals that ``count`` counts, in the order of the log.
+        """Return the first ``most`` of the proposals that ``count`` counts, in the order of the log.
 
         Raises:
             RefusedError: as ``rows``.
             DamagedLogError: as ``rows``.
         """
         self._check_current()
-        told = history_query(conditions, self._log.backend, counted=False)
-        rows = self._log.query(told, of_log=self._log.log_id, before=before, most=most, **conditions)
+        query = history_query(conditions, self._log.backend, counted=False)
+        rows = self._log.query(query, of_log=self._log.log_id, before=before, most=most, **conditions)
         return [Earlier(*row) for row in rows]
 
     def moments(self, most: int, **conditions: Any) -> list[tuple[int, int]]:
-        """Return at most so many of the proposals under conditions (``world.read_models.index.COMPARED``), whenever
-        judged.
+        """Return up to ``most`` proposals that match conditions (``world.read_models.index.COMPARED``).
 
         Returns:
-            for each when it was submitted, ms since 1970, and from which position on it counts; in no order.
+            For each its time of submission, ms since 1970-01-01 UTC, and the position from which on it matches; in no
+            particular order.
 
         Raises:
             RefusedError: as ``rows``.
             DamagedLogError: as ``rows``.
         """
         self._check_current()
-        told = history_rows(conditions, self._log.backend)
-        return self._log.query(told, of_log=self._log.log_id, most=most, **conditions)
+        query = history_rows(conditions, self._log.backend)
+        return self._log.query(query, of_log=self._log.log_id, most=most, **conditions)
 
     def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
         """Return the ids of proposals and the inputs of their intents.
@@ -301,36 +314,36 @@ class Archive:
             found: proposals in the order of the log.
 
         Raises:
-            DamagedLogError: ``INDEX_DAMAGED`` where a proposal is not where the index says; ``EVENT_CHANGED``.
+            DamagedLogError: ``INDEX_DAMAGED`` where a proposal is not at its indexed position; ``EVENT_CHANGED``.
         """
-        given: list[tuple[str, Any]] = []
+        inputs: list[tuple[str, Any]] = []
         for logged in self._log.events_at([one.position for one in found]):
-            given += [_input(decoded(one)) for one in logged]
-        if [proposal_id for proposal_id, _ in given] != [one.proposal_id for one in found]:
+            inputs += [_input(decoded(one)) for one in logged]
+        if [proposal_id for proposal_id, _ in inputs] != [one.proposal_id for one in found]:
             raise _index_damaged()
-        return given
+        return inputs
 
     # The realm
 
     def realm(self) -> RealmState:
-        """Return the realm as of the last commit, a copy that is the caller's own."""
+        """Return a private copy of the realm as of the last commit."""
         return self.peek(RealmState.copy)
 
     def peek(self, question: Callable[[RealmState], R]) -> R:
-        """Ask the realm as of the last commit something, without copying it; the question changes nothing."""
+        """Return the result of a read-only function of the realm as of the last commit, without a copy."""
         with self._reading:
             size = self._log.head().size
-            past, self._realm = self._realm, None  # forgotten, should what follows be broken off
-            if past is None or size - past.position > FOLD_AT_MOST:
-                past = self.load_realm()
-            elif size > past.position:
-                for logged in self._log.read(past.position, size):
-                    apply_event(past, known(logged), logged.position)
-            self._realm = past
-            return question(past)
+            cached, self._realm = self._realm, None  # discarded if an exception interrupts the update
+            if cached is None or size - cached.position > FOLD_AT_MOST:
+                cached = self.load_realm()
+            elif size > cached.position:
+                for logged in self._log.read(cached.position, size):
+                    apply_event(cached, known(logged), logged.position)
+            self._realm = cached
+            return question(cached)
 
     def load_realm(self) -> RealmState:
-        """Return the realm as of the last commit, from the index where it is live, else by folding the log."""
+        """Return the realm as of the last commit, from the index if it is live, otherwise by folding the log."""
         for _ in range(TRIES):
             size = self._log.head().size
             try:
@@ -338,11 +351,11 @@ class Archive:
             except DamagedLogError:
                 if self._log.head().size == size:
                     raise
-                continue  # a writer came between two questions
+                continue  # a commit occurred between two queries
             if self._log.head().size == size:
                 realm.position = size
                 return realm
-        return self.fold_realm(self._log.head().size)  # others keep writing
+        return self.fold_realm(self._log.head().size)  # others write continuously
 
     def _load_from_index(self) -> RealmState:
         if not self._is_current():
@@ -363,21 +376,21 @@ class Archive:
             realm.branches[name] = Branch(name, head, tip)
             active = active or name
         realm.active = active
-        found = self.rows("open_proposals")
-        for proposal_id, _ in found:
+        open_proposals = self.rows("open_proposals")
+        for proposal_id, _ in open_proposals:
             realm.take_in(self.proposal(proposal_id))
-        in_order = sorted(found, key=lambda row: row[1])
+        in_order = sorted(open_proposals, key=lambda row: row[1])
         realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, _ in in_order}
         for (position,) in self.rows("open_runs"):
             apply_event(realm, known(self.event_at(position)), position)
         return realm
 
     def _load_ledger(self, realm: RealmState) -> None:
-        """Bring in the lease ledger: the copy kept beside the log, and the events since."""
+        """Load the lease ledger from its stored copy and the later events."""
         for _, version, state in self.rows("ledger"):
             try:
                 realm.klis, realm.klis_version = read_ledger(read_json(state)), version
-            except RefusedError as refused:  # no JSON, or settings that nobody could have chosen
+            except RefusedError as refused:  # not JSON, or invalid settings
                 raise _index_damaged(f"its copy of the lease ledger cannot be read ({refused.message})") from None
         while logged := self._log.stream(KLIS_STREAM, after=realm.klis_version, limit=LEDGER_BATCH):
             for one in logged:
@@ -385,28 +398,28 @@ class Archive:
                 realm.klis_version += 1
 
     def ledger_position(self) -> tuple[int, int]:
-        """Return after which event, and which of the ledger's own, its copy was taken; zeros where there is none."""
+        """Return the log position and the ledger version of the ledger's stored copy; zeros without a copy."""
         rows = self.rows("ledger")
         return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     def checkpoint_every(self) -> int | None:
-        """Return how many worlds lie between two checkpoints of the index; None where it does not say."""
+        """Return the number of worlds between two checkpoints of the index; None where it is not recorded."""
         rows = self.rows("settings")
         return int(rows[0][0]) if rows else None
 
     def _check_head(self, branch: str, head: str) -> None:
-        """Refuse an index whose branch could have a newer head: nothing is built on a wrong one."""
+        """Refuse an index that lists an outdated head of a branch."""
         children = [WorldRow(*row) for row in self.rows("children", of_world=head)]
         if any(child.branch == branch and child.outcome == "completed" for child in children):
             raise DamagedLogError(
                 "INDEX_DAMAGED",
-                f"The index gives {branch!r} a head that is not its newest; `worldctl doctor --rebuild` makes it "
-                "again.",
+                f"The index lists an outdated head of the branch {branch!r}. Rebuild it with "
+                "`worldctl doctor --rebuild`.",
                 branch=branch,
             )
 
     def fold_realm(self, upto: int | None = None) -> RealmState:
-        """Return the realm after a position by folding all events before it."""
+        """Return the realm after the event at a position, folded from the first event on; None folds all."""
         realm = RealmState()
         for logged in self._log.read(upto=upto):
             apply_event(realm, decoded(logged), logged.position)
@@ -421,5 +434,5 @@ class Archive:
 
     def branch_points(self) -> set[str]:
         """Return the ids of the worlds at which branches were created."""
-        found = (decoded(logged) for logged in self._log.read(topics=[BranchCreated.TOPIC]))
-        return {event.world_id for event in found if isinstance(event, BranchCreated)}
+        events = (decoded(logged) for logged in self._log.read(topics=[BranchCreated.TOPIC]))
+        return {event.world_id for event in events if isinstance(event, BranchCreated)}

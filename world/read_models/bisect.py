@@ -1,7 +1,7 @@
-"""Finding the first world of a line of descent in which something holds, by halving the line.
+"""Binary search for the first world of a line of descent in which a condition holds.
 
-It is taken to hold in all worlds from the first one on. Where it holds, ceases to hold and holds again, one of the
-worlds is found in which it begins to. Worlds that cannot be tested are stepped around. Source: CARD-audit.
+The search assumes that the condition holds in all worlds from the first one on. If it starts to hold several times,
+the search returns one of these worlds. It skips worlds that cannot be tested. Source: CARD-audit.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from world.errors import RefusedError
 
 Test = Callable[[str], bool | None]
-"""Tells of a world whether it holds there; None where that cannot be tested."""
+"""Returns whether the condition holds in a world; None where that cannot be tested."""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Bisected:
-    """What the search found.
+    """Result of a search.
 
     Args:
-        first: the worlds of which one is the first, oldest first; a single one unless some could not be tested.
-        before: the newest world before them in which it does not hold; None where genesis is the first.
-        tested: how many worlds were tested, those included that could not be.
-        untestable: those that could not be.
+        first: the candidates for the first world, oldest first; one world unless some could not be tested.
+        before: the newest world before them in which the condition does not hold; None where genesis is the first.
+        tested: number of tests, including those without a result.
+        untestable: the worlds that could not be tested.
     """
 
     first: tuple[str, ...]
@@ -37,30 +37,33 @@ class Bisected:
 def bisect(
     line: Sequence[str], holds: Test, *, from_genesis: bool = True, progress: Progress | None = None
 ) -> Bisected:
-    """Find the first world in which something holds, with about log2 of their number of tests.
+    """Find the first world in which a condition holds, with about log2(len(line)) tests.
 
     Args:
         line: the ids of worlds, oldest first, each the parent of the next one.
-        holds: the test.
-        from_genesis: whether there is nothing before the oldest world.
-        progress: called with tests done and about how many there will be.
+        holds: the test of the condition.
+        from_genesis: whether the oldest world is genesis.
+        progress: called with the number of completed tests and their estimated total.
 
     Raises:
-        RefusedError: ``NOT_BISECTABLE`` where it does not hold in the newest world, an end of the line cannot be
-            tested, or it holds in the oldest one already and others came before that.
+        RefusedError: ``NOT_BISECTABLE`` where the condition does not hold in the newest world, an end of the line
+            cannot be tested, or the condition holds already in an oldest world that is not genesis.
     """
     search = _BisectState(line, holds, progress)
     newest = search.test(len(line) - 1)
     if not newest:
-        why = "it does not hold there" if newest is False else "that world cannot be tested"
-        raise _not_bisectable(f"The search ends at world {line[-1][:12]}, and {why}. Name another one with --bad.")
+        why = "the condition does not hold" if newest is False else "the condition cannot be tested"
+        raise _not_bisectable(f"The search ends at world {line[-1][:12]}, where {why}. Name another one with --bad.")
     oldest = newest if len(line) == 1 else search.test(0)
     if oldest is None:
-        told = f"The search begins at world {line[0][:12]}, which cannot be tested. Name another one with --good."
-        raise _not_bisectable(told)
+        raise _not_bisectable(
+            f"The search begins at world {line[0][:12]}, which cannot be tested. Name another one with --good."
+        )
     if oldest and not from_genesis:
-        told = f"It holds already at world {line[0][:12]}, where the search begins. Name an older one with --good."
-        raise _not_bisectable(told)
+        raise _not_bisectable(
+            f"The condition holds already in world {line[0][:12]}, where the search begins. Name an older one with "
+            "--good."
+        )
     if oldest:
         return Bisected((line[0],), None, search.tested, ())
     low, high = search.run(0, len(line) - 1)
@@ -69,7 +72,7 @@ def bisect(
 
 
 class _BisectState:
-    """The state of one search."""
+    """State of one search."""
 
     def __init__(self, line: Sequence[str], holds: Test, progress: Progress | None) -> None:
         self._line = line
@@ -80,7 +83,7 @@ class _BisectState:
         self.untestable: set[int] = set()
 
     def test(self, at: int) -> bool | None:
-        """Test one world."""
+        """Test the world at an index of the line."""
         answer = self._holds(self._line[at])
         self.tested += 1
         if answer is None:
@@ -90,7 +93,12 @@ class _BisectState:
         return answer
 
     def run(self, low: int, high: int) -> tuple[int, int]:
-        """Narrow the line down: it does not hold at ``low`` and holds at ``high``; return the same of the narrowest."""
+        """Narrow an interval of the line and return its ends.
+
+        Args:
+            low: index of a world in which the condition does not hold.
+            high: index of a later world in which it holds.
+        """
         while high - low > 1:
             for at in spread(low + 1, high):
                 if at in self.untestable:
@@ -105,9 +113,9 @@ class _BisectState:
 
 
 def spread(start: int, stop: int) -> Iterator[int]:
-    """Yield every whole number from ``start`` to before ``stop``: the middle first, then those in ever smaller gaps.
+    """Yield all integers of ``range(start, stop)``, the middle first, then the middles of ever smaller intervals.
 
-    So a stretch that cannot be tested is left quickly.
+    So the search needs few tests to leave a section of worlds that cannot be tested.
     """
     seen: set[int] = set()
     width, parts = stop - start, 2

@@ -1,7 +1,7 @@
-"""Blame: from a value in a world back to the patch, proposal, decision, intent, actor and source event behind it.
+"""Origin of values: the patch, proposal, decision, intent, actor and source event that set a value in a world.
 
-``blame`` tells who touched one place last. ``blame_values`` tells of every value below a path which patch put it there,
-by the rules of ``world.read_models.value_tracking``. Sources: IC-audit, CARD-audit.
+``blame`` finds the last change of one place. ``blame_values`` finds, for every value below a path, the patch that set
+it, by the rules of ``world.read_models.value_tracking``. Sources: IC-audit, CARD-audit.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from world.read_models.value_tracking import Tracker, leaves
 from world.state.proposal import Proposal
 
 AT_ONCE: Final = 512
-"""Values whose patches are read together."""
+"""Number of values whose patches are read together."""
 
 KEPT: Final = 4_096
-"""Patches kept in memory while values are told, since many values often have the same."""
+"""Number of cached patches during an iteration; many values often have the same patch."""
 
 REPORT_EVERY: Final = 1_000
-"""Worlds between two calls of a progress."""
+"""Number of worlds between two calls of a progress callback."""
 
 Progress = Callable[[int, int], None]
 
 COMPUTED: Final = "computed"
-"""The first name of every path of a computed value; no field of a state has it."""
+"""First name of every path of a computed value; reserved, so no field of a state has it."""
 
 GENESIS: Final = -1
-"""Stands for the number of a patch in genesis, which has none."""
+"""Patch number of values of genesis, which has no patches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who made a value what it is.
+    """Last change of a value.
 
     Args:
-        path: where the value stands, relative to the data.
-        value: the value in the world that was asked about; None where it is absent.
-        world: the world that set it last on this line of descent.
-        patches: the patches of that world that touch the path; empty for genesis, which began with it.
-        proposal: the proposal that made the world; None for genesis.
-        projection: the record of the projection that selected the intent; None where there was none.
+        path: path of the value, relative to the data.
+        value: the value in the requested world; None where it is absent.
+        world: the last world on this line of descent that changed it.
+        patches: the patches of that world that touch the path; empty for genesis.
+        proposal: the proposal that produced the world; None for genesis.
+        projection: the record of the projection that selected the intent; None without a projection.
     """
 
     path: str
@@ -66,12 +66,12 @@ class Blame:
 
     @property
     def intent(self) -> IntentInstance | None:
-        """The intent that wanted it."""
+        """The intent of the proposal, or None for genesis."""
         return None if self.proposal is None else self.proposal.intent
 
     @property
     def decision(self) -> DecisionRecord | None:
-        """Why it was allowed."""
+        """The decision about the proposal, or None for genesis."""
         return None if self.proposal is None else self.proposal.decision_record
 
     def to_wire(self) -> dict[str, Any]:
@@ -94,12 +94,12 @@ class Blame:
 
 
 def blame(archive: Archive, path: str, world_id: str) -> Blame:
-    """Find who last touched a place, from a world back to genesis.
+    """Find the last change of a place, from a world back to genesis.
 
     Args:
-        archive: of the log.
-        path: relative to the data, such as ``todos.0.title``; a leading ``data.`` may stand before it.
-        world_id: the world to begin with.
+        archive: archive of the log.
+        path: relative to the data, such as ``todos.0.title``; a leading ``data.`` is allowed.
+        world_id: the world to start from.
 
     Raises:
         RefusedError: ``UNKNOWN_WORLD``, ``INVALID_PATH``, also for a computed value: see ``computed_from``.
@@ -119,45 +119,51 @@ def blame(archive: Archive, path: str, world_id: str) -> Blame:
 
 
 def plain_path(data: Any, path: str) -> str:
-    """Return a path relative to the data: without a leading ``data.``, unless the data have a member of that name."""
+    """Return a path without a leading ``data.``, unless the data has a member of that name."""
     return path if "data" in data else path.removeprefix("data.")
 
 
 def _written_place(plain: str) -> tuple[str, ...]:
     place = parse_path(plain)
     if place[:1] == (COMPUTED,):
-        raise RefusedError("INVALID_PATH", f"{plain} is computed from the state: nobody writes it.", path=plain)
+        raise RefusedError(
+            "INVALID_PATH",
+            f"{plain} is computed from the state and never written; name a path of the data.",
+            path=plain,
+        )
     return place
 
 
 def computed_from(archive: Archive, path: str, world_id: str) -> dict[str, list[str]] | None:
-    """Return the computed values at, below or around a path, each with the places in the data that it follows from.
+    """Return the computed values at, below or above a path, each with the places in the data that it is derived from.
 
     Args:
-        archive: of the log.
-        path: relative to the data, such as ``computed.total``; ``computed`` is all of them.
-        world_id: the world whose schema is asked.
+        archive: archive of the log.
+        path: such as ``computed.total``; ``computed`` means all of them.
+        world_id: the world whose schema is used.
 
     Returns:
-        None where the path is one of the data.
+        None for a path of the data.
 
     Raises:
-        RefusedError: ``UNKNOWN_WORLD``; ``NOT_FOUND`` where nothing of this name is computed.
+        RefusedError: ``UNKNOWN_WORLD``; ``NOT_FOUND`` where the schema has no such computed value.
     """
     if parse_path(path)[:1] != (COMPUTED,):
         return None
     schema_hash = archive.sealed(world_id).schema_hash
     schemas = [one.schema for one in archive.adopted_domains() if one.schema_hash == schema_hash]
     declared = (schemas[-1] if schemas else {}).get("computed", {}).get("fields", {})
-    found = [name for name in declared if f"{name}.".startswith(f"{path}.") or path.startswith(f"{name}.")]
-    if not found:
+    matching = [name for name in declared if f"{name}.".startswith(f"{path}.") or path.startswith(f"{name}.")]
+    if not matching:
         known = ", ".join(declared) or "none"
-        raise RefusedError("NOT_FOUND", f"Nothing is computed as {path!r} in world {world_id[:12]}; there is {known}.")
-    return {name: _read_by(name, declared) for name in found}
+        raise RefusedError(
+            "NOT_FOUND", f"World {world_id[:12]} has no computed value {path!r}; its computed values: {known}."
+        )
+    return {name: _read_by(name, declared) for name in matching}
 
 
 def _read_by(name: str, declared: Mapping[str, Any]) -> list[str]:
-    """Return the places in the data that a computed value reads, also through others."""
+    """Return the places in the data that a computed value reads, directly or through other computed values."""
     places: dict[str, None] = {}
     seen, waiting = {name}, [name]
     while waiting:
@@ -171,7 +177,7 @@ def _read_by(name: str, declared: Mapping[str, Any]) -> list[str]:
 
 
 def _touches(patch: Patch, place: Place) -> bool:
-    """Tell whether a patch changes a place, something in it, or something it lies in."""
+    """Return whether a patch changes a place, a part of it, or a value that contains it."""
     return any(
         all(ours is None or theirs is None or ours == theirs for ours, theirs in zip(touched, place, strict=False))
         for touched in touched_paths(patch)
@@ -179,19 +185,19 @@ def _touches(patch: Patch, place: Place) -> bool:
 
 
 def _projection(archive: Archive, proposal: Proposal) -> ProjectionRecorded | None:
-    """Return the projection record that was appended just before a proposal."""
+    """Return the projection record that immediately precedes a proposal."""
     first = archive.log.stream(proposal.proposal_id, limit=1)[0]
     before = archive.log.event_at(first.position - 1) if first.position > 1 else None
     return projection_before(before, proposal.submitted)
 
 
 class Blamed(NamedTuple):
-    """A value, and who put it there.
+    """Value with the number of the patch that set it.
 
     Args:
-        path: where it stands, relative to the data.
-        value: a scalar, or an empty object or list; None also where nothing stands there.
-        origin: the number of the patch that put it there; 0 is the newest.
+        path: path of the value, relative to the data.
+        value: a scalar, or an empty object or list; None also where the value is absent.
+        origin: the number of the patch that set it; 0 is the newest.
     """
 
     path: str
@@ -200,11 +206,11 @@ class Blamed(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A patch that put values where they are.
+    """Patch that set values.
 
     Args:
-        cause: the world it belongs to, and why that is there.
-        patch: None for genesis, which began with its values.
+        cause: the world of the patch, with the cause of that world.
+        patch: the patch; None for genesis.
     """
 
     cause: Cause
@@ -212,20 +218,20 @@ class Origin(NamedTuple):
 
 
 class PatchOrigins:
-    """The patches that put values where they are, by number; only their places in the log are kept in memory."""
+    """Patches that set values, by number; only their positions in the log are kept in memory."""
 
     def __init__(self, archive: Archive) -> None:
-        """Know none yet."""
+        """Create an empty collection."""
         self._archive = archive
         self._positions = array("q")
         self._patches = array("q")
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of patches."""
         return len(self._positions)
 
     def add(self, position: int, patch: int) -> None:
-        """Take in a patch: the position of its world, and its number there."""
+        """Add a patch by the position of its world and its number there."""
         self._positions.append(position)
         self._patches.append(patch)
 
@@ -234,32 +240,32 @@ class PatchOrigins:
         return self._positions[number]
 
     def read(self, numbers: Iterable[int]) -> dict[int, Origin]:
-        """Return some of them, read from the log.
+        """Return some of the patches, read from the log.
 
         Raises:
-            DamagedLogError: an event that is not what was logged.
+            DamagedLogError: an event was changed after it was logged.
         """
         wanted = list(numbers)
         positions = sorted({self._positions[number] for number in wanted})
         logged = (one for part in self._archive.log.events_at(positions) for one in part)
         worlds = [event for one in logged if isinstance(event := decoded(one), WorldSealed)]
         causes = dict(zip(positions, causes_of(self._archive, worlds), strict=True))
-        found = {}
+        origins = {}
         for number in wanted:
             cause, at = causes[self._positions[number]], self._patches[number]
-            found[number] = Origin(cause, None if at == GENESIS else Patch.from_wire(cause.sealed.patches[at]))
-        return found
+            origins[number] = Origin(cause, None if at == GENESIS else Patch.from_wire(cause.sealed.patches[at]))
+        return origins
 
 
 @dataclass(frozen=True, slots=True)
 class BlamedValues:
-    """Every value below a path, with the patch that put it there.
+    """All values below a path, with the patches that set them.
 
     Args:
-        path: what was asked about.
-        present: whether anything stands there.
-        value: what stands there.
-        origins: the patches, the newest first.
+        path: the requested path.
+        present: whether the path has a value.
+        value: the value at the path.
+        origins: the patches, newest first.
         owners: the number of the patch of each value.
     """
 
@@ -275,11 +281,11 @@ class BlamedValues:
             yield Blamed(path, value, owner)
 
     def __len__(self) -> int:
-        """Return how many values there are; at least one, since what is absent is one too."""
+        """Return the number of values; at least one, because an absent value counts."""
         return len(self.owners)
 
     def told(self) -> Iterator[tuple[Blamed, Origin]]:
-        """Yield the values with who put them there, in the order of the data; the log is read in batches."""
+        """Yield the values with their origins, in the order of the data; the log is read in batches."""
         known: dict[int, Origin] = {}
         values = iter(self)
         while batch := list(islice(values, AT_ONCE)):
@@ -292,17 +298,17 @@ class BlamedValues:
 
 
 def blame_values(archive: Archive, path: str, world_id: str, *, progress: Progress | None = None) -> BlamedValues:
-    """Find the patch that put each value below a path there, going along the line of descent once for all of them.
+    """Find the patch that set each value below a path, in one pass over the line of descent.
 
     Args:
-        archive: of the log.
-        path: relative to the data; a leading ``data.`` may stand before it, and ``""`` is everything.
-        world_id: the world to begin with.
-        progress: called with worlds gone back, and worlds down to genesis.
+        archive: archive of the log.
+        path: relative to the data; a leading ``data.`` is allowed, and ``""`` is the whole data.
+        world_id: the world to start from.
+        progress: called with the number of visited worlds, and of worlds down to genesis.
 
     Raises:
         RefusedError: ``UNKNOWN_WORLD``; ``INVALID_PATH`` for a computed value: see ``computed_from``.
-        DamagedLogError: ``STATE_DAMAGED``, and an event that is not what was logged.
+        DamagedLogError: ``STATE_DAMAGED``; an event was changed after it was logged.
     """
     data = archive.checked_state(world_id)
     plain = plain_path(data, path)
@@ -322,14 +328,14 @@ def origins_of(
     until: str | None = None,
     progress: Progress | None = None,
 ) -> PatchOrigins:
-    """Follow the values of a tracker back, and return the patches that took any; ``owners`` are their numbers.
+    """Return the patches that set the values of a tracker; its ``owners`` become their numbers.
 
     Args:
-        archive: of the log.
-        world_id: the world whose values are followed.
-        tracker: follows them; changed.
-        until: an ancestor at which to stop: what is older stays nobody's. None goes back to genesis.
-        progress: called with worlds gone back, and worlds down to genesis.
+        archive: archive of the log.
+        world_id: the world whose values are tracked.
+        tracker: the tracked values; modified.
+        until: ancestor at which the search stops; older values keep the owner ``NOBODY``. None searches to genesis.
+        progress: called with the number of visited worlds, and of worlds down to genesis.
     """
     origins, worlds = PatchOrigins(archive), archive.world(world_id).height + 1
     for done, (position, sealed) in enumerate(sealed_line(archive, world_id)):
@@ -350,7 +356,7 @@ def origins_of(
 
 
 def stands(data: Any, place: tuple[str, ...]) -> bool:
-    """Tell whether anything stands at a place, null included."""
+    """Return whether a place has a value, including null."""
     for name in place:
         if isinstance(data, dict) and name in data:
             data = data[name]

@@ -1,8 +1,8 @@
-"""Checkpoints: full states of every so many-th world, made from the events that sealed the worlds before.
+"""Checkpoints: complete states of worlds at regular heights, restored from the events of their ancestors.
 
-Each comes from the nearest state known and the patches since, so that rebuilding all of them goes along every line of
-descent once. Only a state that gives the world's snapshotHash becomes a checkpoint: a damaged event gets none, and
-``verify`` names it. Source: WP-restore.
+Each is restored from the nearest known state and the later patches, so that rebuilding all of them visits every line
+of descent once. Only a state with the world's snapshotHash becomes a checkpoint. A damaged event gets no checkpoint;
+``verify`` reports it. Source: WP-restore.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from world.model.immutable_json import FrozenDict, freeze
 from world.model.recorded_patch import patched
 
 MAX_STEPS: Final = 4_096
-"""Worlds gone back at most to a known state; a checkpoint further away than that is not made."""
+"""Maximum distance from a world to a known state, in worlds; beyond it no checkpoint is created."""
 
 
 class Worlds(Protocol):
-    """Where sealed worlds are found."""
+    """Source of sealed worlds."""
 
     def sealed(self, world_id: str) -> WorldSealed | None:
-        """Return the event that sealed a world, None when there is no such world."""
+        """Return the event that sealed a world, or None when it does not exist."""
         ...
 
     def checkpoint(self, world_id: str) -> str | None:
-        """Return a stored state as JSON, None when there is none for this world."""
+        """Return the stored state of a world as JSON, or None."""
         ...
 
 
 def checkpoints(sealed: Iterable[WorldSealed], worlds: Worlds, *, every: int) -> Iterator[tuple[str, FrozenDict]]:
-    """Yield the ids and the data of those worlds that are to have a checkpoint.
+    """Yield id and data of each world that needs a checkpoint.
 
     Args:
         sealed: newly sealed worlds, in log order.
-        worlds: finds their ancestors.
-        every: worlds between two checkpoints on a line of descent.
+        worlds: source of their ancestors.
+        every: number of worlds between two checkpoints on a line of descent.
     """
     restorer = _Restorer(worlds)
     for event in sealed:
@@ -51,7 +51,7 @@ def checkpoints(sealed: Iterable[WorldSealed], worlds: Worlds, *, every: int) ->
 
 
 class _Restorer:
-    """Restores states, and remembers those it came to."""
+    """Restorer of states, with a cache of its results."""
 
     def __init__(self, worlds: Worlds) -> None:
         self._worlds = worlds
@@ -59,7 +59,7 @@ class _Restorer:
         self._lost: set[str] = set()
 
     def restore(self, event: WorldSealed) -> FrozenDict | None:
-        """Return the data of a world; None where it cannot be had, or is not what was sealed."""
+        """Return the data of a world; None where it cannot be restored, or its hash is not the sealed one."""
         try:
             data = self._checked(event)
         except (DamagedLogError, *MALFORMED):
@@ -68,7 +68,7 @@ class _Restorer:
             self._lost.add(event.world_id)
             return None
         self._states[event.world_id] = data
-        if event.parent is not None and not event.patches:  # many may fail on the same parent
+        if event.parent is not None and not event.patches:  # many failed worlds may have the same parent
             self._states[event.parent] = data
         return data
 
@@ -93,7 +93,7 @@ class _Restorer:
         return None
 
     def _known(self, event: WorldSealed) -> FrozenDict | None:
-        """Return the data of a world that can be had without going further back."""
+        """Return the data of a world if it is known without its ancestors."""
         known = self._states.get(event.world_id)
         if known is not None:
             return known

@@ -1,7 +1,7 @@
-"""Jumps of recorded time: where a clock was ahead, as far as the log itself shows it.
+"""Detection of jumps of recorded time, which show that a clock was ahead.
 
-Time may pass between two commits for months, so a gap alone proves nothing. A gap is a jump where an event after it was
-recorded at an earlier time again, or where its end is still to come; both by more than a limit.
+A gap between two commits can be legitimate, however long it is. A gap is a jump if a later event was recorded at a time
+before its end, or if its end is in the future; both by more than a limit.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _DECODER: Final = msgspec.json.Decoder(_At)
 
 @dataclass(slots=True)
 class Jump:
-    """A gap in recorded time that no passing of time explains.
+    """Gap in recorded time that a wrong clock caused.
 
     Args:
         position: the first event after the gap.
-        to_ms: its time, ms since 1970.
-        from_position: the event with the latest time before it; None where there is none.
-        from_ms: that time, ms since 1970.
-        back_position: the first event after it that was recorded before it again; None where there is none.
-        back_ms: the time of that event, ms since 1970.
-        is_confirmed: whether it was an operator who confirmed the time of ``position``.
+        to_ms: its time, ms since 1970-01-01 UTC.
+        from_position: the preceding event with the latest time, or None.
+        from_ms: that time, ms since 1970-01-01 UTC.
+        back_position: the first later event with an earlier time, or None.
+        back_ms: the time of that event, ms since 1970-01-01 UTC.
+        is_confirmed: whether an operator confirmed the time of ``position``.
     """
 
     position: int
@@ -49,7 +49,7 @@ class Jump:
     is_confirmed: bool = False
 
     def sentence(self) -> str:
-        """Return where it is, from when to when, and how far."""
+        """Return a sentence with the position, the times and the length of the jump."""
         if self.from_position is None or self.from_ms is None:
             words = f"the log begins at {as_moment(self.to_ms)}"
         else:
@@ -77,15 +77,15 @@ def clock_jumps(log: EventLog, *, limit_ms: int, now_ms: int) -> list[Jump]:
     """Return the jumps of recorded time in a log, in the order of their positions.
 
     Args:
-        log: is read from the first event to the last.
-        limit_ms: a difference that counts for nothing, in ms.
-        now_ms: what time it is, ms since 1970.
+        log: the log; all its events are read.
+        limit_ms: the largest difference that is ignored, in ms.
+        now_ms: the current time, ms since 1970-01-01 UTC.
 
     Raises:
         DamagedLogError: ``BAD_EVENT`` for an event without a time.
     """
     gaps: list[Jump] = []
-    latest: Jump | None = None  # the event with the latest time so far, as a gap's end would be
+    latest: Jump | None = None  # the event with the latest time so far, in the form of the end of a gap
     for logged in log.read(0):
         at = _time(logged.state, logged.position)
         if latest is None or at >= latest.to_ms:
@@ -102,7 +102,7 @@ def clock_jumps(log: EventLog, *, limit_ms: int, now_ms: int) -> list[Jump]:
 
 
 def _mark(gaps: list[Jump], position: int, at: int, limit_ms: int) -> None:
-    """Note at the first gap whose end is after a time that an event was recorded at that time."""
+    """Record a later event with an earlier time in the first gap that ends after that time."""
     for gap in gaps:
         if gap.to_ms > at + limit_ms:
             if gap.back_position is None:

@@ -1,8 +1,9 @@
-"""Counts of earlier proposals, for readers that ask about many points of one log, as a backtest does.
+"""Counts of earlier proposals at many points of one log, as a backtest needs them.
 
-The index is asked once for all the proposals under some conditions, and each count is then looked up among them. The
-answers are those of ``Archive.count``: what came before a point of a log never changes any more. For points beyond what
-the log held when it was asked, and for more proposals than can be kept, ``Archive.count`` is asked itself.
+The index is queried once for all proposals that match some conditions, and each count is computed from the cached
+result. The counts equal those of ``Archive.count``, because the part of a log before a point never changes.
+``Archive.count`` is used directly for points after the end of the log at the time of the query, and for more proposals
+than the cache can hold.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from world.read_models.archive import Archive
 __all__ = ["MAX_KEPT", "Counts"]
 
 MAX_KEPT: Final = 1_000_000
-"""Proposals that are kept under all conditions together, 16 bytes each; of more the index is asked every time."""
+"""Maximum number of cached proposals of 16 bytes each; with more of them every count is a query of the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Proposals under some conditions: from which position on each counts, ascending, and when it was submitted."""
+    """Proposals that match some conditions: positions from which on they match, ascending, and submission times."""
 
     places: array[int]
     times: array[int]
@@ -44,10 +45,10 @@ class _Kept:
 
 
 class Counts:
-    """Counts the earlier proposals of one log.
+    """Cached counts of the earlier proposals of one log.
 
     Args:
-        archive: of the log.
+        archive: archive of the log.
     """
 
     def __init__(self, archive: Archive) -> None:
@@ -56,10 +57,10 @@ class Counts:
         self._size = 0
 
     def count(self, before: int, own: ProposalSubmitted, **conditions: Any) -> int:
-        """Count earlier proposals as ``Archive.count`` does, without the one that is judged.
+        """Count earlier proposals as ``Archive.count`` does, without the judged proposal.
 
         Args:
-            before: the point at which it is judged, after its submission and before its decision.
+            before: the position at which it is judged, after its submission and before its decision.
             own: its submission.
             **conditions: as for ``world.state.ports.History``.
 
@@ -75,7 +76,7 @@ class Counts:
         return kept.count(before, since_ms) - _is_under(own, since_ms, compared)
 
     def _under(self, conditions: Mapping[str, str]) -> _Kept | None:
-        """Return all proposals under conditions, None where they are too many to be kept."""
+        """Return all proposals that match conditions, or None where they exceed the cache."""
         key = tuple(conditions.items())
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -102,7 +103,7 @@ def _size(kept: _Kept | None) -> int:
 
 
 def _is_plain(compared: Mapping[str, Any], since_ms: Any) -> bool:
-    """Tell whether values are of the types that the log holds; for others the database says what is equal."""
+    """Return whether values have the types of the log's columns; other types are compared by the database."""
     for value in compared.values():
         if type(value) is not str:
             return False
@@ -110,7 +111,7 @@ def _is_plain(compared: Mapping[str, Any], since_ms: Any) -> bool:
 
 
 def _is_under(own: ProposalSubmitted, since_ms: int | None, conditions: Mapping[str, str]) -> bool:
-    """Tell whether the proposal that is judged is among those counted; it is neither decided nor ended yet."""
+    """Return whether the judged proposal, which is undecided, matches the conditions."""
     for name, value in conditions.items():
         if name == "actor_id":
             its = own.actor["actorId"]

@@ -15,15 +15,15 @@ from world.log import LoggedEvent, is_intact
 __all__ = ["decoded", "known", "state_of"]
 
 KEPT_EVENTS: Final = 1_024
-"""Payloads of events kept in memory, those of small states that were asked for last."""
+"""Number of recently used payloads in the cache, which holds only small ones."""
 SMALL_STATE: Final = 4_096
-"""Bytes of a state up to which its payload is kept."""
+"""Maximum size of a state whose payload is cached, in bytes."""
 
 
 def known(logged: LoggedEvent) -> Event:
-    """Return the payload of a logged event for a fold, which changes nothing of it and may share it with others.
+    """Return the payload of a logged event for a fold, possibly a shared object that must not be modified.
 
-    One process folds each event several times: into the realm that commands run on, and into the one that is looked at.
+    One process folds each event several times: into the realm of the commands and into that of the readers.
 
     Raises:
         DamagedLogError: as ``decoded``.
@@ -34,31 +34,31 @@ def known(logged: LoggedEvent) -> Event:
 
 @lru_cache(maxsize=KEPT_EVENTS)
 def _known(logged: LoggedEvent) -> Event:
-    return decoded(logged)  # whatever of a row is another, its leaf hash too, makes it another key
+    return decoded(logged)  # all columns of a row, including its leaf hash, are part of the cache key
 
 
 def decoded(logged: LoggedEvent) -> Event:
     """Return the payload of a logged event.
 
     Raises:
-        DamagedLogError: ``EVENT_CHANGED`` where content and leaf hash disagree, and as ``decode_event``.
+        DamagedLogError: ``EVENT_CHANGED`` where content and leaf hash differ, and as ``decode_event``.
     """
     _require_intact(logged)
     return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
 
 
 def state_of(logged: LoggedEvent) -> Any:
-    """Return the state of a logged event as JSON, whatever its topic.
+    """Return the state of a logged event of any topic as JSON.
 
     Raises:
-        DamagedLogError: ``EVENT_CHANGED`` where content and leaf hash disagree, ``BAD_EVENT`` where it is no JSON.
+        DamagedLogError: ``EVENT_CHANGED`` where content and leaf hash differ, ``BAD_EVENT`` where it is not JSON.
     """
     _require_intact(logged)
     try:
         return orjson.loads(logged.state)
     except ValueError:
         raise DamagedLogError(
-            "BAD_EVENT", f"Event {logged.position} holds no JSON; run `worldctl verify`.", position=logged.position
+            "BAD_EVENT", f"Event {logged.position} is not JSON; run `worldctl verify`.", position=logged.position
         ) from None
 
 
@@ -66,7 +66,7 @@ def _require_intact(logged: LoggedEvent) -> None:
     if not is_intact(logged):
         raise DamagedLogError(
             "EVENT_CHANGED",
-            f"Event {logged.position} is not what was logged: its content and its leaf hash disagree. Run "
+            f"Event {logged.position} is not what was logged: its content and its leaf hash differ. Run "
             "`worldctl verify`, and restore the log from a copy.",
             position=logged.position,
         )

@@ -1,4 +1,4 @@
-"""What two worlds differ in, by path, and who made it so on either side since their common ancestor.
+"""Differences of two worlds by path, and their causes on either side since the common ancestor.
 
 Sources: CARD-audit ("any world can be compared and explained from the log alone"), IC-audit.
 """
@@ -21,10 +21,10 @@ from world.read_models.value_tracking import NOBODY, Tracker, joined
 
 
 class Absent:
-    """Stands where there is nothing, which null is not."""
+    """Marker of an absent value, as distinct from null."""
 
     def __repr__(self) -> str:
-        """Return the word for people."""
+        """Return ``absent``."""
         return "absent"
 
 
@@ -33,13 +33,13 @@ ABSENT: Final = Absent()
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """A place at which two values differ.
+    """Place at which two values differ.
 
     Args:
-        path: where, as it is written.
-        place: the same as names.
-        before: what stands there in the first; ``ABSENT`` where nothing does.
-        after: what stands there in the second.
+        path: the path as text.
+        place: the path as names.
+        before: the first value at the path, or ``ABSENT``.
+        after: the second value at the path, or ``ABSENT``.
     """
 
     path: str
@@ -48,7 +48,7 @@ class ValueChange:
     after: Any
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON; what is absent is left out."""
+        """Return the change as JSON; an absent value is left out."""
         wire: dict[str, Any] = {"path": self.path}
         if self.before is not ABSENT:
             wire["before"] = self.before
@@ -58,10 +58,10 @@ class ValueChange:
 
 
 def changes(before: Any, after: Any, path: str = "", place: Segments = ()) -> Iterator[ValueChange]:
-    """Yield the places at which two JSON values differ, as deep as both have them.
+    """Yield the deepest places of both JSON values at which they differ.
 
-    Elements that are equal at the beginning and at the end of two lists are passed over; those between are compared one
-    by one, so that an element which was added or removed is one change.
+    Equal elements at the start and at the end of two lists are skipped; the others are compared by index, so that an
+    added or removed element is one change.
     """
     if before is after:
         return
@@ -95,19 +95,19 @@ def _same(one: Any, other: Any) -> bool:
         return False
     try:
         return canonical_bytes(one) == canonical_bytes(other)
-    except RefusedError:  # of a damaged log: no JSON at all
+    except RefusedError:  # a damaged log can hold values that are not JSON
         return bool(one == other)
 
 
 @dataclass(frozen=True, slots=True)
 class WorldChange:
-    """A change between two worlds, and who made it.
+    """Difference between two worlds, with its causes.
 
     Args:
-        change: what differs.
-        by_a: why it is so in the first world: the causes since the common ancestor, the newest first. Of elements of
-            lists these are also the removals (the newest ``MAX_MOVES``) that made another one stand there, or none.
-        by_b: the same for the second world.
+        change: the difference.
+        by_a: causes of the first world's value since the common ancestor, newest first. For elements of lists they
+            include the removals (the newest ``MAX_MOVES``) that shifted another element to this index.
+        by_b: causes of the second world's value.
     """
 
     change: ValueChange
@@ -115,20 +115,20 @@ class WorldChange:
     by_b: tuple[Cause, ...]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the change as JSON, with its causes."""
         sides = {"a": self.by_a, "b": self.by_b}
         return {**self.change.to_wire(), "by": {name: [one.to_wire() for one in side] for name, side in sides.items()}}
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two worlds, compared.
+    """Comparison of two worlds.
 
     Args:
         a: the first world.
-        b: the second.
-        ancestor: the newest world both descend from; one of them where it is the other's ancestor.
-        differences: of their data.
+        b: the second world.
+        ancestor: the newest common ancestor; one of the two where it is an ancestor of the other.
+        differences: the differences of their data.
     """
 
     a: WorldSealed
@@ -138,7 +138,7 @@ class Compared:
 
     @property
     def same(self) -> bool:
-        """Whether data, outcome, error and schema are the same: what contentId covers."""
+        """Whether data, outcome, error and schema are equal, which contentId covers."""
         return self.a.content_id == self.b.content_id
 
 
@@ -146,43 +146,43 @@ def compare(archive: Archive, a: str, b: str) -> Compared:
     """Compare two worlds of a log.
 
     Args:
-        archive: of the log.
-        a: the first world's id.
-        b: the second's.
+        archive: archive of the log.
+        a: id of the first world.
+        b: id of the second world.
 
     Raises:
         RefusedError: ``UNKNOWN_WORLD``.
-        DamagedLogError: ``STATE_DAMAGED``, and an event that is not what was logged.
+        DamagedLogError: ``STATE_DAMAGED``; an event was changed after it was logged.
     """
     before, after = archive.checked_state(a), archive.checked_state(b)
     ancestor = common_ancestor(archive, a, b)
-    found = list(changes(before, after))
-    by_a = _makers(archive, a, ancestor, before, [(one.place, one.before) for one in found])
-    by_b = _makers(archive, b, ancestor, after, [(one.place, one.after) for one in found])
-    told = [WorldChange(*one) for one in zip(found, by_a, by_b, strict=True)]
-    return Compared(archive.sealed(a), archive.sealed(b), ancestor, tuple(told))
+    value_changes = list(changes(before, after))
+    by_a = _causes(archive, a, ancestor, before, [(one.place, one.before) for one in value_changes])
+    by_b = _causes(archive, b, ancestor, after, [(one.place, one.after) for one in value_changes])
+    differences = tuple(WorldChange(*one) for one in zip(value_changes, by_a, by_b, strict=True))
+    return Compared(archive.sealed(a), archive.sealed(b), ancestor, differences)
 
 
-def _makers(
+def _causes(
     archive: Archive, world_id: str, ancestor: str, data: Any, wanted: Sequence[tuple[Segments, Any]]
 ) -> list[tuple[Cause, ...]]:
-    """Return for places in a world who made them what they are since an ancestor."""
+    """Return, for each place in a world, the causes of its value since an ancestor."""
     tracker = Tracker(moves=True)
     assert tracker.moved is not None
-    numbers = [tracker.follow(data, _followed(data, place, value)) for place, value in wanted]
+    numbers = [tracker.follow(data, _tracked_place(data, place, value)) for place, value in wanted]
     origins = origins_of(archive, world_id, tracker, until=ancestor)
     firsts = []
     for those in numbers:
         moving = [number for at in those for number in tracker.moved.get(at, ())]
         owners = sorted({*moving, *(tracker.owners[at] for at in those)} - {NOBODY})
         firsts.append(list({origins.world_of(owner): owner for owner in reversed(owners)}.values())[::-1])
-    told = origins.read({owner for owners in firsts for owner in owners})
-    return [tuple(told[owner].cause for owner in owners) for owners in firsts]
+    patch_origins = origins.read({owner for owners in firsts for owner in owners})
+    return [tuple(patch_origins[owner].cause for owner in owners) for owners in firsts]
 
 
-def _followed(data: Any, place: Segments, value: Any) -> Segments:
-    """Return the place to follow; what is missing from a list is followed behind its end."""
-    inside = look_up(data, place[:-1]) if place else None
-    if value is ABSENT and isinstance(inside, list):
-        return (*place[:-1], str(len(inside)))
+def _tracked_place(data: Any, place: Segments, value: Any) -> Segments:
+    """Return the place to track; for a missing list element, the index after the last element."""
+    container = look_up(data, place[:-1]) if place else None
+    if value is ABSENT and isinstance(container, list):
+        return (*place[:-1], str(len(container)))
     return place

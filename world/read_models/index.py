@@ -1,8 +1,8 @@
-"""The index: tables beside the log that say where proposals, worlds and branches are, kept in every commit.
+"""The index: tables beside the log with the positions of proposals, worlds and branches, updated in every commit.
 
-It holds nothing that the events do not say, and is rebuilt from them when it is missing or older. Checkpoints are
-full states of every so many-th world on a line of descent, so that a past world is restored from a few patches; the
-protocol adds them as it seals, and an index that is rebuilt makes them again (``world.read_models.checkpoints``).
+It is derived from the events alone and rebuilt from them when it is missing or has an older version. Checkpoints are
+complete states of worlds at regular heights, so that a past world is restored from few patches; sealing adds them, and
+rebuilding the index creates them again (``world.read_models.checkpoints``).
 """
 
 from __future__ import annotations
@@ -74,28 +74,28 @@ __all__ = [
 VIEW_NAME: Final = "world.index"
 VIEW_VERSION: Final = 4
 LEDGER_EVERY: Final = 2_000
-"""Events of the lease ledger after which a new copy of it is kept, at least."""
+"""Minimum number of events of the lease ledger between two stored copies."""
 
 
 def has_new_copy(version: int, kept: int, leases: int) -> bool:
-    """Return whether a new copy of the lease ledger is kept: loading the rest from the events would take long.
+    """Return whether to store a new copy of the lease ledger, because loading the later events would take long.
 
     Args:
-        version: events of the ledger so far.
-        kept: events under the newest copy; 0 without one.
-        leases: leases in force.
+        version: number of the ledger's events so far.
+        kept: number of events that the newest copy covers; 0 without a copy.
+        leases: number of leases in force.
     """
     return version - kept > max(LEDGER_EVERY, 2 * leases)
 
 
 class IndexRows:
-    """Collects what events mean for the tables, and writes it in few statements.
+    """Collector of the table changes of a batch of events, which writes them in few statements.
 
-    One batch of events often takes a proposal through its whole life; then one row is inserted, in its last state.
+    A batch often contains all events of a proposal; then one row is inserted, with the final state.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Create an empty collector."""
         self._new: dict[str, dict[str, Any]] = {}
         self._changed: dict[str, dict[str, Any]] = {}
         self._worlds: list[tuple[Any, ...]] = []
@@ -109,7 +109,7 @@ class IndexRows:
         self._closed: list[dict[str, Any]] = []
 
     def add(self, event: Event, position: int) -> None:
-        """Take one event in."""
+        """Add the changes of one event."""
         step = _ROW_STEPS.get(type(event))
         if step is not None:
             step(self, event, position)
@@ -117,15 +117,15 @@ class IndexRows:
             self._landmarks.append(position)
 
     def add_checkpoint(self, world_id: str, data: str) -> None:
-        """Take in the full state of a world, canonical JSON."""
+        """Add the complete state of a world, as canonical JSON."""
         self._checkpoints.append((world_id, data))
 
     def add_ledger(self, position: int, version: int, state: str) -> None:
-        """Take in the lease ledger as it is after an event, canonical JSON; it replaces the one before."""
+        """Add a copy of the lease ledger after an event, as canonical JSON; it replaces the previous copy."""
         self._ledger = {"position": position, "version": version, "state": state}
 
     def write(self, cursor: ViewCursor) -> None:
-        """Write everything collected, and forget it."""
+        """Write all collected changes and clear the collector."""
         backend, log_id = cursor.backend, cursor.log_id
         many: list[tuple[str, list[dict[str, Any]]]] = [
             ("insert_proposal", list(self._new.values())),
@@ -152,9 +152,9 @@ class IndexRows:
             many += [("clear_wp_ledger", [{}]), ("insert_ledger", [self._ledger])]
         for name, rows in many:
             if rows:
-                told = statement(name, backend)
-                cursor.executemany(told.sql, [told.bind(log_id=log_id, of_log=log_id, **row) for row in rows])
-        self.__init__()  # type: ignore[misc]  # as empty as at the beginning
+                query = statement(name, backend)
+                cursor.executemany(query.sql, [query.bind(log_id=log_id, of_log=log_id, **row) for row in rows])
+        self.__init__()  # type: ignore[misc]  # clears all collections
 
     def _submitted(self, event: ProposalSubmitted, position: int) -> None:
         intent = event.intent
@@ -228,8 +228,8 @@ class IndexRows:
         )
 
     def _opened(self, event: RunOpened, position: int) -> None:
-        told = {"run_id": event.run_id, "agent_id": event.agent_id, "session_id": event.session_id}
-        self._runs.append({**told, "opened_pos": position, "closed_pos": None})
+        ids = {"run_id": event.run_id, "agent_id": event.agent_id, "session_id": event.session_id}
+        self._runs.append({**ids, "opened_pos": position, "closed_pos": None})
 
     def _closed_run(self, event: RunClosed, position: int) -> None:
         self._closed.append({"of_run": event.run_id, "new_closed": position})
@@ -271,24 +271,26 @@ class WorldIndex:
     metadata = METADATA
 
     def __init__(self, *, checkpoint_every: int = Limits().checkpoint_every) -> None:
-        """Keep a checkpoint of every so many-th world on a line of descent; see ``world.limits``.
+        """Create the view.
 
-        The number is recorded when an index is built, and stays in force until it is built anew.
+        Args:
+            checkpoint_every: number of worlds between two checkpoints on a line of descent (``world.limits``). It is
+                recorded when an index is built and applies until it is rebuilt.
         """
         self._every = checkpoint_every
 
     def clear(self, cursor: ViewCursor) -> None:
-        """Remove everything the index holds about the cursor's log, and record how it is made from here on."""
+        """Remove all rows of the cursor's log, and record the current settings of the index."""
         for table in METADATA.tables.values():
             cursor.run(statement(f"clear_{table.name}", cursor.backend), of_log=cursor.log_id)
-        told = {"log_id": cursor.log_id, "checkpoint_every": self._every}
-        cursor.run(statement("insert_settings", cursor.backend), **told)
+        query = statement("insert_settings", cursor.backend)
+        cursor.run(query, log_id=cursor.log_id, checkpoint_every=self._every)
 
     def apply(self, cursor: ViewCursor, events: Sequence[LoggedEvent]) -> None:
-        """Bring the index from before these events to after them, with checkpoints and the copy of the lease ledger.
+        """Apply events to the index, with checkpoints and the copy of the lease ledger.
 
         Raises:
-            DamagedLogError: an event that is not what its topic says.
+            DamagedLogError: an event is not valid for its topic.
         """
         rows, worlds = IndexRows(), _IndexedWorlds(cursor)
         for logged in events:
@@ -314,13 +316,13 @@ class WorldIndex:
 
 
 def _keep_ledger(cursor: ViewCursor, rows: IndexRows, version: int, position: int) -> None:
-    """Keep a copy of the lease ledger where the one before is too old, as the protocol does after a commit.
+    """Store a copy of the lease ledger if the previous one is too old, as the engine does after a commit.
 
     Args:
-        cursor: of the log, whose events are stored already.
-        rows: take the copy.
-        version: of the last event of the ledger's stream.
-        position: of the last event of the log that the index covers then.
+        cursor: cursor of the log, which already stores the events.
+        rows: receives the copy.
+        version: version of the last event of the ledger's stream.
+        position: position of the last event that the index covers afterwards.
     """
     cursor.run(statement("ledger", cursor.backend), of_log=cursor.log_id)
     copy = cursor.fetchone()
@@ -339,7 +341,7 @@ def _keep_ledger(cursor: ViewCursor, rows: IndexRows, version: int, position: in
 
 
 class _IndexedWorlds:
-    """The worlds of one batch, and those that were indexed before it (``world.read_models.checkpoints.Worlds``)."""
+    """Worlds of one batch and of the index before it (``world.read_models.checkpoints.Worlds``)."""
 
     def __init__(self, cursor: ViewCursor) -> None:
         self.new: dict[str, WorldSealed] = {}

@@ -1,4 +1,4 @@
-"""What is asked of the index and written into it: every statement, compiled once for each kind of database."""
+"""All statements that read and write the index, compiled once per database backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from world.read_models.index_tables import (
 )
 
 PLACES_AT_ONCE: Final = 64
-"""Proposals whose places in the log are asked for at once; the statement ``places`` has a parameter for each."""
+"""Number of proposals that the statement ``places`` looks up at once; it has one parameter for each."""
 
 _R = RUNS.c
 _P, _W, _B, _V = PROPOSALS.c, WORLDS.c, BRANCHES.c, VERDICTS.c
@@ -48,9 +48,9 @@ def _after_update() -> Any:
 
 
 def _counts() -> Any:
-    """Return the query for the rows of three tables, each with the number of events that make one.
+    """Return the query for the row counts of three tables, each with the number of events that create a row.
 
-    Both are of one moment. Of the events it reads the index on streams, and the rows of the lineage.
+    All counts are of the same moment. The query reads the index on streams, and the events of the lineage.
     """
 
     def rows(table: Any) -> Any:
@@ -72,7 +72,7 @@ def _counts() -> Any:
 
 
 def _line() -> Any:
-    """Return the query for a world and its ancestors, newest first, at most so many."""
+    """Return the query for a world and its ancestors, newest first, limited by ``most``."""
     columns = (_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
     line = select(*columns).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")).cte("line", recursive=True)
     line = line.union_all(select(*columns).where(_W.log_id == _LOG, _W.world_id == line.c.parent))
@@ -80,11 +80,11 @@ def _line() -> Any:
 
 
 def _descendants() -> Any:
-    """Return the query that counts the worlds below a world, as of a position."""
+    """Return the query that counts the descendants of a world as of a position."""
     mine = _W.log_id == _LOG, _W.position <= bindparam("upto")
     below = select(_W.world_id, _W.position).where(*mine, _W.parent == bindparam("of_world"))
     line = below.cte("below", recursive=True)
-    later = _W.position > line.c.position  # else a damaged index could lead around for ever
+    later = _W.position > line.c.position  # prevents an endless recursion in a damaged index
     line = line.union_all(select(_W.world_id, _W.position).where(*mine, _W.parent == line.c.world_id, later))
     return select(func.count()).select_from(line)
 
@@ -146,7 +146,7 @@ _SOURCES: Final[Mapping[str, Any]] = {
     "attempts": select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")),
     "open_proposals": select(_P.proposal_id, _P.submitted_pos)
     .where(_P.log_id == _LOG, _P.ended_pos.is_(None))
-    .order_by(func.coalesce(_P.decided_pos, 0), _P.submitted_pos),  # as their turns to execute come
+    .order_by(func.coalesce(_P.decided_pos, 0), _P.submitted_pos),  # in order of execution
     "branches": select(_B.name, _B.head, _B.tip).where(_B.log_id == _LOG).order_by(_B.created_pos),
     "landmarks": select(LANDMARK_ROWS.c.position)
     .where(LANDMARK_ROWS.c.log_id == _LOG)
@@ -187,13 +187,12 @@ def statement(name: str, backend: Backend) -> SqlStatement:
 
 
 def history_query(conditions: Iterable[str], backend: Backend, *, counted: bool = True) -> SqlStatement:
-    """Return the statement that counts earlier proposals under the named conditions (see
-    ``world.state.ports.History``).
+    """Return the statement that counts earlier proposals by conditions (``world.state.ports.History``).
 
     Args:
-        conditions: their names.
-        backend: the kind of database.
-        counted: else the ids and positions of the first ``most`` of them are selected, in the order of the log.
+        conditions: names of the conditions.
+        backend: the database backend.
+        counted: False selects ids and positions of the first ``most`` proposals instead, in the order of the log.
     """
     return _history(frozenset(conditions), backend, counted)
 
@@ -210,8 +209,8 @@ def _history(conditions: frozenset[str], backend: Backend, counted: bool) -> Sql
         "since_ms": _P.submitted_at >= bindparam("since_ms"),
         "other_than": _P.proposal_id != bindparam("other_than"),
     }
-    found = select(_P.proposal_id, _P.submitted_pos).order_by(_P.submitted_pos).limit(bindparam("most"))
-    query = select(func.count()).select_from(PROPOSALS) if counted else found
+    first = select(_P.proposal_id, _P.submitted_pos).order_by(_P.submitted_pos).limit(bindparam("most"))
+    query = select(func.count()).select_from(PROPOSALS) if counted else first
     query = query.where(_P.log_id == _LOG, _P.submitted_pos < before)
     for name in sorted(conditions):
         query = query.where(tests[name])
@@ -219,10 +218,10 @@ def _history(conditions: frozenset[str], backend: Backend, counted: bool) -> Sql
 
 
 def history_rows(conditions: Iterable[str], backend: Backend) -> SqlStatement:
-    """Return the statement that tells of all proposals under the named conditions, whatever came before what.
+    """Return the statement that selects all proposals by conditions, at any position of the log.
 
-    It takes those conditions of ``history_query`` that compare a column with a value (``COMPARED``), and gives for each
-    proposal when it was submitted, and from which position on it counts.
+    Allowed are the conditions of ``history_query`` that compare a column with a value (``COMPARED``). The statement
+    selects the submission time of each proposal, and the position from which on it matches.
     """
     return _history_rows(frozenset(conditions), backend)
 
@@ -234,7 +233,7 @@ COMPARED: Final[Mapping[str, Any]] = {
     "decision": _P.decision,
     "outcome": _P.status,
 }
-"""The columns with which conditions of a history compare their values."""
+"""Column that each condition of a history compares with its value."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The tables of the index, beside those of the log."""
+"""Tables of the index, stored beside those of the log."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SETTINGS: Final = Table(
     Column("log_id", Integer, primary_key=True),
     Column("checkpoint_every", BigInteger, nullable=False),
 )
-"""How the index of a log is made: worlds between two checkpoints on a line of descent."""
+"""Settings of a log's index: number of worlds between two checkpoints on a line of descent."""
 
 CHECKPOINTS: Final = Table(
     "wp_checkpoint",
@@ -86,7 +86,7 @@ VERDICTS: Final = Table(
     Column("position", BigInteger, nullable=False),
     Column("request_id", Text, nullable=False),
     Column("status", Text, nullable=False),
-    sqlite_with_rowid=False,  # one tree to write, and verdict ids come in order
+    sqlite_with_rowid=False,  # a single tree to write; verdict ids are ascending
 )
 LEDGERS: Final = Table(
     "wp_ledger",
@@ -96,7 +96,7 @@ LEDGERS: Final = Table(
     Column("version", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
 )
-"""The newest copy of the lease ledger: after which event of the log, and of the ledger's stream, and its JSON."""
+"""Newest copy of the lease ledger: position in the log, version of the ledger's stream, and its JSON."""
 
 RUNS: Final = Table(
     "wp_run",

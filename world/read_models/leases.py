@@ -1,6 +1,6 @@
-"""Leases for people: what is held, who waits for whom, and why a verdict was what it was (KP-5b, KP-3b).
+"""Views of leases: held leases, waiting requests, and explanations of verdicts (KP-5b, KP-3b).
 
-Pure views over a lease ledger and recorded verdicts; nothing here decides.
+They are pure functions of a lease ledger and recorded verdicts, without influence on decisions.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ __all__ = [
 ]
 
 Shown = Callable[[str], str]
-"""How a resource is shown: as it is, or by a digest."""
+"""Returns the displayed form of a resource: its text, or a digest."""
 
 DIGITS: Final = 16
-"""Hex digits of a digest: 64 bits, so that no two resources of a log look equal."""
+"""Hex digits of a displayed digest, 64 bits; enough to distinguish the resources of a log."""
 
 
 def digests(key: bytes) -> Shown:
-    """Return what shows a resource by its type alone, and a digest of its canonical text under a key (KM-7.3).
+    """Return a function that displays a resource as its type and a keyed digest of its canonical text (KM-7.3).
 
-    Equal resources stay equal under one key. Who does not have it can neither confirm a guess nor tell whether a
-    resource under another key is the same.
+    Equal resources have equal digests under one key. Without the key, a reader can neither confirm a guessed resource
+    nor relate digests under different keys.
 
     Args:
         key: 32 random bytes.
     """
 
     def shown(resource: str) -> str:
-        told = hmac.new(key, resource.encode(), sha256).hexdigest()
-        return f"{resource.partition(':')[0]}:#{told[:DIGITS]}"
+        digest = hmac.new(key, resource.encode(), sha256).hexdigest()
+        return f"{resource.partition(':')[0]}:#{digest[:DIGITS]}"
 
     return shown
 
@@ -60,10 +60,10 @@ def held(ledger: Ledger, *, now: int, agent: str | None = None, shown: Shown = s
     """Return the leases in force, in order of their fencing tokens.
 
     Args:
-        ledger: what stands.
-        now: ms since 1970; what is over by then is left out, though its expiry is no event yet.
-        agent: only this agent's.
-        shown: how resources are shown.
+        ledger: the lease ledger.
+        now: ms since 1970-01-01 UTC; leases that end before it are left out, even without an expiry event.
+        agent: limits the result to the leases of this agent.
+        shown: returns the displayed form of a resource.
     """
     leases = sorted(ledger.leases.values(), key=lambda lease: lease.token)
     return [
@@ -75,12 +75,12 @@ def held(ledger: Ledger, *, now: int, agent: str | None = None, shown: Shown = s
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A request in the queue and what it waits for.
+    """Request in the queue with its conflicts.
 
     Args:
-        request: what waits.
-        conflicts: the leases, and the older requests, that are in its way.
-        more: whether there are more than these.
+        request: the waiting request.
+        conflicts: the conflicting leases and older requests.
+        more: whether there are further conflicts.
     """
 
     request: Request
@@ -89,7 +89,7 @@ class Wait:
 
 
 def waits(ledger: Ledger) -> list[Wait]:
-    """Return who waits for whom, the oldest first."""
+    """Return the waiting requests with their conflicts, oldest first."""
     return [_wait(ledger, request) for request in sorted(ledger.requests.values(), key=lambda request: request.order)]
 
 
@@ -100,15 +100,15 @@ def _wait(ledger: Ledger, request: Request) -> Wait:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why a proposal that was judged well is not decided yet: its leases are missing (KP-5a).
+    """Missing leases of an approved proposal that is not decided yet (KP-5a).
 
     Args:
         proposal_id: the proposal, and its session.
         agent_id: its actor.
-        priority: the actor's, ms since 1970; None before its first manifest.
-        wait: its place in the queue; None where it holds none and is tried again.
-        dies: how often in a row it was told Die.
-        retry_at: from when it is tried again, ms since 1970; 0 is at once. Of no meaning in the queue.
+        priority: the actor's priority, ms since 1970-01-01 UTC; None before its first manifest.
+        wait: its request in the queue; None where it is not queued and will be retried.
+        dies: number of consecutive Die verdicts.
+        retry_at: earliest time of the next attempt, ms since 1970-01-01 UTC; 0 is immediately. Unused in the queue.
     """
 
     proposal_id: str
@@ -120,7 +120,7 @@ class Lack:
 
 
 def lack(realm: RealmState, proposal_id: str) -> Lack | None:
-    """Return why a proposal waits for leases; None where it does not, or not any more."""
+    """Return the missing leases of a proposal; None where it does not wait for leases."""
     proposal = realm.proposals.get(proposal_id)
     if proposal is None or not proposal.wants_leases:
         return None
@@ -137,21 +137,21 @@ def lack(realm: RealmState, proposal_id: str) -> Lack | None:
 
 
 def lacks(realm: RealmState) -> list[Lack]:
-    """Return the proposals that wait for leases, those submitted first first."""
-    found = (lack(realm, name) for name in realm.proposals)
-    return [one for one in found if one is not None]
+    """Return the proposals that wait for leases, in order of submission."""
+    candidates = (lack(realm, name) for name in realm.proposals)
+    return [one for one in candidates if one is not None]
 
 
-def check_edges(ledger: Ledger, told: Iterable[Wait]) -> None:
-    """Make sure that no circle of waits is possible (KP-3b).
+def check_edges(ledger: Ledger, pending: Iterable[Wait]) -> None:
+    """Check that a cycle of waits is impossible (KP-3b).
 
-    Whoever waits for a lease is older than its holder. Whoever waits for its turn behind an older request holds
-    nothing that conflicts with anybody, so nobody waits for it.
+    An agent that waits for a lease must be older than its holder. A session that waits behind an older request must
+    hold no leases, so that no other session waits for it.
 
     Raises:
         DamagedLogError: ``WAITS_THE_WRONG_WAY``: the ledger contradicts the protocol.
     """
-    for wait in told:
+    for wait in pending:
         own = wait.request.session
         for conflict in wait.conflicts:
             other = ledger.agents[conflict.holder]
@@ -167,14 +167,14 @@ def check_edges(ledger: Ledger, told: Iterable[Wait]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Why a verdict was what it was.
+    """Explanation of a verdict.
 
     Args:
         verdict: the recorded verdict.
-        rank: the priority of who asked.
-        asked: the triples of its manifest, or of the request that waited, in wire form.
-        reasons: a sentence for each conflict that the verdict spells out.
-        rule: the rule that made one verdict of them.
+        rank: the priority of the requesting agent.
+        asked: the triples of its manifest, or of the waiting request, in wire form.
+        reasons: a sentence for each conflict that the verdict lists.
+        rule: the rule that determined the verdict.
     """
 
     verdict: VerdictGiven
@@ -192,13 +192,13 @@ _RULES = {
 
 
 def explain(ledger: Ledger, verdict: VerdictGiven, asked: Iterable[Mapping[str, Any]], shown: Shown = str) -> Explained:
-    """Say why a verdict was what it was: for each conflict the cell of the matrix, and the two ages.
+    """Explain a verdict: for each conflict the cell of the matrix, and the two priorities.
 
     Args:
-        ledger: any later state; only the agents' priorities are read, and these never change.
+        ledger: any later state; only the agents' priorities are read, which never change.
         verdict: the recorded verdict.
-        asked: the effective triples that it is about, by the index that its conflicts name.
-        shown: how resources are shown.
+        asked: the effective triples of the request; the conflicts refer to them by index.
+        shown: returns the displayed form of a resource.
     """
     wanted, rank = tuple(asked), ledger.agents[verdict.agent_id]
     reasons = tuple(_reason(ledger, rank, wanted, conflict, shown) for conflict in verdict.conflicts)
@@ -211,7 +211,7 @@ def _reason(
 ) -> str:
     intent, other = wanted[conflict["intent"]], ledger.agents[conflict["holder"]]
     asked, has = Predicate(intent["predicate"]), Predicate(conflict["predicate"])
-    cell = "may stand together" if compatible(has, asked) else "exclude each other"
+    cell = "are compatible" if compatible(has, asked) else "exclude each other"
     if "leaseId" in conflict:
         what = f"holds {has} on {shown(conflict['resource'])} (lease {conflict['leaseId']})"
     else:

@@ -1,7 +1,7 @@
-"""Lines of descent, and where the branches stood at a past position of the log.
+"""Lines of descent, and the heads of branches at a past position of the log.
 
-Everything is found through the index and read from the events, newest first, in blocks, so that a long line costs time
-and no memory. Sources: WP-lineage, CARD-audit.
+Worlds are located through the index and read from the events, newest first, in blocks; so memory use does not depend
+on the length of a line. Sources: WP-lineage, CARD-audit.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from world.read_models.decoding import decoded
 from world.state.realm_state import Branch
 
 FIRST_BLOCK: Final = 64
-"""Worlds, or events, that are fetched first; most questions are about the newest."""
+"""Number of worlds or events in the first block; most queries concern the newest ones."""
 
 BLOCK: Final = 4_096
-"""Most of them that are fetched at once."""
+"""Maximum number of worlds or events in one block."""
 
 MOVES: Final = (WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC)
 """Topics of the events that move a branch's head or tip."""
@@ -41,7 +41,7 @@ def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
         rows = [WorldRow(*row) for row in archive.rows("line", of_world=at, most=most)]
         if not rows or any(type(row.height) is not int or type(row.position) is not int for row in rows):
             raise index_damaged()
-        for row in rows:  # a line that does not go down could go around
+        for row in rows:  # heights must decrease, so that a damaged index cannot cause an endless loop
             if above is not None and (row.height != above.height - 1 or row.position >= above.position):
                 raise index_damaged()
             above = row
@@ -57,7 +57,7 @@ def sealed_line(archive: Archive, world_id: str) -> Iterator[tuple[int, WorldSea
 
     Raises:
         RefusedError: ``UNKNOWN_WORLD``.
-        DamagedLogError: ``INDEX_DAMAGED``, or an event that is not what was logged.
+        DamagedLogError: ``INDEX_DAMAGED``; an event was changed after it was logged.
     """
     block: list[WorldRow] = []
     most = FIRST_BLOCK
@@ -73,8 +73,8 @@ def _sealed(archive: Archive, rows: list[WorldRow]) -> Iterator[tuple[int, World
     """Yield the events of some worlds of one line, newest first."""
     for start in range(0, len(rows), FIRST_BLOCK):
         part = rows[start : start + FIRST_BLOCK]
-        found = archive.log.events_at([row.position for row in reversed(part)])
-        logged = [event for events in found for event in events]
+        batches = archive.log.events_at([row.position for row in reversed(part)])
+        logged = [event for events in batches for event in events]
         for row, one in zip(part, reversed(logged), strict=True):
             event = decoded(one)
             if not isinstance(event, WorldSealed) or (event.world_id, event.parent) != (row.world_id, row.parent):
@@ -83,11 +83,11 @@ def _sealed(archive: Archive, rows: list[WorldRow]) -> Iterator[tuple[int, World
 
 
 def common_ancestor(archive: Archive, one: str, other: str) -> str:
-    """Return the newest world that two worlds both descend from; one of them where it is an ancestor of the other.
+    """Return the newest common ancestor of two worlds; one of the two where it is an ancestor of the other.
 
     Raises:
         RefusedError: ``UNKNOWN_WORLD``.
-        DamagedLogError: ``NO_GENESIS`` where they have none, which no sound log holds.
+        DamagedLogError: ``NO_GENESIS`` where they have none, which only a damaged log can cause.
     """
     mine, theirs = line(archive, one), line(archive, other)
     left, right = next(mine), next(theirs)
@@ -95,7 +95,9 @@ def common_ancestor(archive: Archive, one: str, other: str) -> str:
         higher = left.height if left.height >= right.height else None
         following = next(mine, None) if higher is not None else next(theirs, None)
         if following is None:
-            raise DamagedLogError("NO_GENESIS", f"Worlds {one[:12]} and {other[:12]} have no ancestor in common.")
+            raise DamagedLogError(
+                "NO_GENESIS", f"Worlds {one[:12]} and {other[:12]} have no common ancestor; run `worldctl verify`."
+            )
         if higher is not None:
             left = following
         else:
@@ -105,10 +107,10 @@ def common_ancestor(archive: Archive, one: str, other: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The branches as they stood after an event.
+    """State of the branches after an event.
 
     Args:
-        active: the name of the active branch; empty before there was one.
+        active: the name of the active branch; empty before the first branch was created.
         branches: by name, in order of creation.
     """
 
@@ -121,25 +123,25 @@ class Heads:
         Raises:
             RefusedError: ``UNKNOWN_BRANCH``.
         """
-        found = self.branches.get(self.active if name is None else name)
-        if found is None:
+        branch = self.branches.get(self.active if name is None else name)
+        if branch is None:
             if not self.branches:
                 raise RefusedError("UNKNOWN_BRANCH", "At that point there was no branch yet.")
             known = ("are " if len(self.branches) > 1 else "is ") + ", ".join(sorted(self.branches))
             wanted = "no branch" if name is None else f"no branch {name!r}"
             raise RefusedError("UNKNOWN_BRANCH", f"At that point there is {wanted}; there {known}.")
-        return found.head
+        return branch.head
 
 
 def heads_at(archive: Archive, position: int) -> Heads:
-    """Return the branches as they stood after an event, from the newest event that moved each.
+    """Return the state of the branches after an event, from the newest event that moved each.
 
     Args:
-        archive: of the log.
-        position: the event; 0 is before the first one.
+        archive: archive of the log.
+        position: position of the event; 0 is before the first one.
 
     Raises:
-        DamagedLogError: an event on the way is not what was logged.
+        DamagedLogError: an event that was read was changed after it was logged.
     """
     created = {event.branch: event for at, event in _created(archive) if at <= position}
     heads: dict[str, str] = {}
@@ -170,7 +172,7 @@ def _created(archive: Archive) -> Iterator[tuple[int, BranchCreated]]:
 
 
 def _active(archive: Archive, position: int, first: str) -> str:
-    """Return the name of the branch that was switched to last; the first one where that never happened."""
+    """Return the name of the active branch: the last one switched to, or the first one without a switch."""
     for (at,) in reversed(archive.rows("landmarks")):
         if number(at) <= position:
             logged = archive.event_at(at)
@@ -190,11 +192,11 @@ def _backwards(archive: Archive, position: int, topics: Sequence[str]) -> Iterat
 
 
 def recorded_by(archive: Archive, at_ms: int) -> int:
-    """Return the position of the last event that was recorded at a time or before it; 0 where there is none.
+    """Return the position of the last event that was recorded at or before a time; 0 where there is none.
 
     Args:
-        archive: of the log.
-        at_ms: ms since 1970. Where a clock was set back, the later of the two passes counts.
+        archive: archive of the log.
+        at_ms: ms since 1970-01-01 UTC. Where a clock was set back, the last event of all is used.
     """
     upto, step = archive.log.head().size, FIRST_BLOCK
     while upto > 0:
@@ -207,19 +209,19 @@ def recorded_by(archive: Archive, at_ms: int) -> int:
 
 
 def number(value: Any) -> int:
-    """Return a number of the index, such as a position.
+    """Return a number from the index, such as a position.
 
     Raises:
-        DamagedLogError: ``INDEX_DAMAGED`` where it is none.
+        DamagedLogError: ``INDEX_DAMAGED`` where the value is not an integer.
     """
     if type(value) is not int:
-        raise index_damaged(f"it says {value!r:.40} where a number should stand")
+        raise index_damaged(f"it has {value!r:.40} in place of a number")
     return value
 
 
 def index_damaged(why: str = "it lacks an ancestor of a world") -> DamagedLogError:
-    """Return the error for an index that says what its log does not."""
+    """Return the error for an index that contradicts its log."""
     return DamagedLogError(
         "INDEX_DAMAGED",
-        f"The index does not fit its log: {why}; `worldctl doctor --rebuild` makes it again.",
+        f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`.",
     )

@@ -1,8 +1,9 @@
-"""Where two logs part: the first event in which they differ, and what follows from it in each.
+"""Differences of two logs: their first different event, and its consequences in each log.
 
-Two logs with the same beginning part at one event; from there on positions say nothing, and ids do. An event depends on
-the parting one if it is about the same proposal, world, actor, branch or policy, or about one that depends on it. A new
-domain, new lease settings and another enforcement concern everything after them. Sources: CARD-audit, CARD-replay.
+Two logs with a common prefix diverge at one event; later events are compared by ids instead of positions. An event
+depends on the first different event if it concerns the same proposal, world, actor, branch or policy, or one that
+depends on it. A new domain, new lease settings and another enforcement affect all later events. Sources: CARD-audit,
+CARD-replay.
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ from world.read_models.diff import ValueChange, changes
 Progress = Callable[[int, int], None]
 
 Name = tuple[str, str]
-"""A kind of thing and its id."""
+"""Kind of an entity and its id."""
 
 EVERYTHING: Final = (DomainAdopted, EnforcementChosen, KlisConfigured, LogFounded)
-"""Events that concern whatever comes after them."""
+"""Events that affect all later events."""
 
 REPORT_EVERY: Final = 10_000
-"""Events between two calls of a progress."""
+"""Number of events between two calls of a progress callback."""
 
 
 @dataclass(slots=True)
 class Followed:
-    """What one log says from the parting event on.
+    """Contents of one log from the first different event on.
 
     Args:
-        proposals: what is known of each proposal that is spoken of.
-        worlds: what is known of each world that was sealed.
-        dependent: the names that depend on the parting event.
+        proposals: facts about each proposal, by id.
+        worlds: facts about each sealed world, by id.
+        dependent: the entities that depend on the first different event.
     """
 
     proposals: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -69,16 +70,16 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Two logs that differ.
+    """Differences of two logs.
 
     Args:
-        position: of the first event that differs.
-        events: that event in either log, None where the log ends before it.
-        fields: in what they differ; empty where one log only goes on.
-        proposals: ``(id, in the first, in the second, depends)`` of those that differ; None is absent.
-        worlds: the same for worlds.
-        heads: the same for the heads of branches, by name.
-        damage: what is wrong with either log from that event on; where anything is, nothing is said of what follows.
+        position: position of the first different event.
+        events: that event in each log, None where the log ends before it.
+        fields: the differences of the two events; empty where one log continues the other.
+        proposals: ``(id, in the first, in the second, depends)`` of the different proposals; None is absent.
+        worlds: the different worlds, likewise.
+        heads: the different heads of branches by name, likewise.
+        damage: damage of each log from that event on; with damage, proposals, worlds and heads are empty.
     """
 
     position: int
@@ -90,9 +91,9 @@ class Parted:
     damage: tuple[str | None, str | None] = (None, None)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        told = [None if one is None else _event(one) for one in self.events]
-        wire: dict[str, Any] = {"position": self.position, "a": told[0], "b": told[1]}
+        """Return the differences as JSON."""
+        left_event, right_event = (None if one is None else _event(one) for one in self.events)
+        wire: dict[str, Any] = {"position": self.position, "a": left_event, "b": right_event}
         wire["fields"] = [change.to_wire() for change in self.fields]
         wire["damage"] = {"a": self.damage[0], "b": self.damage[1]}
         for name in ("proposals", "worlds", "heads"):
@@ -104,27 +105,27 @@ class Parted:
 
 
 def compare_logs(a: Archive, b: Archive, *, progress: Progress | None = None) -> Parted | None:
-    """Return where two logs part, None where they hold the same events.
+    """Return the differences of two logs, or None where they contain the same events.
 
     Args:
-        a: of the first log.
-        b: of the second.
-        progress: called with events compared and events in all.
+        a: archive of the first log.
+        b: archive of the second log.
+        progress: called with the number of compared events and the total.
     """
     position = first_difference(a.log, b.log, progress=progress)
     if position is None:
         return None
     left, right = _at(a.log, position), _at(b.log, position)
     fields = () if left is None or right is None else tuple(changes(_event(left), _event(right)))
-    told = tuple(change for change in fields if change.path != "leaf" or len(fields) == 1)
-    (one, wrong), (other, also_wrong) = _followed(a, position), _followed(b, position)
-    if wrong or also_wrong:
-        return Parted(position, (left, right), told, (), (), (), (wrong, also_wrong))
+    listed = tuple(change for change in fields if change.path != "leaf" or len(fields) == 1)
+    (one, one_damage), (other, other_damage) = _followed_or_damage(a, position), _followed_or_damage(b, position)
+    if one_damage or other_damage:
+        return Parted(position, (left, right), listed, (), (), (), (one_damage, other_damage))
     dependent = one.dependent | other.dependent
     return Parted(
         position,
         (left, right),
-        told,
+        listed,
         tuple(_different(one.proposals, other.proposals, "proposal", dependent)),
         tuple(_different(one.worlds, other.worlds, "world", dependent)),
         tuple(_heads(a, b, dependent)),
@@ -132,7 +133,7 @@ def compare_logs(a: Archive, b: Archive, *, progress: Progress | None = None) ->
 
 
 def first_difference(a: EventLog, b: EventLog, *, progress: Progress | None = None) -> int | None:
-    """Return the first position at which two logs hold other events, or only one of them any."""
+    """Return the first position at which the events differ or one log has ended; None where the logs are equal."""
     last = max(a.head().size, b.head().size)
     rows = zip_longest(chain.from_iterable(a.read_rows()), chain.from_iterable(b.read_rows()))
     for position, (left, right) in enumerate(rows, 1):
@@ -143,8 +144,8 @@ def first_difference(a: EventLog, b: EventLog, *, progress: Progress | None = No
     return None
 
 
-def _followed(archive: Archive, position: int) -> tuple[Followed, str | None]:
-    """Return what a log says from an event on, and what is wrong with it, where it cannot be read."""
+def _followed_or_damage(archive: Archive, position: int) -> tuple[Followed, str | None]:
+    """Return the contents of a log from an event on, or a description of its damage."""
     try:
         return followed(archive, position), None
     except DamagedLogError as damage:
@@ -152,29 +153,33 @@ def _followed(archive: Archive, position: int) -> tuple[Followed, str | None]:
 
 
 def followed(archive: Archive, position: int) -> Followed:
-    """Return what a log says from an event on, and what of it depends on that event.
+    """Return the contents of a log from an event on, with the entities that depend on that event.
+
+    Args:
+        archive: archive of the log.
+        position: position of the event.
 
     Raises:
-        DamagedLogError: an event from there on is not what was logged.
+        DamagedLogError: an event was changed after it was logged.
     """
-    found = Followed()
-    everything = False
+    contents = Followed()
+    affects_all = False
     for logged in archive.log.read(position - 1):
         event = decoded(logged)
-        about, made = _about(event), _made(event)
-        if everything or logged.position == position or not found.dependent.isdisjoint(about):
-            found.dependent |= made
-            everything = everything or isinstance(event, EVERYTHING)
-        _note(found, event, logged.position)
-    return found
+        related, changed = _related(event), _changed(event)
+        if affects_all or logged.position == position or not contents.dependent.isdisjoint(related):
+            contents.dependent |= changed
+            affects_all = affects_all or isinstance(event, EVERYTHING)
+        _add_facts(contents, event, logged.position)
+    return contents
 
 
-def _about(event: Any) -> set[Name]:
-    """Return the names of what an event is about or builds on."""
-    return set(_names(event)) | _made(event)
+def _related(event: Any) -> set[Name]:
+    """Return the entities that an event refers to or changes."""
+    return set(_referenced(event)) | _changed(event)
 
 
-def _names(event: Any) -> Iterator[Name]:
+def _referenced(event: Any) -> Iterator[Name]:
     for kind, attributes in _REFERENCES.items():
         for attribute in attributes:
             value = getattr(event, attribute, None)
@@ -195,8 +200,8 @@ _REFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _made(event: Any) -> set[Name]:
-    """Return the names of what an event makes, or makes another."""
+def _changed(event: Any) -> set[Name]:
+    """Return the entities that an event creates or changes."""
     if isinstance(event, WorldSealed):
         return {("world", event.world_id)}
     if isinstance(event, BranchCreated):
@@ -215,44 +220,45 @@ def _made(event: Any) -> set[Name]:
     return set() if proposal_id is None else {("proposal", proposal_id)}
 
 
-def _note(found: Followed, event: Event, position: int) -> None:
-    """Take in what an event says of a world or a proposal."""
+def _add_facts(contents: Followed, event: Event, position: int) -> None:
+    """Add the facts of an event about a world or a proposal."""
     if isinstance(event, WorldSealed):
-        told = {"parent": event.parent, "createdBy": event.created_by, "outcome": event.outcome, "branch": event.branch}
-        found.worlds[event.world_id] = {**told, "position": position}
+        facts = {"parent": event.parent, "createdBy": event.created_by, "outcome": event.outcome}
+        contents.worlds[event.world_id] = {**facts, "branch": event.branch, "position": position}
     elif isinstance(event, ProposalSubmitted):
         body = event.intent["body"]
-        told = {"action": body["type"], "actorId": event.actor["actorId"], "branch": event.branch}
-        found.proposals[event.proposal_id] = {**told, "baseWorld": event.base_world, "status": "submitted"}
+        facts = {"action": body["type"], "actorId": event.actor["actorId"], "branch": event.branch}
+        contents.proposals[event.proposal_id] = {**facts, "baseWorld": event.base_world, "status": "submitted"}
     elif isinstance(event, ProposalJudged):
-        _said(found, event.proposal_id, status="evaluating")
+        _update_proposal(contents, event.proposal_id, {"status": "evaluating"})
     elif isinstance(event, DecisionMade):
-        told = {name: event.decision[name] for name in ("authority", "reason")}
-        _said(found, event.proposal_id, status=event.decision["decision"], **told)
+        facts = {name: event.decision[name] for name in ("authority", "reason")}
+        _update_proposal(contents, event.proposal_id, {"status": event.decision["decision"], **facts})
     elif isinstance(event, ProposalCompleted):
-        _said(found, event.proposal_id, status="completed", worldId=event.world_id)
+        _update_proposal(contents, event.proposal_id, {"status": "completed", "worldId": event.world_id})
     elif isinstance(event, ProposalFailed):
-        _said(found, event.proposal_id, status="failed", worldId=event.world_id, error=event.error["code"])
+        facts = {"status": "failed", "worldId": event.world_id, "error": event.error["code"]}
+        _update_proposal(contents, event.proposal_id, facts)
     elif isinstance(event, ProposalSuperseded):
-        _said(found, event.proposal_id, status="superseded")
+        _update_proposal(contents, event.proposal_id, {"status": "superseded"})
 
 
-def _said(found: Followed, proposal_id: str, **told: Any) -> None:
-    found.proposals.setdefault(proposal_id, {}).update(told)
+def _update_proposal(contents: Followed, proposal_id: str, facts: Mapping[str, Any]) -> None:
+    contents.proposals.setdefault(proposal_id, {}).update(facts)
 
 
 def _different(
     a: Mapping[str, Any], b: Mapping[str, Any], kind: str, dependent: set[Name]
 ) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield what is in one log only, or is another thing in the other; where in the log it stands does not count."""
+    """Yield the entities that only one log has or whose facts differ; positions are not compared."""
     for name in dict.fromkeys([*a, *b]):
         left, right = a.get(name), b.get(name)
         if left is None or right is None or _facts(left) != _facts(right):
             yield name, left, right, (kind, name) in dependent
 
 
-def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if name != "position"}
+def _facts(entity: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entity.items() if name != "position"}
 
 
 def _heads(a: Archive, b: Archive, dependent: set[Name]) -> Iterator[tuple[str, Any, Any, bool]]:
@@ -271,7 +277,7 @@ def _at(log: EventLog, position: int) -> LoggedEvent | None:
 
 
 def _event(logged: LoggedEvent) -> dict[str, Any]:
-    """Return an event as JSON; a state that is none is given as text."""
+    """Return an event as JSON; a state that is not JSON is given as text."""
     try:
         state = orjson.loads(logged.state)
     except (ValueError, TypeError):

@@ -1,7 +1,7 @@
-"""Who made a world, and why: from the world back to proposal, decision, intent, actor, projection and source event.
+"""Causes of worlds: the proposal, decision, intent, actor, projection and source event behind each world.
 
-Many worlds are asked about at once, so only the events that answer are read, in batches: the submission, the decision,
-and the record of the projection just before the submission. Sources: IC-audit, CARD-audit.
+Causes are looked up for many worlds together. Only three events per world are read, in batches: the submission, the
+decision, and the record of the projection immediately before the submission. Sources: IC-audit, CARD-audit.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from world.read_models.index import PLACES_AT_ONCE
 from world.read_models.lineage import index_damaged, number
 
 Places = dict[str, tuple[int, int]]
-"""By proposal: the positions of its submission and of its decision."""
+"""Positions of the submission and the decision, by proposal id."""
 
-MISPLACED: Final = "it misplaces a proposal"
+MISPLACED: Final = "it has a wrong position of a proposal"
 
 AT_ONCE: Final = 512
-"""Worlds whose causes are read together."""
+"""Number of worlds whose causes are read together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a world is there.
+    """Cause of a world.
 
     Args:
         sealed: the world.
-        submitted: the proposal that made it; None for genesis.
-        decision: of that proposal, in wire form.
-        projection: the record of the projection that selected its intent; None where there was none.
+        submitted: the proposal that produced it; None for genesis.
+        decision: the decision about that proposal, in wire form.
+        projection: the record of the projection that selected its intent; None without a projection.
     """
 
     sealed: WorldSealed
@@ -45,12 +45,12 @@ class Cause:
 
     @property
     def rules(self) -> list[str]:
-        """The names of the rules, or answers, that decided."""
+        """Names of the rules, or answers of people, that decided."""
         trace = () if self.decision is None else self.decision.get("trace", ())
         return [one["rule"] for one in trace if one.get("decisive")]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON, without the intent's input, which can be large; genesis has only the world."""
+        """Return the cause as JSON, without the intent's input, which can be large; genesis has only the world."""
         wire: dict[str, Any] = {"worldId": self.sealed.world_id, "sealedAt": self.sealed.at}
         if self.submitted is None:
             return {**wire, "genesis": True}
@@ -73,24 +73,24 @@ class Cause:
 
 
 def causes_of(archive: Archive, worlds: Iterable[WorldSealed]) -> list[Cause]:
-    """Return why some worlds are there, in their order.
+    """Return the causes of worlds, in the order of the worlds.
 
     Raises:
-        DamagedLogError: ``INDEX_DAMAGED``, or an event that is not what was logged.
+        DamagedLogError: ``INDEX_DAMAGED``; an event was changed after it was logged.
     """
-    found: list[Cause] = []
+    causes: list[Cause] = []
     batch: list[WorldSealed] = []
     for sealed in worlds:
         batch.append(sealed)
         if len(batch) == AT_ONCE:
-            found += _causes(archive, batch)
+            causes += _causes(archive, batch)
             batch = []
-    return found + _causes(archive, batch)
+    return causes + _causes(archive, batch)
 
 
 def _causes(archive: Archive, worlds: Sequence[WorldSealed]) -> list[Cause]:
     places = _places(archive, [sealed.created_by for sealed in worlds if sealed.created_by is not None])
-    wanted = {at for told in places.values() for at in (told[0] - 1, *told) if at > 0}
+    wanted = {at for submitted, decided in places.values() for at in (submitted - 1, submitted, decided) if at > 0}
     logged = {one.position: one for part in archive.log.events_at(sorted(wanted)) for one in part}
     if not wanted <= logged.keys():
         raise index_damaged(MISPLACED)
@@ -104,7 +104,7 @@ def _places(archive: Archive, proposals: Sequence[str]) -> Places:
         part = proposals[start : start + PLACES_AT_ONCE]
         names = {f"proposal{n}": part[min(n, len(part) - 1)] for n in range(PLACES_AT_ONCE)}
         for name, at, decided in archive.rows("places", **names):
-            places[str(name)] = (number(at), number(decided))  # who made a world was decided
+            places[str(name)] = (number(at), number(decided))  # the proposal of a world has a decision
     if not places.keys() >= set(proposals):
         raise index_damaged(MISPLACED)
     return places
@@ -125,7 +125,7 @@ def _cause(sealed: WorldSealed, places: Places, logged: dict[int, LoggedEvent]) 
 
 
 def projection_before(logged: LoggedEvent | None, submitted: ProposalSubmitted) -> ProjectionRecorded | None:
-    """Return the record of the projection that selected an intent, which stands right before its submission.
+    """Return the record of the projection that selected an intent, which immediately precedes its submission.
 
     Args:
         logged: the event before the submission.

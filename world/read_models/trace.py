@@ -1,4 +1,4 @@
-"""Traces: from a source event to the worlds that came of it, and from anything on the way back to its source event.
+"""Traces from source events to the worlds that result from them, and from any step back to its source event.
 
 source event -> projection -> intent -> proposal -> rulings, answers, verdicts, decision, execution -> effects -> world.
 Sources: IC-audit ("which agent caused a problem"), CARD-audit, design section 1.
@@ -48,12 +48,12 @@ class TraceStep:
     Args:
         kind: source, projection, intent, proposal, ruling, answer, timeout, verdict, decision, superseded, execution,
             effect, result, cancelled, world or later.
-        name: its id; empty where it has none.
-        words: what it says, for people.
-        position: the event that records it; None where no event of its own does.
-        at: when that was recorded, ms since 1970.
-        facts: what programs may want to know of it.
-        steps: what came of it.
+        name: its id; empty for a step without an id.
+        words: description for people.
+        position: position of the event that records it; None for a step without an event.
+        at: time of that event, ms since 1970-01-01 UTC.
+        facts: details for programs.
+        steps: the steps that result from it.
     """
 
     kind: str
@@ -65,46 +65,47 @@ class TraceStep:
     steps: list[TraceStep] = field(default_factory=list)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON, with everything below it."""
+        """Return the step as JSON, with all steps below it."""
         wire: dict[str, Any] = {"kind": self.kind, "id": self.name, "position": self.position, "at": self.at}
         return {**wire, **self.facts, "words": self.words, "steps": [step.to_wire() for step in self.steps]}
 
     def walk(self) -> Iterator[TraceStep]:
-        """Yield it and everything below it."""
+        """Yield the step and all steps below it."""
         yield self
         for step in self.steps:
             yield from step.walk()
 
 
 def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) -> TraceStep:
-    """Return the source event of a proposal, with the one line from it through the proposal to what came of it.
+    """Return the source event of a proposal, with the steps from it through the proposal to its results.
 
     Args:
-        archive: of the log.
+        archive: archive of the log.
         proposal_id: the proposal.
-        upto: what came of it up to this event; None is up to now.
+        upto: position of the last event to include; None includes all.
 
     Raises:
-        RefusedError: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted only later.
-        DamagedLogError: an event that is not what was logged.
+        RefusedError: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted after ``upto``.
+        DamagedLogError: an event was changed after it was logged.
     """
     last = archive.log.head().size if upto is None else upto
-    told: list[tuple[int, Event]] = [(one.position, decoded(one)) for one in archive.log.stream(proposal_id)]
-    if not told or not isinstance(told[0][1], ProposalSubmitted):
-        raise RefusedError("UNKNOWN_PROPOSAL", f"There is no proposal {proposal_id!r}.", proposal_id=proposal_id)
-    position, submitted = told[0][0], told[0][1]
+    events: list[tuple[int, Event]] = [(one.position, decoded(one)) for one in archive.log.stream(proposal_id)]
+    if not events or not isinstance(events[0][1], ProposalSubmitted):
+        raise RefusedError("UNKNOWN_PROPOSAL", f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id)
+    position, submitted = events[0][0], events[0][1]
     if position > last:
-        said = f"Proposal {proposal_id} was submitted by event {position}, which is after event {last}."
-        raise RefusedError("NOT_FOUND", said, position=position)
+        message = f"Proposal {proposal_id} was submitted by event {position}, which is after event {last}."
+        raise RefusedError("NOT_FOUND", message, position=position)
     before = archive.log.event_at(position - 1) if position > 1 else None
     projected = projection_before(before, submitted)
     proposal = _proposal(submitted, position)
     for (at,) in archive.rows("verdicts_of_request", of_request=proposal_id):
         verdict = decoded(archive.event_at(number(at)))
         if not isinstance(verdict, VerdictGiven) or verdict.request_id != proposal_id:
-            raise index_damaged("it misplaces a verdict")
-        told.append((at, verdict))
-    _Course(archive, proposal, last).take(sorted((one for one in told[1:] if one[0] <= last), key=lambda one: one[0]))
+            raise index_damaged("it has a wrong position of a verdict")
+        events.append((at, verdict))
+    later_events = sorted((one for one in events[1:] if one[0] <= last), key=lambda one: one[0])
+    _ProposalSteps(archive, proposal, last).add_events(later_events)
     body = submitted.intent["body"]
     intent = TraceStep(
         "intent", submitted.intent["intentId"], f"{body['type']}", position, submitted.at, {"body": body}
@@ -116,21 +117,25 @@ def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) 
 def _source(
     submitted: ProposalSubmitted, intent: TraceStep, projected: ProjectionRecorded | None, position: int
 ) -> TraceStep:
-    """Return the source event and its projection, above an intent."""
+    """Return the source event of an intent, with its projection and the intent below it."""
     origin = submitted.intent["meta"]["origin"]
     if projected is not None:
         top = projection_step(projected, position)
         top.steps[0].steps.append(intent)
         return top
     source = source_step(origin["source"])
-    way = TraceStep("projection", origin["projectionId"], "named by the intent itself; none was recorded")
-    source.steps.append(way)
-    way.steps.append(intent)
+    projection = TraceStep("projection", origin["projectionId"], "named by the intent itself; none was recorded")
+    source.steps.append(projection)
+    projection.steps.append(intent)
     return source
 
 
 def source_step(source: Mapping[str, Any]) -> TraceStep:
-    """Return the step of a source event, in wire form."""
+    """Return the step of a source event.
+
+    Args:
+        source: the source event, or a reference to it, in wire form.
+    """
     facts = {"source": source}
     return TraceStep("source", str(source["eventId"]), f"{source['kind']} event {source['eventId']}", facts=facts)
 
@@ -138,10 +143,10 @@ def source_step(source: Mapping[str, Any]) -> TraceStep:
 def projection_step(projected: ProjectionRecorded, position: int) -> TraceStep:
     """Return the source event of a recorded projection, with the projection below it."""
     result = projected.result
-    said = f"selected intent {projected.intent_id}" if projected.intent_id else f"nothing: {result.get('reason')}"
+    words = f"selected intent {projected.intent_id}" if projected.intent_id else f"nothing: {result.get('reason')}"
     facts = {"considered": projected.considered, "result": result, "worldId": projected.world_id}
     source = source_step(projected.source)
-    source.steps.append(TraceStep("projection", projected.projection_id, said, position, projected.at, facts))
+    source.steps.append(TraceStep("projection", projected.projection_id, words, position, projected.at, facts))
     return source
 
 
@@ -158,8 +163,8 @@ def _proposal(submitted: ProposalSubmitted, position: int) -> TraceStep:
     return TraceStep("proposal", submitted.proposal_id, words, position, submitted.at, facts)
 
 
-class _Course:
-    """What happened to a proposal, event by event."""
+class _ProposalSteps:
+    """Builder of the steps of a proposal from its events."""
 
     def __init__(self, archive: Archive, proposal: TraceStep, upto: int) -> None:
         self._archive = archive
@@ -168,8 +173,8 @@ class _Course:
         self._proposal = proposal
         self._effects: dict[str, TraceStep] = {}
 
-    def take(self, events: list[tuple[int, Event]]) -> None:
-        """Add the steps that some events record, in their order."""
+    def add_events(self, events: list[tuple[int, Event]]) -> None:
+        """Add the steps that events record, in the order of the events."""
         for position, event in events:
             add = _ADDERS.get(type(event))
             if add is not None:
@@ -188,7 +193,7 @@ class _Course:
         self._proposal.steps.append(step)
 
     def _timed_out(self, event: HumanTimedOut, position: int) -> None:
-        self._proposal.steps.append(TraceStep("timeout", "", "nobody answered in time", position, event.at))
+        self._proposal.steps.append(TraceStep("timeout", "", "no answer in time", position, event.at))
 
     def _verdict(self, event: VerdictGiven, position: int) -> None:
         leases = [f"{one['predicate']} {_text(one['resource'])}, token {one['token']}" for one in event.leases]
@@ -204,7 +209,7 @@ class _Course:
         self._proposal.steps.append(TraceStep("decision", record["decisionId"], words, position, event.at, facts))
 
     def _superseded(self, event: ProposalSuperseded, position: int) -> None:
-        words = "a branch switch, or a new domain, left it behind undecided"
+        words = "undecided at a branch switch or at the adoption of a domain"
         self._proposal.steps.append(TraceStep("superseded", "", words, position, event.at))
 
     def _started(self, event: ExecutionStarted, position: int) -> None:
@@ -234,19 +239,26 @@ class _Course:
     def _ended(self, event: ProposalCompleted | ProposalFailed, position: int) -> None:
         failed = f"failed: {event.error['code']}" if isinstance(event, ProposalFailed) else "completed"
         sealed = self._archive.sealed(event.world_id)
-        words = failed if sealed.created_by == event.proposal_id else f"{failed}, the world that had been there before"
+        words = failed if sealed.created_by == event.proposal_id else f"{failed}, in a world that existed already"
         step = world_step(self._archive, sealed, words, self._upto)
         self._under.steps.append(step)
 
 
 def world_step(archive: Archive, sealed: WorldSealed, words: str, upto: int) -> TraceStep:
-    """Return the step of a world, with how many worlds came after it below it, up to an event."""
+    """Return the step of a world, with the number of its descendants below it.
+
+    Args:
+        archive: archive of the log.
+        sealed: the world.
+        words: description for people.
+        upto: position of the last event to include.
+    """
     row = archive.world(sealed.world_id)
     later = int(archive.rows("descendants", of_world=sealed.world_id, upto=upto)[0][0])
     facts = {"parent": sealed.parent, "branch": sealed.branch, "height": sealed.height, "outcome": sealed.outcome}
     step = TraceStep("world", sealed.world_id, words, row.position, sealed.at, facts)
-    told = f"{later} {'world descends' if later == 1 else 'worlds descend'} from it"
-    step.steps.append(TraceStep("later", "", told, facts={"count": later}))
+    descendants = f"{later} {'world descends' if later == 1 else 'worlds descend'} from it"
+    step.steps.append(TraceStep("later", "", descendants, facts={"count": later}))
     return step
 
 
@@ -259,11 +271,11 @@ def _of_an_effect(event: Any) -> str:
         error = event.result.get("error")
         return "fulfilled" if not error else f"ended with the error {error.get('code')}"
     if isinstance(event, EffectRetried):
-        return f"failed with {event.error.get('code')}, {event.failures} so far; made again"
+        return f"failed with {event.error.get('code')}, {event.failures} so far; retried"
     if isinstance(event, EffectInDoubt):
         return f"in doubt: {event.reason}"
     if isinstance(event, EffectResolved):
-        return f"{event.choice}, says {event.by}: {event.reason}"
+        return f"resolved as {event.choice} by {event.by}: {event.reason}"
     return f"a late result was dropped: {event.reason}"
 
 
@@ -272,33 +284,33 @@ def _facts_of_effect(event: Any) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(event, name, None)) is not None}
 
 
-_ADDERS: Final[Mapping[type[Event], Callable[[_Course, Any, int], None]]] = {
-    ProposalJudged: _Course._judged,
-    HumanAnswered: _Course._answered,
-    HumanTimedOut: _Course._timed_out,
-    VerdictGiven: _Course._verdict,
-    DecisionMade: _Course._decided,
-    ProposalSuperseded: _Course._superseded,
-    ExecutionStarted: _Course._started,
-    EffectRequested: _Course._requested,
-    EffectFulfilled: _Course._of_effect,
-    EffectRetried: _Course._of_effect,
-    EffectInDoubt: _Course._of_effect,
-    EffectResolved: _Course._of_effect,
-    EffectDropped: _Course._of_effect,
-    ExecutionCancelled: _Course._cancelled,
-    ProposalCompleted: _Course._ended,
-    ProposalFailed: _Course._ended,
+_ADDERS: Final[Mapping[type[Event], Callable[[_ProposalSteps, Any, int], None]]] = {
+    ProposalJudged: _ProposalSteps._judged,
+    HumanAnswered: _ProposalSteps._answered,
+    HumanTimedOut: _ProposalSteps._timed_out,
+    VerdictGiven: _ProposalSteps._verdict,
+    DecisionMade: _ProposalSteps._decided,
+    ProposalSuperseded: _ProposalSteps._superseded,
+    ExecutionStarted: _ProposalSteps._started,
+    EffectRequested: _ProposalSteps._requested,
+    EffectFulfilled: _ProposalSteps._of_effect,
+    EffectRetried: _ProposalSteps._of_effect,
+    EffectInDoubt: _ProposalSteps._of_effect,
+    EffectResolved: _ProposalSteps._of_effect,
+    EffectDropped: _ProposalSteps._of_effect,
+    ExecutionCancelled: _ProposalSteps._cancelled,
+    ProposalCompleted: _ProposalSteps._ended,
+    ProposalFailed: _ProposalSteps._ended,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class IdOrigins:
-    """Where ids of source events and effects stand in the log, by whole id.
+    """Origins of the ids of source events and effects.
 
     Args:
-        sources: the proposals that came of each source event, and the positions of projections that selected none.
-        effects: the proposals that asked for each effect.
+        sources: by id of a source event, the resulting proposals and the positions of projections without an intent.
+        effects: by id of an effect, the proposals that requested it.
     """
 
     sources: Mapping[str, list[str | int]]
@@ -306,23 +318,23 @@ class IdOrigins:
 
 
 def find_origins(archive: Archive, prefix: str, upto: int | None = None) -> IdOrigins:
-    """Return the source events and the effects whose id begins like this; it reads what the log says of them.
+    """Return the source events and the effects whose id has a prefix; reads the log.
 
     Args:
-        archive: of the log.
-        prefix: the beginning of an id.
-        upto: up to this event; None is up to now.
+        archive: archive of the log.
+        prefix: the prefix of an id.
+        upto: position of the last event to include; None includes all.
     """
     sources: dict[str, list[str | int]] = {}
     effects: dict[str, list[str]] = {}
-    came: str | int
+    origin: str | int
     topics = [ProjectionRecorded.TOPIC, ProposalSubmitted.TOPIC, EffectRequested.TOPIC]
     for logged in archive.log.read(upto=upto, topics=topics):
         event = decoded(logged)
         if isinstance(event, ProposalSubmitted):
-            name, came = str(event.intent["meta"]["origin"]["source"]["eventId"]), event.proposal_id
+            name, origin = str(event.intent["meta"]["origin"]["source"]["eventId"]), event.proposal_id
         elif isinstance(event, ProjectionRecorded) and event.proposal_id is None:
-            name, came = str(event.source["eventId"]), logged.position
+            name, origin = str(event.source["eventId"]), logged.position
         elif isinstance(event, EffectRequested) and event.requirement["id"].startswith(prefix):
             known = effects.setdefault(event.requirement["id"], [])
             if event.proposal_id not in known:
@@ -331,17 +343,17 @@ def find_origins(archive: Archive, prefix: str, upto: int | None = None) -> IdOr
         else:
             continue
         if name.startswith(prefix):
-            sources.setdefault(name, []).append(came)
+            sources.setdefault(name, []).append(origin)
     return IdOrigins(sources, effects)
 
 
 def trace_source(archive: Archive, came: list[str | int], upto: int | None = None) -> TraceStep:
-    """Return a source event with everything that came of it.
+    """Return a source event with all steps that result from it.
 
     Args:
-        archive: of the log.
-        came: what ``find_origins`` tells of it.
-        upto: up to this event, as for that; None is up to now.
+        archive: archive of the log.
+        came: its entry in ``IdOrigins.sources``.
+        upto: position of the last event to include, as for ``find_origins``; None includes all.
     """
     tops = []
     for one in came:

@@ -1,4 +1,4 @@
-"""Look-ups of one unit of work: what the tables say, and what the unit itself has emitted and not written yet."""
+"""Lookups of one unit of work, in the tables and in the unit's own events that are not written yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["UnitLookup"]
 
 
 class UnitLookup:
-    """Look-ups that also see what the unit itself has emitted (``world.pipeline.unit_of_work.Lookup``)."""
+    """Lookups that include the unit's own events (``world.pipeline.unit_of_work.Lookup``)."""
 
     def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows) -> None:
         self._transaction = transaction
@@ -30,7 +30,7 @@ class UnitLookup:
         self._worlds: dict[str, tuple[str, int]] = {}
 
     def note(self, event: Event) -> None:
-        """Take in what was emitted and is not in the tables yet."""
+        """Add an emitted event that is not in the tables yet."""
         if isinstance(event, ProposalSubmitted):
             self._intents[event.intent["intentId"]] = event.proposal_id
             self._inputs[event.proposal_id] = event.intent["body"].get("input")
@@ -39,7 +39,7 @@ class UnitLookup:
             self._worlds[event.world_id] = (event.outcome, event.height)
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
-        """Return the proposal that carries an intentId."""
+        """Return the proposal with an intentId, or None."""
         known = self._intents.get(intent_id)
         if known is not None:
             return known
@@ -47,7 +47,7 @@ class UnitLookup:
         return None if row is None else str(row[0])
 
     def attempts(self, intent_key: str) -> int:
-        """Return how many proposals carried an intentKey."""
+        """Return the number of proposals with an intentKey."""
         known = self._attempts.get(intent_key)
         if known is not None:
             return known
@@ -55,24 +55,24 @@ class UnitLookup:
         return 0 if row is None or row[0] is None else int(row[0])
 
     def count(self, before: int, **conditions: Any) -> int:
-        """Count earlier proposals; what the unit emitted is written first, so that it counts."""
+        """Count earlier proposals; the unit's own events are written first, so that they are counted."""
         cursor = self._written()
         cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
         row = cursor.fetchone()
         return 0 if row is None else int(row[0])
 
     def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
-        """Return the first of the proposals that ``count`` counts, in the order of the log."""
+        """Return the first ``most`` of the proposals that ``count`` counts, in the order of the log."""
         cursor = self._written()
-        told = history_query(conditions, cursor.backend, counted=False)
-        cursor.run(told, of_log=cursor.log_id, before=before, most=most, **conditions)
+        query = history_query(conditions, cursor.backend, counted=False)
+        cursor.run(query, of_log=cursor.log_id, before=before, most=most, **conditions)
         return [Earlier(*row) for row in cursor.fetchall()]
 
     def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
-        """Return the ids of proposals and the inputs of their intents; what the unit emitted is in no table yet."""
+        """Return the ids of proposals and the inputs of their intents, including the unit's own proposals."""
         stored = [one for one in found if one.proposal_id not in self._inputs]
-        given = self._archive.inputs(stored)
-        return given + [(one.proposal_id, self._inputs[one.proposal_id]) for one in found[len(stored) :]]
+        inputs = self._archive.inputs(stored)
+        return inputs + [(one.proposal_id, self._inputs[one.proposal_id]) for one in found[len(stored) :]]
 
     def _written(self) -> ViewCursor:
         cursor = self._transaction.cursor()

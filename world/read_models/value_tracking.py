@@ -1,16 +1,16 @@
-"""Following values back through patches to the one that put each of them there.
+"""Tracking of values back through patches to the patch that set each of them.
 
-The values below a path, as they stand in one world, are followed through the patches of that world and its ancestors,
-the newest first. A value is taken by the last patch that wrote the place where it stood:
+The values below a path in one world are tracked through the patches of that world and its ancestors, newest first. The
+owner of a value is the last patch that wrote its place:
 
-- a patch that sets an object or a list as a whole wrote everything in it; a merge wrote the members it names;
-- writing an equal value again is writing: who did it vouched for the value;
-- an element that moved because one before it was removed keeps its writer, and is followed at the place it had before;
-- an empty object or list is of the last patch that set it, or unset a member of it;
-- what is absent is of the last patch that set or unset that place or one around it; behind the end of a list, of the
-  last removal from that list.
+- a patch that sets a complete object or list writes everything in it; a merge writes the members that it names;
+- writing an equal value again counts as writing;
+- an element that was shifted by the removal of an earlier element keeps its owner, and is tracked at its old index;
+- the owner of an empty object or list is the last patch that set it or unset a member of it;
+- the owner of an absent value is the last patch that set or unset its place or one that contains it; after the end of
+  a list, the last removal from that list.
 
-Each patch costs a walk along its path, however many values are followed. Source: IC-audit.
+The cost of a patch is proportional to the length of its path, independent of the number of values. Source: IC-audit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from world.model.patch import Patch
 from world.model.paths import Segments, array_index, parse_path
 
 NOBODY: Final = -1
-"""Stands for the patch of a value that no patch was found for yet."""
+"""Owner of a value whose patch has not been found yet."""
 
 MAX_MOVES: Final = 100
-"""How many removals are kept that moved one value, the newest ones."""
+"""Maximum number of recorded removals that shifted one value; the newest ones are kept."""
 
 
 @dataclass(slots=True)
 class _Elements:
-    """A list: what is followed at each index, and what is absent behind its end."""
+    """List: the tracked node at each index, and absent values after its end."""
 
     slots: list[Any] = field(default_factory=list)
     absent: list[tuple[int, int]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class _Elements:
 
 @dataclass(frozen=True, slots=True)
 class _Empty:
-    """An empty object or list."""
+    """Empty object or list."""
 
     number: int
 
@@ -50,16 +50,16 @@ _Node = Any
 
 
 class Tracker:
-    """Values on their way back; ``owners`` tells by number which patch took each, as numbered by the caller.
+    """Tracked values; ``owners`` has, by number of the value, the number of its patch, as given by the caller.
 
     Args:
-        moves: whether ``moved`` is kept: by number the patches that removed an element before a value, the newest
-            first, and so made it stand where it does. What is absent behind the end of a list then is of no single
-            removal, but moved by all of them.
+        moves: whether to record ``moved``: by number of the value, the patches that removed an earlier element of its
+            list and so shifted it, newest first. An absent value after the end of a list then has no owner, and is
+            shifted by all removals.
     """
 
     def __init__(self, *, moves: bool = False) -> None:
-        """Follow nothing yet."""
+        """Create a tracker without values."""
         self.owners = array("q")
         self.remaining = 0
         self.moved: dict[int, list[int]] | None = {} if moves else None
@@ -67,18 +67,18 @@ class Tracker:
         self._root: _Node = {}
 
     def follow(self, data: Any, place: Segments) -> range:
-        """Follow every value below a place, or the place itself where nothing stands there.
+        """Track all values below a place, or the place itself where it is absent.
 
         Args:
-            data: the whole data of the world to begin with.
-            place: may be followed once; places must not lie in each other.
+            data: the complete data of the world to start from.
+            place: the place; places must be tracked once and must not contain each other.
 
         Returns:
             The numbers of the values, in the order of ``leaves``.
         """
         first = len(self.owners)
         if not place:
-            self._root = self._followed(data)
+            self._root = self._tracked(data)
             return range(first, len(self.owners))
         node, at = self._root, data
         for name in place[:-1]:
@@ -92,20 +92,20 @@ class Tracker:
             elif at is _ABSENT:
                 node.absent.append((index, self._new()))
             else:
-                _put(node.slots, index, self._followed(at))
+                _put(node.slots, index, self._tracked(at))
         else:
-            node[name] = self._new() if at is _ABSENT else self._followed(at)
+            node[name] = self._new() if at is _ABSENT else self._tracked(at)
         return range(first, len(self.owners))
 
     def undo(self, patches: Sequence[Patch], numbers: Sequence[int]) -> bool:
-        """Go back over the patches of one world, the last one first.
+        """Process the patches of one world, last one first.
 
         Args:
             patches: in the order in which they were applied.
-            numbers: what ``owners`` is to hold for the values that each of them took.
+            numbers: for each patch its number, the owner of the values that it wrote.
 
         Returns:
-            Whether any value was taken, or moved where that is kept.
+            Whether any value got an owner, or was shifted where that is recorded.
         """
         before = self.remaining, self._noted
         for patch, number in zip(reversed(patches), reversed(numbers), strict=True):
@@ -120,7 +120,7 @@ class Tracker:
         return (self.remaining, self._noted) != before
 
     def take_rest(self, number: int) -> None:
-        """Let everything that was not taken yet be of this patch, or of genesis."""
+        """Make a patch, or genesis, the owner of all values without an owner."""
         self._take(self._root, number)
         for at, owner in enumerate(self.owners):
             if owner == NOBODY:
@@ -131,20 +131,20 @@ class Tracker:
         self.remaining += 1
         return len(self.owners) - 1
 
-    def _followed(self, value: Any) -> _Node:
+    def _tracked(self, value: Any) -> _Node:
         if isinstance(value, dict):
-            return {key: self._followed(item) for key, item in value.items()} if value else _Empty(self._new())
+            return {key: self._tracked(item) for key, item in value.items()} if value else _Empty(self._new())
         if isinstance(value, list):
-            return _Elements([self._followed(item) for item in value]) if value else _Empty(self._new())
+            return _Elements([self._tracked(item) for item in value]) if value else _Empty(self._new())
         return self._new()
 
     def _written(self, at: Segments, number: int, *, removed: bool) -> None:
-        """Let what stands at a place and in it be of a patch, and move what stood behind a removed element."""
+        """Make a patch the owner of the values at and below a place; shift the elements after a removed one."""
         if not at:
             self._take(self._root, number)
             self._root = {}
             return
-        node, name = self._found(at[:-1]), at[-1]
+        node, name = self._node_at(at[:-1]), at[-1]
         if isinstance(node, dict):
             self._take(node.pop(name, None), number)
         elif isinstance(node, _Elements):
@@ -168,7 +168,7 @@ class Tracker:
                 self._take(value, number)
 
     def _note(self, node: _Node, number: int) -> None:
-        """Note that what is followed here was moved by a patch."""
+        """Record that a patch shifted the values of a node."""
         assert self.moved is not None
         for at in _numbers(node):
             patches = self.moved.setdefault(at, [])
@@ -177,12 +177,12 @@ class Tracker:
                 self._noted += 1
 
     def _made(self, at: Segments, number: int) -> None:
-        """Let an empty object be of the merge of nothing that may have made it."""
-        node = self._found(at)
+        """Make an empty merge, which may have created an empty object, the owner of that object."""
+        node = self._node_at(at)
         if isinstance(node, _Empty):
             self._take(node, number)
 
-    def _found(self, at: Segments) -> _Node:
+    def _node_at(self, at: Segments) -> _Node:
         node = self._root
         for name in at:
             if isinstance(node, dict):
@@ -202,7 +202,7 @@ class Tracker:
 
 
 def _numbers(node: _Node) -> Iterator[int]:
-    """Yield the numbers of all values that are followed in a node."""
+    """Yield the numbers of all values that are tracked in a node."""
     stack = [node]
     while stack:
         one = stack.pop()
@@ -216,7 +216,7 @@ def _numbers(node: _Node) -> Iterator[int]:
 
 
 class _AbsentValue:
-    """Stands for nothing, which null is not."""
+    """Marker of an absent value, as distinct from null."""
 
 
 _ABSENT: Final = _AbsentValue()
@@ -232,7 +232,7 @@ def _member(value: Any, name: str) -> Any:
 
 
 def _entered(node: _Node, name: str, *, is_list: bool) -> _Node:
-    """Return what is followed in a member, made where nothing is followed there yet."""
+    """Return the node of a member, created where the member is not tracked yet."""
     index = array_index(name) if isinstance(node, _Elements) else None
     known = node.get(name) if isinstance(node, dict) else None
     if index is not None and index < len(node.slots):
@@ -252,7 +252,7 @@ def _put(slots: list[Any], index: int, node: _Node) -> None:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of everything in a value that has no members, empty objects and lists included."""
+    """Yield path and value of all leaves of a value: scalars, and empty objects and lists."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from leaves(item, joined(path, key))
@@ -264,6 +264,6 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def joined(path: str, key: str) -> str:
-    """Return the path of a member of what stands at a path."""
+    """Return the path of a member of the value at a path."""
     name = key.replace("\\", "\\\\").replace(".", "\\.") if "." in key or "\\" in key else key
     return f"{path}.{name}" if path else name

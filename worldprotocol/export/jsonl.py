@@ -1,19 +1,19 @@
-"""Export and import: a log as JSON lines, with the tree heads that prove it whole (design sections 2, 10).
+"""Export and import of a log as JSON lines, with tree heads that prove its completeness (design sections 2, 10).
 
     {"format":1,"name":"main","worldProtocol":"log"}
     {"leaf":"..","position":1,"schemaVersion":1,"state":{..},"stream":"realm","topic":"log.founded","version":1}
     ...
     {"head":{"root":"..","size":1006}}
 
-Every line is canonical JSON, and an event's state is the stored text itself, so that nothing is lost on the way. A tree
-head stands after every thousand events or so, where a commit ended, and at the end; a file without its last line is
-refused. What was imported has the same events byte by byte and the same heads, in whatever store.
+Every line is canonical JSON, and an event's state is the stored text, so the export is lossless. A tree head follows
+about every thousand events, at the end of a commit, and the last event; a file without its last line is refused. An
+imported log has identical events, byte by byte, and identical heads in every store.
 
-What was salvaged from a damaged log, and is less than that or under no tree head, says so in its header, for honest
-readers: ``"salvaged":{"expected":36,"vouched":"none"}``.
+The header of a log that was salvaged incompletely, or without a tree head, from a damaged log records that:
+``"salvaged":{"expected":36,"vouched":"none"}``.
 
-A redacted export (KM-7.3) says in its header by what rules, and hides events whole: of such an event there is nothing
-but ``{"leaf":"..","position":7,"redacted":true}``. All tree heads can still be computed from the leaves; it cannot be
+The header of a redacted export (KM-7.3) lists the kinds of its rules. A hidden event is replaced completely by
+``{"leaf":"..","position":7,"redacted":true}``. All tree heads can still be computed from the leaves; the file cannot be
 imported. See ``worldprotocol.export.redaction``.
 """
 
@@ -57,13 +57,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did.
+    """Result of an import.
 
     Args:
-        name: the log's name where it was exported.
-        added: events appended now.
+        name: name of the exported log.
+        added: number of events that this import appended.
         head: the tree head of the log.
-        salvaged: what the file tells of the damaged log that it was salvaged from; None for any other.
+        salvaged: facts about the damaged log that the file was salvaged from; None for other files.
     """
 
     name: str
@@ -75,19 +75,19 @@ class Imported:
 def export_log(
     log: EventLog, out: IO[bytes], *, progress: Progress | None = None, redaction: Redaction | None = None
 ) -> TreeHead:
-    """Write a log as JSON lines; what others append meanwhile is left out.
+    """Write a log as JSON lines, without concurrently appended events.
 
     Args:
         log: the log.
-        out: where the lines go.
-        progress: called with events written and events in all.
-        redaction: which events are replaced by their leaf hashes; such an export cannot be imported (KM-7.3).
+        out: binary file that receives the lines.
+        progress: called with the number of written events and the total.
+        redaction: rules for the events to hide; such an export cannot be imported (KM-7.3).
 
     Returns:
         The tree head in the last line.
 
     Raises:
-        DamagedLogError: the first event or head that is not what its hash says; the lines before it are sound.
+        DamagedLogError: the first event or head that contradicts its hash; the lines before it are valid.
     """
     last = log.head()
     header = ExportHeader("log", FORMAT, log.name)
@@ -118,20 +118,20 @@ def export_log(
 
 
 def import_log(source: IO[bytes], address: str, *, progress: Progress | None = None) -> Imported:
-    """Append a file's events to a new log, or to one that the file continues.
+    """Append a file's events to a new log, or to a log that the file continues.
 
-    The whole file is checked before the first event is written, so that a damaged or truncated one leaves nothing
-    behind. An import that was cut off goes on when it is begun again.
+    The complete file is checked before the first event is written, so that a damaged or truncated file changes
+    nothing. An interrupted import continues when it is repeated.
 
     Args:
-        source: the lines; what cannot be read twice is kept in a temporary file meanwhile.
-        address: the log to append to; it is made where it does not exist.
-        progress: called with events done and events in all; checking and writing count half each.
+        source: the lines; a stream without seek is copied to a temporary file.
+        address: the log to append to; it is created if it does not exist.
+        progress: called with the number of processed bytes and the total; checking and writing count half each.
 
     Raises:
-        RefusedError: ``BAD_EXPORT`` with the line, for anything but a whole export; ``LOG_NOT_EMPTY`` when the log
-            holds other events than the file, or more; ``LOG_FORMAT`` for a later form of the file; ``INVALID_ADDRESS``
-            for a log in memory, which would be gone when the import ends.
+        RefusedError: ``BAD_EXPORT`` with the line, for anything but a complete export; ``LOG_NOT_EMPTY`` when the log
+            has other or more events than the file; ``LOG_FORMAT`` for a later format of the file; ``INVALID_ADDRESS``
+            for a log in memory, which would be lost when the import ends.
     """
     if parse_address(address).path == MEMORY:
         raise RefusedError(
@@ -163,14 +163,14 @@ def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
     """Return the tree heads in a text: ``SIZE:ROOT`` alone on a line, or the head lines of an export.
 
     Raises:
-        RefusedError: ``INVALID_TREE_HEAD`` for a line that is neither, nor any other line of an export.
+        RefusedError: ``INVALID_TREE_HEAD`` for a line that is neither a tree head nor another line of an export.
     """
     heads = []
     for line in lines:
         if line.startswith(b'{"head":'):
             try:
-                told = _HEAD.decode(line).head
-                head = TreeHead.from_hex(told.size, told.root)
+                wire = _HEAD.decode(line).head
+                head = TreeHead.from_hex(wire.size, wire.root)
                 is_canonical = head_line(head).strip() == line.strip()
             except (msgspec.MsgspecError, UnicodeError, RecursionError, RefusedError):
                 is_canonical = False
@@ -188,15 +188,15 @@ def _tell(progress: Progress | None, done: int, whole: int) -> None:
 
 
 def _known_head(address: str) -> TreeHead:
-    """Return the head of the log at an address; that of no events where there is none."""
-    nothing = TreeHead(0, Frontier().root())
+    """Return the head of the log at an address, or the head of an empty log where none exists."""
+    empty = TreeHead(0, Frontier().root())
     try:
         with open_log(address, read_only=True) as log:
             return log.head()
     except RefusedError as refused:
         if refused.code not in ("LOG_NOT_FOUND", "NOT_A_LOG"):
             raise
-        return nothing  # what cannot become a log is refused when it is opened to be written
+        return empty  # opening the address for writing refuses one that cannot become a log
 
 
 def _check_target(known: TreeHead, last: TreeHead, found: TreeHead | None) -> None:
@@ -221,14 +221,14 @@ def _check_target(known: TreeHead, last: TreeHead, found: TreeHead | None) -> No
 
 
 def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[ExportHeader, TreeHead, TreeHead | None]:
-    """Check a whole file; return its header, its last head, and its head over the first ``size`` events."""
-    header, frontier, found = ExportHeader("log", FORMAT, ""), Frontier(), None
+    """Check a complete file; return its header, its last head, and its head over the first ``size`` events."""
+    header, frontier, known = ExportHeader("log", FORMAT, ""), Frontier(), None
     pending: list[bytes] = []
     versions: dict[str, int] = {}
     last: TreeHead | None = None
     repeats, start = Repeats(), lines.tell()
     if size == 0:
-        found = TreeHead(0, frontier.root())
+        known = TreeHead(0, frontier.root())
     for number, item in _whole_items(lines, tell):
         last = None
         if isinstance(item, ExportHeader):
@@ -254,18 +254,18 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[Ex
             pending.append(item.leaf)
             if item.position == size:
                 frontier, pending = frontier.extended(pending), []
-                found = TreeHead(size, frontier.root())
+                known = TreeHead(size, frontier.root())
     if last is None:
         raise RefusedError("BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again.")
     for position, message in repeats.found(lambda: _events(lines, start)):
         raise RefusedError("BAD_EXPORT", f"Event {position}: {message}. Nothing was imported.", position=position)
-    return header, last, found
+    return header, last, known
 
 
 def _whole_items(
     lines: IO[bytes], tell: Callable[[int], None]
 ) -> Iterator[tuple[int, ExportHeader | LoggedEvent | TreeHead]]:
-    """Yield what ``read_items`` does, of an export that hides nothing."""
+    """Yield the items of an export, and refuse a redacted one."""
     for number, item in read_items(lines, tell):
         if isinstance(item, Hidden) or (isinstance(item, ExportHeader) and item.redacted):
             raise _bad(number, "it is redacted; only a whole export can become a log")
@@ -300,7 +300,9 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
                 with log.write() as transaction:
                     if transaction.head.size != size:
                         raise RefusedError(
-                            "LOG_NOT_EMPTY", "Somebody appended to the log meanwhile; import into a new one."
+                            "LOG_NOT_EMPTY",
+                            f"The log grew from {size} to {transaction.head.size} events during the import. Import "
+                            "into a new log.",
                         )
                     copies = [
                         NewEvent(event.stream, event.topic, event.schema_version, event.state, event.version)

@@ -1,4 +1,4 @@
-"""The lines of an export: header, events, hidden events and tree heads."""
+"""Lines of an export: header, events, hidden events and tree heads."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ FORMAT: Final = 1
 """Version of the file format."""
 
 HEAD_EVERY: Final = 1_000
-"""Events between two tree heads in a file, at least."""
+"""Minimum number of events between two tree heads in a file."""
 
 MAX_LINE_BYTES: Final = 64 << 20
-"""Longest line that is read, in bytes."""
+"""Maximum length of a line, in bytes."""
 
 _NOT_AS_WRITTEN: Final = "it is not written as an export is, in canonical JSON with every member once"
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 
 
 class SalvagedFrom(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What an export tells of the damaged log that it was salvaged from.
+    """Facts in an export about the damaged log that it was salvaged from.
 
-    ``expected`` is how many events that had, ``vouched`` under what tree head these are: ``saved`` (one kept
-    elsewhere), ``stored`` (one of the damaged log), or ``none``.
+    ``expected`` is the number of events of the damaged log. ``vouched`` is the origin of the tree head that covers the
+    salvaged events: ``saved`` (elsewhere), ``stored`` (in the damaged log), or ``none``.
     """
 
     expected: int
@@ -54,10 +54,9 @@ class SalvagedFrom(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ExportHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The first line of an export.
+    """First line of an export.
 
-    ``redacted`` says by what kinds of rules events are hidden in it, ``salvaged`` that it is the beginning of a damaged
-    log.
+    ``redacted`` lists the kinds of rules by which events are hidden; ``salvaged`` marks the prefix of a damaged log.
     """
 
     world_protocol: str
@@ -89,10 +88,10 @@ class _HeadLine(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What a redacted export tells of an event.
+    """Hidden event of a redacted export.
 
     Args:
-        position: place in the log.
+        position: its position in the log.
         leaf: its leaf hash.
     """
 
@@ -105,7 +104,7 @@ _EVENT: Final = msgspec.json.Decoder(_EventLine)
 _HEAD: Final = msgspec.json.Decoder(_HeadLine)
 
 Item = ExportHeader | LoggedEvent | Hidden | TreeHead
-"""A line of an export: the header, an event that is shown or hidden, or a tree head."""
+"""Content of a line: the header, an event, a hidden event, or a tree head."""
 
 
 def read_items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[int, Item]]:
@@ -123,7 +122,7 @@ def read_items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[
         if number % HEAD_EVERY == 0:
             tell(read)
     if number == 0:
-        raise RefusedError("BAD_EXPORT", "The file is empty; it is no export of a log.")
+        raise RefusedError("BAD_EXPORT", "The file is empty, so it is not an export of a log. Export the log again.")
 
 
 def _lines(lines: IO[bytes]) -> Iterable[bytes]:
@@ -132,7 +131,7 @@ def _lines(lines: IO[bytes]) -> Iterable[bytes]:
 
 
 def read_header(line: bytes) -> ExportHeader:
-    """Return what the first line of an export says.
+    """Parse the first line of an export.
 
     Raises:
         RefusedError: ``BAD_EXPORT``, ``LOG_FORMAT``.
@@ -149,7 +148,7 @@ def read_header(line: bytes) -> ExportHeader:
     if header.format != FORMAT:
         raise RefusedError(
             "LOG_FORMAT",
-            f"The file has format {header.format}; this program knows {FORMAT}. Use the release that wrote it.",
+            f"The file has format {header.format}; this program supports {FORMAT}. Use the release that wrote it.",
             found=header.format,
             known=FORMAT,
         )
@@ -157,31 +156,31 @@ def read_header(line: bytes) -> ExportHeader:
 
 
 def read_line(line: bytes) -> LoggedEvent | Hidden | TreeHead:
-    """Return what a line of an export after the first says; whether an event's leaf hash fits is not looked at.
+    """Parse a line of an export after the first, without a check of the leaf hash.
 
-    Of members that stand twice, which readers understand in different ways, the last is taken; ``as_written`` tells.
+    Of repeated members the last one is used; a comparison with ``as_written`` detects them.
 
     Raises:
-        RefusedError: ``BAD_EXPORT`` without a line, for what says nothing.
+        RefusedError: ``BAD_EXPORT`` without a line number, for a line that is neither an event nor a tree head.
     """
     try:
         if line.startswith(b'{"head":'):
             head = _HEAD.decode(line).head
             return TreeHead.from_hex(head.size, head.root)
-        told = _EVENT.decode(line)
-        leaf = TreeHead.from_hex(0, told.leaf).root
-        if leaf.hex() != told.leaf:
+        event = _EVENT.decode(line)
+        leaf = TreeHead.from_hex(0, event.leaf).root
+        if leaf.hex() != event.leaf:
             raise RefusedError("BAD_EXPORT", "its leaf hash is not written in 64 lower-case hex digits")
     except RecursionError:
-        raise RefusedError("BAD_EXPORT", "it is nested too deep to be an event or a tree head") from None
+        raise RefusedError("BAD_EXPORT", "it is nested too deeply to be an event or a tree head") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise RefusedError("BAD_EXPORT", f"it is neither an event nor a tree head ({error})") from None
-    if told.redacted:
-        if told != _EventLine(told.position, told.leaf, redacted=True):
-            raise RefusedError("BAD_EXPORT", "it is redacted, and tells of the event all the same")
-        return Hidden(told.position, leaf)
+    if event.redacted:
+        if event != _EventLine(event.position, event.leaf, redacted=True):
+            raise RefusedError("BAD_EXPORT", "it is redacted, but has members of the event")
+        return Hidden(event.position, leaf)
     return LoggedEvent(
-        told.position, told.stream, told.version, told.topic, told.schema_version, bytes(told.state), leaf
+        event.position, event.stream, event.version, event.topic, event.schema_version, bytes(event.state), leaf
     )
 
 
@@ -211,7 +210,7 @@ def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
     """Return the line of an export for an event.
 
     Raises:
-        DamagedLogError: ``EVENT_CHANGED`` where its content and its leaf hash disagree.
+        DamagedLogError: ``EVENT_CHANGED`` where its content and its leaf hash differ.
     """
     if not is_intact(event):
         raise DamagedLogError(
@@ -223,7 +222,7 @@ def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
 
 
 def as_written(item: LoggedEvent | Hidden | TreeHead) -> bytes:
-    """Return the one way to write a line of an export after the first; the state of an event stands as it is."""
+    """Return the only valid text of a line after the first; the state of an event is copied unchanged."""
     if isinstance(item, TreeHead):
         return head_line(item)
     if isinstance(item, Hidden):

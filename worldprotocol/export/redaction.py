@@ -1,20 +1,19 @@
-"""Redaction: which events of a log are hidden from whom (KM-7.3). A hidden event is replaced by its leaf hash, whole.
+"""Redaction: hiding of events from the readers of an export (KM-7.3). A hidden event is replaced by its leaf hash.
 
-What is shown is what was hashed, and what is hidden gives away its position and its leaf hash and nothing else: not
-its topic, stream, time or length. So every tree head, proof and checkpoint of the whole log stays checkable on what is
-left.
+Shown events are exactly the hashed bytes. A hidden event reveals its position and its leaf hash, but not its topic,
+stream, time or length. So every tree head, proof and checkpoint of the log can still be checked.
 
-A rule hides an event rather than too little of it. It looks at the event alone, at its members and at all its texts:
+In doubt, a rule hides an event. It examines the event alone, its members and all its texts:
 
-resources        names a resource or a path of a scope, or is of a governed run
-inputs           holds what actors put in, or what was computed from it: sources, intents, effects, states, errors
-actors           names an actor: in a field of its own, or in any text
+resources        names a resource or a path of a scope, or belongs to a governed run
+inputs           contains inputs of actors or values computed from them: sources, intents, effects, states, errors
+actors           names an actor: in a field for actors, or in any text
 actor=ID         names this actor, anywhere
 topic=GLOB       has this topic
-stream=GLOB      stands in this stream
+stream=GLOB      belongs to this stream
 role=NAME        the rules that ``[redact]`` in world.toml lists for this role
 
-A leaf hash is not salted: who can guess an event whole, down to its ids, can confirm the guess.
+A leaf hash is not salted: a reader who guesses a complete event, including its ids, can confirm the guess.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from worldprotocol.api.bootstrap import EventLog, LoggedEvent
 __all__ = ["RULES", "Redaction"]
 
 RULES: Final = ("resources", "inputs", "actors", "actor=ID", "topic=GLOB", "stream=GLOB", "role=NAME")
-"""The rules there are, as they are written."""
+"""The supported rules, in their written form."""
 
 _RESOURCE_FIELD: Final = re.compile(rb'"(?:resource|allowedPaths)":(?!null)|"scope":\[(?!\])')
 _RESOURCE: Final = re.compile(r"\b[A-Z][A-Z0-9_]*:\S")
-"""One in the middle of a text, such as FILE:/plan."""
+"""A resource within a text, such as FILE:/plan."""
 
 _ANY_CASE: Final = r"\b(?i:{}):\S"
-"""The same of types that are known, in whatever case: file:/plan names the same."""
+"""A resource of a known type within a text, case-insensitive, such as file:/plan."""
 
 _ESCAPE: Final = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-"""A character within a text of JSON that is itself within a text."""
+"""An escaped character in JSON text that is itself embedded in a text."""
 
 _ACTOR: Final = re.compile(rb'"(?:actor|actorId|agentId|agent_id|ask|by|holder|team)":(?!null)')
 _WORD: Final = re.compile(r"\w+")
@@ -59,44 +58,44 @@ _Test = Callable[[LoggedEvent], bool]
 
 
 class Redaction:
-    """The rules that are in force for one reader."""
+    """Redaction rules for one reader."""
 
     def __init__(self, rules: Iterable[str], roles: Mapping[str, Iterable[str]] | None = None) -> None:
-        """Take rules as they are written.
+        """Parse rules.
 
         Args:
-            rules: any number; an event is hidden when one of them hides it.
-            roles: what ``role=NAME`` stands for.
+            rules: the rules as text; an event is hidden if at least one rule hides it.
+            roles: the rules of each role, for ``role=NAME``.
 
         Raises:
             RefusedError: ``INVALID_REDACTION``.
         """
-        told = [one for rule in rules for one in _expanded(rule, roles or {})]
-        self.kinds: Final = tuple(sorted({rule.partition("=")[0] for rule in told}))
-        """What the rules are about, without the names in them."""
-        self._names: dict[str, set[str]] = {}  # by the word they begin with
-        self._odd: set[str] = set()  # those that begin with no word
-        self._follows: Final = _learned_from(told)
+        expanded = [one for rule in rules for one in _expanded(rule, roles or {})]
+        self.kinds: Final = tuple(sorted({rule.partition("=")[0] for rule in expanded}))
+        """The kinds of the rules, without their values."""
+        self._names: dict[str, set[str]] = {}  # by their first word
+        self._odd: set[str] = set()  # names that do not begin with a word
+        self._follows: Final = _learned_from(expanded)
         self._types: dict[str, None] = dict.fromkeys(STANDARD)
         self._known = self._of_types()
-        self._tests = [self._test(rule) for rule in told]
+        self._tests = [self._test(rule) for rule in expanded]
 
     def __bool__(self) -> bool:
         return bool(self._tests)
 
     def learn(self, log: EventLog) -> None:
-        """Learn the names of all actors and of all types of resources of a log, which may stand in any text."""
+        """Collect the names of all actors and resource types of a log, which may occur in any text."""
         for event in log.read(topics=self._follows) if self._follows else ():
             self._take(event)
 
     def hides(self, event: LoggedEvent) -> bool:
-        """Tell whether an event is hidden."""
+        """Return whether an event is hidden."""
         if event.topic in self._follows:
             self._take(event)
         return any(test(event) for test in self._tests)
 
     def shown(self, event: LoggedEvent) -> dict[str, Any] | None:
-        """Return what is left of a hidden event, as JSON; None where it is not hidden."""
+        """Return the visible part of a hidden event as JSON; None for an event that is not hidden."""
         if not self.hides(event):
             return None
         return {"position": event.position, "leaf": event.leaf.hex(), "redacted": True}
@@ -154,9 +153,9 @@ class Redaction:
 
 
 def _learned_from(rules: Iterable[str]) -> tuple[str, ...]:
-    """Return the topics of the events from which rules learn names."""
-    given = {"actors": (ActorRegistered.TOPIC, AgentRegistered.TOPIC), "resources": (KlisConfigured.TOPIC,)}
-    return tuple(topic for rule, topics in given.items() if rule in rules for topic in topics)
+    """Return the topics of the events from which rules collect names."""
+    topics_by_rule = {"actors": (ActorRegistered.TOPIC, AgentRegistered.TOPIC), "resources": (KlisConfigured.TOPIC,)}
+    return tuple(topic for rule, topics in topics_by_rule.items() if rule in rules for topic in topics)
 
 
 def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
@@ -165,19 +164,17 @@ def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
         return [one for inner in roles[value] for one in _expanded(inner, {})]
     if kind == "role":
         known = ", ".join(sorted(roles)) or "none"
-        raise RefusedError(
-            "INVALID_REDACTION", f"[redact] in world.toml lists no role {value!r} here; there is {known}."
-        )
+        raise RefusedError("INVALID_REDACTION", f"[redact] in world.toml has no role {value!r}; its roles: {known}.")
     if (kind in ("resources", "inputs", "actors") and not sign) or (kind in ("actor", "topic", "stream") and value):
         return [rule]
-    raise RefusedError("INVALID_REDACTION", f"There is no rule {rule!r} to redact by; there are {', '.join(RULES)}.")
+    raise RefusedError("INVALID_REDACTION", f"{rule!r} is not a redaction rule; use one of {', '.join(RULES)}.")
 
 
 def _texts(event: LoggedEvent) -> str:
-    """Return all texts in the state of an event, keys too, each on a line of its own; texts within texts once more."""
+    """Return all texts in the state of an event, including keys, one per line; also with embedded JSON unescaped."""
     try:
         text = "\n".join(_texts_in(orjson.loads(event.state)))
-    except ValueError:  # a damaged event is looked at as it is
+    except ValueError:  # a damaged event is searched as text
         text = event.state.decode("utf-8", "replace")
     return text if "\\" not in text else f"{text}\n{_ESCAPE.sub(_unescaped, text)}"
 
@@ -195,5 +192,5 @@ def _texts_in(value: Any) -> Iterator[str]:
             waiting += one
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else " "
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16)) if escape[1] else " "

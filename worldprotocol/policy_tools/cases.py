@@ -1,7 +1,7 @@
-"""Cases of a policy in a file: who wants what in which state, and what is to be decided.
+"""Test cases of a policy in a file: actor, intent, state and expected decision.
 
-``rules.toml`` is tested by the cases in ``rules.cases.toml`` beside it. A file is read strictly and as a whole: all its
-faults are told together, each with its path and line. ``worldprotocol.testing`` makes cases for an Authority of them.
+``rules.toml`` is tested by the cases in ``rules.cases.toml`` beside it. A file is parsed strictly, and all its faults
+are reported together, each with its path and line. ``worldprotocol.testing`` converts them to cases for an Authority.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from world.model.value import Identifier, Json, Text, Value, refused_value
 from worldprotocol.api.time_parsing import milliseconds, moment_of
 
 MAX_CASES: Final = 10_000
-"""Cases in one file."""
+"""Maximum number of cases in one file."""
 
 MAX_TIMES: Final = 1_000_000
-"""Earlier proposals for which one entry of a history may stand."""
+"""Maximum number of earlier proposals that one entry of a history represents."""
 
 SUFFIXES: Final = (".toml", ".yaml", ".yml", ".json")
-"""How the names of files of cases end, after ``.cases``."""
+"""Suffixes of the names of case files, after ``.cases``."""
 
 UNRESTRICTED: Final = "unrestricted"
-"""Stands for the scope of an approval that names no restriction."""
+"""Scope of an approval without restriction, in expectations."""
 
 _JSON: Final = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\],]|\n|[^\s{}\[\],:"]+')
 
 DEFAULT_NOW_MS: Final = 1_767_225_600_000
-"""When a case plays that does not say so: the beginning of 2026, in ms since 1970."""
+"""Time of a case without a time: the beginning of 2026, in ms since 1970-01-01 UTC."""
 
 
 def _moment(value: Any) -> int | str:
@@ -53,7 +53,7 @@ def _moment(value: Any) -> int | str:
 
 
 Moment = Annotated[int | str, PlainValidator(_moment)]
-"""A time: a text that ``moment_of`` takes, or ms since 1970."""
+"""Time as a text that ``moment_of`` parses, or in ms since 1970-01-01 UTC."""
 
 
 def _listed(value: Any) -> Any:
@@ -61,11 +61,11 @@ def _listed(value: Any) -> Any:
 
 
 Names = Annotated[list[Identifier], BeforeValidator(_listed)]
-"""Several names, or one."""
+"""One name or a list of names."""
 
 
 class ActorEntry(Value):
-    """Who wants something; a text is the id of an agent."""
+    """Actor of a case; a text is the id of an agent."""
 
     id: Identifier
     kind: ActorKind = "agent"
@@ -74,7 +74,7 @@ class ActorEntry(Value):
 
 
 class IntentEntry(Value):
-    """What is wanted; ``scope`` holds the patterns that it proposes."""
+    """Intent of a case; ``scope`` has its proposed patterns."""
 
     type: Identifier
     input: Json = None
@@ -82,14 +82,14 @@ class IntentEntry(Value):
 
 
 class BaseEntry(Value):
-    """The state in which it is wanted; ``computed`` by names without the prefix, made by the domain unless given."""
+    """Base state of a case; ``computed`` by names without the prefix, computed by the domain if absent."""
 
     data: JsonObject = Field(default_factory=dict)
     computed: JsonObject | None = None
 
 
 class PastEntry(Value):
-    """Earlier proposals that were alike; ``times`` says how many."""
+    """Earlier proposals with equal members; ``times`` is their number."""
 
     actor: Identifier
     action: Identifier
@@ -109,9 +109,9 @@ class PastEntry(Value):
 
 
 class CaseExpectation(Value):
-    """What is to come of a case; what is left out may be anything.
+    """Expected result of a case; absent members are not compared.
 
-    ``reject`` is a refusal by a rule or by default; where a rule fails, which refuses too, the decision is ``error``.
+    ``reject`` is a rejection by a rule or by default; a rejection because a rule failed is ``error``.
     """
 
     decision: Literal["approve", "reject", "wait", "error"]
@@ -127,7 +127,7 @@ def _actor(value: Any) -> Any:
 
 
 class CaseDefaults(Value):
-    """What cases have in common, as far as they say nothing else."""
+    """Default members of all cases of a file."""
 
     actor: Annotated[ActorEntry, BeforeValidator(_actor)] | None = None
     base: BaseEntry | None = None
@@ -139,7 +139,7 @@ class CaseDefaults(Value):
 
 
 class CaseEntry(CaseDefaults):
-    """One case: who, what, in which state, with which history, at which time; and what is expected."""
+    """One case: actor, intent, base state, history, time, and the expected result."""
 
     name: Identifier
     intent: IntentEntry
@@ -147,13 +147,13 @@ class CaseEntry(CaseDefaults):
 
 
 class TestedEntry(CaseEntry):
-    """A case in a file, where something is expected."""
+    """Case in a file, which must have an expected result."""
 
     expected: CaseExpectation
 
 
 class CaseFile(Value):
-    """A file of cases.
+    """Case file.
 
     ``policy`` and ``domain`` are references, as in world.toml; relative ones start at the file.
     """
@@ -165,19 +165,19 @@ class CaseFile(Value):
 
 
 class Placed(CaseFile):
-    """A file of cases that was read, with the lines on which its cases begin."""
+    """Parsed case file, with the first line of each case."""
 
     path: Path
     lines: list[int]
 
 
 def is_case_file(name: str) -> bool:
-    """Tell whether a file is called as files of cases are: ``rules.cases.toml``."""
+    """Return whether a name is that of a case file, such as ``rules.cases.toml``."""
     return any(name.endswith(f".cases{suffix}") for suffix in SUFFIXES)
 
 
 def read_cases(path: Path) -> Placed:
-    """Return what a file of cases says.
+    """Parse a case file.
 
     Raises:
         RefusedError: ``NOT_LOADED`` where it cannot be read; ``INVALID_CASES`` with ``details["faults"]``, each
@@ -194,10 +194,11 @@ def read_cases(path: Path) -> Placed:
     try:
         file = CaseFile.model_validate(text.data, by_alias=True, by_name=False)
     except ValidationError as error:
-        told = refused_value(error, what="file of cases").details["faults"]
+        value_faults = refused_value(error, what="file of cases").details["faults"]
         places = [one["loc"] for one in error.errors(include_url=False, include_input=False)]
         faults += [
-            _fault(one["path"], one["message"], text.line(place)) for one, place in zip(told, places, strict=True)
+            _fault(one["path"], one["message"], text.line(place))
+            for one, place in zip(value_faults, places, strict=True)
         ]
         raise _invalid(path, sorted(faults, key=lambda fault: int(fault["line"]))) from None
     if faults:
@@ -209,10 +210,10 @@ def read_cases(path: Path) -> Placed:
 
 
 def written(text: str, suffix: str) -> ParsedText:
-    """Return what the text of a file of cases says, and on which lines.
+    """Parse the text of a case file, with the line of each member.
 
     Raises:
-        RefusedError: ``INVALID_POLICY``, ``MALFORMED_JSON``, ``NOT_CANONICAL`` where it is no TOML, YAML or JSON.
+        RefusedError: ``INVALID_POLICY``, ``MALFORMED_JSON``, ``NOT_CANONICAL`` for invalid TOML, YAML or JSON.
     """
     if suffix != ".json":
         return read_text(text, is_toml=suffix == ".toml")
@@ -220,7 +221,7 @@ def written(text: str, suffix: str) -> ParsedText:
 
 
 def _json_lines(text: str) -> dict[Place, int]:
-    """Return the line of every part of a text that is known to be JSON."""
+    """Return the line of every member of a valid JSON text."""
     lines: dict[Place, int] = {}
     place: list[str | int] = []
     opened, line, is_key = "", 1, False
@@ -245,10 +246,10 @@ def _json_lines(text: str) -> dict[Place, int]:
 
 
 def _contradictions(text: ParsedText) -> Iterator[dict[str, Any]]:
-    """Yield what does not go together, whatever else is wrong with the file: parts of another type are passed over."""
-    told = _mapping(text.data)
-    given_actor = _mapping(told.get("given")).get("actor")
-    cases = told.get("cases")
+    """Yield the contradictions between members; members of a wrong type are skipped."""
+    file = _mapping(text.data)
+    given_actor = _mapping(file.get("given")).get("actor")
+    cases = file.get("cases")
     known: dict[str, int] = {}
     for at, one in enumerate(cases if isinstance(cases, list) else ()):
         place: Place = ("cases", at)

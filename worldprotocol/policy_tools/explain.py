@@ -1,8 +1,8 @@
-"""Why a ruling came out as it did: what every rule said, which one decided, and what was overruled.
+"""Explanation of a ruling: the outcome of every rule, the deciding rule, and overruled outcomes.
 
-It is told from what was recorded: the trace, the policy as it was adopted, the answers of people. The conditions of
-policy files are read from the adoption, so that the values they read can be shown without the file. The commands
-``explain`` and ``policy ask`` import this.
+The explanation is derived from the log: the trace, the policy as it was adopted, the answers of people. The conditions
+of policy files are read from the adoption, so that the values they read can be shown without the file. The commands
+``explain`` and ``policy ask`` use this module.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from worldprotocol.policy_tools.rule_trace import answered_from
 from worldprotocol.terminal_text import visible
 
 Role = Literal["decided", "overruled", "narrowed", "agreed", "asked", "failed", "silent"]
-"""What became of a rule's answer: it decided; a stronger answer went before it; it narrowed what was approved; it said
-the same as what decided; it asked people; it failed beside another failure; it had no opinion."""
+"""Effect of a rule's answer: it decided; a stronger answer overruled it; it narrowed an approval; it agreed with the
+deciding answer; it asked people; it failed in addition to another failure; it did not apply."""
 
 MAX_SHOWN: Final = 200
-"""Characters of a value that the words for people show."""
+"""Maximum length of a value in the text for people, in characters."""
 
 CEDAR: Final = "cedar"
-"""The language of rules in Cedar, as their sources name it; its package is an extra."""
+"""Language of rules in Cedar in policy descriptions; its package is an extra."""
 
 NO_RULE: Final = "no rule had an opinion: rejected by default"
 
@@ -48,23 +48,22 @@ def explain_trace(
     at_hand: Policy | None = None,
     proposer: str | None = None,
 ) -> dict[str, Any]:
-    """Return what a trace tells.
+    """Return the explanation of a trace.
 
     Args:
         told: a ruling or a decision, in wire form.
         policy: the description of the policy that judged, as it was adopted.
-        case: for the values that conditions read; None leaves them out.
+        case: provides the values that conditions read; None leaves them out.
         proposed: the scope that the intent proposed.
-        at_hand: the policy itself, where it is at hand and the case is whole: its rules in code are asked again, to
-            show by which line they answered and their local values there (``worldprotocol.policy_tools.rule_trace``).
-        proposer: the id of the actor whose proposal it is; that of the case, where there is one.
+        at_hand: the loaded policy, where the case is complete: its rules in code are run again, to show the line of
+            their answer and their local values (``worldprotocol.policy_tools.rule_trace``).
+        proposer: id of the proposing actor; None takes that of the case.
 
     Returns:
-        ``changes``, what would have to be otherwise (``worldprotocol.policy_tools.required_changes``), None where it
-        was approved or never judged; ``rules``, each with its ``role`` and what else is known of it; ``people``, the
-        answers among the outcomes; ``engine``, the outcome of the engine that overruled all of them, None where it did
-        not; ``decidedBy``, the names of the outcomes that decided; ``byDefault``, True where there were rules, none had
-        an opinion, and that decided.
+        ``changes``, the counterfactual explanation (``worldprotocol.policy_tools.required_changes``), None for an
+        approval and without a ruling; ``rules``, each with its ``role`` and further facts; ``people``, the answers of
+        people; ``engine``, the outcome of the engine that overruled the others, or None; ``decidedBy``, the names of
+        the deciding outcomes; ``byDefault``, True if there were rules and none of them applied.
     """
     trace: Sequence[Mapping[str, Any]] = told.get("trace", ())
     if proposer is None and case is not None:
@@ -84,9 +83,9 @@ def explain_trace(
         rules.append({**one, "role": _role(one, strongest, decided, stands=stands), **about})
     if at_hand is not None and case is not None:
         for one in rules:
-            again = answered_from(at_hand, one, case)
-            if again is not None:
-                one["answeredFrom"] = again
+            rule_trace = answered_from(at_hand, one, case)
+            if rule_trace is not None:
+                one["answeredFrom"] = rule_trace
     return {
         "rules": rules,
         "people": people,
@@ -98,7 +97,7 @@ def explain_trace(
 
 
 def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *, stands: bool) -> Role:
-    """Return what became of an answer; unless the strongest ``stands``, all that did not decide was overruled."""
+    """Return the role of an answer; unless the strongest ``stands``, all that did not decide were overruled."""
     answer = outcome["answer"]
     strength = _STRENGTH[answer]
     if outcome["rule"] in decided:
@@ -119,7 +118,7 @@ def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *,
 
 
 def _about(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case | None) -> dict[str, Any]:
-    """Return what the adopted policy tells about a rule, and what its condition read."""
+    """Return the facts of the adopted policy about a rule, and the values that its condition read."""
     told: dict[str, Any] = {}
     if described.get("description"):
         told["description"] = described["description"]
@@ -145,7 +144,7 @@ def _about(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case 
 
 
 def _forbidding(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the policies in Cedar that forbid."""
+    """Return the names of the Cedar policies with the effect forbid."""
     of_cedar = {name: one for name, one in described.items() if one.get("language") == CEDAR}
     made = {name: rebuilt_rules([one]) for name, one in of_cedar.items()}
     return [name for name, rules in made.items() if any(getattr(rule, "effect", None) == "forbid" for rule in rules)]
@@ -160,14 +159,14 @@ def _about_cedar(outcome: Mapping[str, Any], described: Mapping[str, Any], case:
         if values_read is not None:
             told["reads"] = values_read(case)
         roundings = getattr(rule, "roundings", None)
-        if "because" in told and roundings is not None:  # elsewhere the rule's own reason says it
+        if "because" in told and roundings is not None:  # otherwise the rule's reason contains the roundings
             with suppress(RefusedError):
                 told["because"] = "; ".join((told["because"], *roundings(case)))
     return told
 
 
 def _file_rule(described: Mapping[str, Any]) -> FileRule | None:
-    """Return a rule of a policy file from its description; None for another rule, or one of another version."""
+    """Return a rule of a policy file from its description; None for other rules and other versions."""
     if described.get("language") != LANGUAGE:
         return None
     rules = rebuilt_rules([described])
@@ -175,7 +174,7 @@ def _file_rule(described: Mapping[str, Any]) -> FileRule | None:
 
 
 def reads_computed(policy: Mapping[str, Any] | None) -> bool:
-    """Tell whether a condition of a policy reads what only the domain makes, such as computed values."""
+    """Return whether a condition of a policy reads values that need the domain, such as computed values."""
     for described in (policy or {}).get("rules", ()):
         if described.get("language") == CEDAR:
             text = str(described.get("parameters", {}).get("policy", ""))
@@ -191,7 +190,7 @@ def reads_computed(policy: Mapping[str, Any] | None) -> bool:
 
 
 def trace_lines(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words for people, for what ``explain_trace`` returned."""
+    """Yield the lines of text for people, from the result of ``explain_trace``."""
     yield from map(visible, _lines(told))
 
 
@@ -206,7 +205,7 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
             yield f"              when   {one['when']}"
         for name, value in one.get("reads", {}).items():
             yield f"              reads  {name} = {_shown(value)}"
-        if "because" in one and not {"reads", "when"} <= one.keys():  # else these two say it
+        if "because" in one and not {"reads", "when"} <= one.keys():  # otherwise these two lines explain it
             yield f"              why    {one['because']}"
         yield from _again(one.get("answeredFrom"))
         if "scope" in one:

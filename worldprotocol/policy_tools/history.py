@@ -1,6 +1,6 @@
-"""Which policies were in force or shadowed when: all that the log holds of them, and policies by name and hash.
+"""History of adopted, retired and shadow policies in the log, and lookup of policies by name and hash.
 
-The policy commands import this. Source: design section 6; CARD-policy, CARD-audit.
+The policy commands use this module. Source: design section 6; CARD-policy, CARD-audit.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from worldprotocol.api.realm import Realm
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """A policy came into force, left it, or began to shadow.
+    """Adoption or retirement of a policy, or its configuration as a shadow policy.
 
     Args:
-        position: of the event.
-        at: when, ms since 1970.
-        what: which of these.
-        name: of the policy.
-        policy_hash: of the policy.
-        replaced: for an adoption: the hash of the one that was in force under that name, None where there was none.
-        by: whom the record names.
-        reason: of a retirement.
+        position: position of the event.
+        at: time of the event, ms since 1970-01-01 UTC.
+        what: the kind of change.
+        name: name of the policy.
+        policy_hash: hash of the policy.
+        replaced: for an adoption: the hash of the previous policy in force under that name, or None.
+        by: the recorded author of the change.
+        reason: the reason of a retirement.
         policy: the policy's description; None for a retirement.
     """
 
@@ -57,44 +57,44 @@ class PolicyChange:
 
 
 def changes_of(world: Realm, upto: int | None = None) -> list[PolicyChange]:
-    """Return all adoptions and retirements, and which policies were turned on as shadows, in the order of the log.
+    """Return all adoptions and retirements, and the configured shadow policies, in the order of the log.
 
     Args:
         world: an open realm.
-        upto: up to this event; None is up to now.
+        upto: position of the last event to include; None includes all.
     """
-    found: list[PolicyChange] = []
+    policy_changes: list[PolicyChange] = []
     in_force: dict[str, str] = {}
     topics = [PolicyAdopted.TOPIC, PolicyRetired.TOPIC, ShadowConfigured.TOPIC]
     for logged in world.log.read(upto=upto, topics=topics):
         event = decoded(logged)
-        told = (logged.position, event.at)
+        place = (logged.position, event.at)
         if isinstance(event, PolicyAdopted):
-            replaced = in_force.get(event.name)  # logs did not always say it themselves
-            found.append(
-                PolicyChange(*told, "adopted", event.name, event.policy_hash, replaced, event.by, "", event.policy),
+            replaced = in_force.get(event.name)  # earlier logs do not record it
+            policy_changes.append(
+                PolicyChange(*place, "adopted", event.name, event.policy_hash, replaced, event.by, "", event.policy),
             )
             in_force[event.name] = event.policy_hash
         elif isinstance(event, PolicyRetired):
-            found.append(
-                PolicyChange(*told, "retired", event.name, event.policy_hash, None, event.by, event.reason, None)
+            policy_changes.append(
+                PolicyChange(*place, "retired", event.name, event.policy_hash, None, event.by, event.reason, None)
             )
             in_force.pop(event.name, None)
         elif isinstance(event, ShadowConfigured) and event.name is not None and event.policy_hash is not None:
-            found.append(
-                PolicyChange(*told, "shadowed", event.name, event.policy_hash, None, event.by, "", event.policy)
+            policy_changes.append(
+                PolicyChange(*place, "shadowed", event.name, event.policy_hash, None, event.by, "", event.policy)
             )
-    return found
+    return policy_changes
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPolicy:
-    """A policy that somebody named.
+    """Policy that a text refers to.
 
     Args:
         description: name, hash and rules, as an adoption records them.
         origin: ``in force``, ``adopted`` (and not in force any more), ``shadowed`` (and never adopted), or ``at hand``.
-        position: of the event that holds it, None for one at hand.
+        position: position of the event that records it, None for a policy at hand.
     """
 
     description: Mapping[str, Any]
@@ -103,25 +103,25 @@ class FoundPolicy:
 
     @property
     def label(self) -> str:
-        """What it is called: its name and the beginning of its hash."""
+        """Its name and the first digits of its hash."""
         return f"{self.description['name']}@{self.description['hash'][:12]}"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what it is, without the rules."""
-        told = {"name": self.description["name"], "hash": self.description["hash"], "origin": self.origin}
-        return told if self.position is None else {**told, "position": self.position}
+        """Return the policy as JSON, without the rules."""
+        wire = {"name": self.description["name"], "hash": self.description["hash"], "origin": self.origin}
+        return wire if self.position is None else {**wire, "position": self.position}
 
 
 def find_policy(given: str, changes: Sequence[PolicyChange], at_hand: Callable[[str], Policy]) -> FoundPolicy:
-    """Return the policy that a text names: the one in force, else the one at hand, else the last one in the log.
+    """Return the policy that a text refers to: that in force, otherwise that at hand, otherwise the last in the log.
 
     Args:
         given: a name, ``NAME@HASHPREFIX``, a policy file or a reference.
-        changes: of the log.
-        at_hand: returns a policy by its name, file or reference, or refuses.
+        changes: the policy changes of the log.
+        at_hand: returns a policy by its name, file or reference, or raises ``RefusedError``.
 
     Raises:
-        RefusedError: ``UNKNOWN_POLICY``, ``AMBIGUOUS``, and what loading a policy refuses.
+        RefusedError: ``UNKNOWN_POLICY``, ``AMBIGUOUS``, and the errors of loading a policy.
     """
     name, sign, prefix = given.partition("@")
     if sign:
@@ -140,7 +140,7 @@ def find_policy(given: str, changes: Sequence[PolicyChange], at_hand: Callable[[
 
 
 def last_of(name: str, changes: Sequence[PolicyChange]) -> PolicyChange | None:
-    """Return the last adoption or retirement of a policy, None where it never was in force."""
+    """Return the last adoption or retirement of a policy, or None where it was never adopted."""
     return next((one for one in reversed(changes) if one.name == name and one.what != "shadowed"), None)
 
 

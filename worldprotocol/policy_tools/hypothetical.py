@@ -1,6 +1,6 @@
-"""Asking an authority about a case that nobody submitted: what would be decided, and why.
+"""Rulings on hypothetical cases, which were not submitted.
 
-Nothing is recorded: the realm is open for looking only. ``worldctl policy ask`` imports this.
+Nothing is recorded: the realm is open read-only. ``worldctl policy ask`` uses this module.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.policy_tools.recorded_cases import Cases
 
 HYPOTHETICAL: Final = "hypothetical"
-"""What stands for the id of a proposal that there is not."""
+"""Id of a hypothetical proposal."""
 
 SETTABLE: Final = ("actor.kind", "actor.name", "actor.meta", "intent.type", "intent.input", "base.data", "nowMs")
-"""Where a path begins that may be set for the question."""
+"""Prefixes of the paths that may be set in a hypothetical case."""
 
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalRuling:
-    """A question and what the authority says to it.
+    """Hypothetical case and the authority's ruling on it.
 
     Args:
-        case: as the authority saw it.
-        ruling: its ruling.
-        policy: the description of the policy that judged, None where none did.
+        case: the judged case.
+        ruling: the ruling.
+        policy: the description of the policy that judged, None without a policy.
         in_force: whether that policy is the adopted one.
-        at_hand: that policy itself.
-        note: what would become of a real proposal, where that is something else; None where it is the same.
+        at_hand: the loaded policy.
+        note: the outcome of a real proposal, where it would differ; None where it would be the same.
     """
 
     case: Case
@@ -56,15 +56,15 @@ class HypotheticalRuling:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where a question is asked: how everything stood, and on which world.
+    """State of the realm for a hypothetical proposal.
 
     Args:
         realm: actors, bindings, policies and branches.
-        base_world: the world that the intent would build on.
-        branch: the branch it would be put forward on.
-        position: the last event that had happened.
-        now_ms: ms since 1970.
-        is_past: whether that was in the past.
+        base_world: the base world of the proposal.
+        branch: the branch of the proposal.
+        position: position of the last event of this state.
+        now_ms: time of the proposal, ms since 1970-01-01 UTC.
+        is_past: whether it is a past state.
     """
 
     realm: RealmState
@@ -85,16 +85,16 @@ def ask(
     sets: Sequence[tuple[str, Any]] = (),
     policy: Policy | None = None,
 ) -> HypotheticalRuling:
-    """Ask what would be decided about an intent on the head of a branch now, or as everything stood once.
+    """Return the ruling on a hypothetical intent, on the head of a branch now or in a past state.
 
     Args:
-        world: a realm that was opened with a domain and policies, for looking is enough.
+        world: a realm that was opened with a domain and policies; read-only access is enough.
         actor_id: a registered actor.
         body: the intent's body in wire form.
-        branch: whose head; None is the active one.
-        stand: in place of now and a branch's head: how everything stood, and the world that is built on.
-        sets: paths (see ``SETTABLE``) and the values that are to stand there for this question.
-        policy: judge by this policy in place of the actor's binding; whom it asks is left as it is bound.
+        branch: the branch; None is the active one.
+        stand: the state to use in place of the current one.
+        sets: paths (see ``SETTABLE``) and their values in the hypothetical case.
+        policy: the policy to use in place of that of the actor's binding; the voters are those of the binding.
 
     Raises:
         RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``UNKNOWN_ACTION``, ``UNKNOWN_BRANCH``, ``INVALID_PATH``,
@@ -134,7 +134,7 @@ def _present(world: Realm, branch: str | None) -> Stand:
 def _note(
     world: Realm, stand: Stand, own: Mapping[str, Any] | None, asked: Mapping[str, Any], *, policy_hash: str
 ) -> str | None:
-    """Return what a proposal would meet in place of the policy that was asked."""
+    """Return a note on the authority that would judge a real proposal, where it is not the evaluated policy."""
     if stand.is_past:
         adopted = stand.realm.policies.get(str(asked["policy"]))
         if adopted is None or adopted.policy_hash != policy_hash:
@@ -238,7 +238,7 @@ def _case(
 
 
 def _attempts(world: Realm, intent_key: str, stand: Stand) -> int:
-    """Return how often an intent with this key had been put forward."""
+    """Return the number of earlier proposals with an intentKey."""
     if not stand.is_past:
         rows = world.archive.rows("attempts", of_key=intent_key)
         return int(rows[0][0] or 0) if rows else 0
@@ -247,7 +247,7 @@ def _attempts(world: Realm, intent_key: str, stand: Stand) -> int:
 
 
 def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:
-    """Return what the question is about, with the values that were set."""
+    """Return the members of the hypothetical case, with the values that were set."""
     document: FrozenDict = freeze(dict(told))
     for path, value in sets:
         if "[" in path or not any(path == root or path.startswith(f"{root}.") for root in SETTABLE):

@@ -1,4 +1,4 @@
-"""Linting policies against a realm: its domain's schema, its actors, and whom its bindings ask.
+"""Lint of policies against a realm: its domain's schema, its actors, and the voters of its bindings.
 
 ``worldctl policy lint`` imports this. Source: design section 6; CARD-policy.
 """
@@ -17,12 +17,12 @@ from world.state.realm_state import RealmState
 
 @dataclass(frozen=True, slots=True)
 class Linting:
-    """What policies are held against.
+    """Lint of policies against one realm.
 
     Args:
-        load: returns a policy by its name, file or reference, or refuses.
-        schema: of the domain; None leaves out what needs it.
-        realm: for actors and bindings; None leaves out what needs them.
+        load: returns a policy by its name, file or reference, or raises ``RefusedError``.
+        schema: the domain's schema; None omits the checks that need it.
+        realm: the realm with actors and bindings; None omits the checks that need them.
     """
 
     load: Callable[[str], Policy]
@@ -30,14 +30,14 @@ class Linting:
     realm: RealmState | None
 
     def findings(self, given: str) -> list[LintFinding]:
-        """Return what is wrong with a policy; one that cannot be read has its faults, each with its line."""
+        """Return the findings for a policy; those for an unreadable policy are its faults, each with its line."""
         try:
             policy = self.load(given)
         except RefusedError as refused:
             return unreadable(given, refused)
-        return lint(policy, self._around(policy.name))
+        return lint(policy, self._surroundings(policy.name))
 
-    def _around(self, name: str) -> LintContext:
+    def _surroundings(self, name: str) -> LintContext:
         if self.realm is None:
             return LintContext(self.schema)
         kinds = {actor_id: str(actor["kind"]) for actor_id, actor in self.realm.actors.items()}

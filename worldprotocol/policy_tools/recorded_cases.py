@@ -1,6 +1,6 @@
-"""Cases made again: what an Authority saw of a past proposal, or would see of one that nobody submitted.
+"""Reconstruction of the cases of past proposals, and construction of cases for hypothetical proposals.
 
-The policy tools import this. Nothing is recorded here and no byte of a log changes.
+The policy tools use this module. It only reads the log.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, Required, TypedDict, Unpack, cast
 
 from world.core import Domain, recompute
 from world.core.resource_declarations import declared_scope
@@ -27,20 +27,31 @@ from world.state.ports import Case
 from world.state.proposal import Proposal
 
 MAX_VIEWS: Final = 64
-"""States of worlds kept ready."""
+"""Number of views of worlds in the cache."""
 
 MAX_ACTORS: Final = 1_024
-"""Actors kept read."""
+"""Number of parsed actors in the cache."""
+
+
+class CaseFacts(TypedDict, total=False):
+    """Members of a case that are taken over unchanged; see ``world.state.ports.Case``."""
+
+    base_world: Required[str]
+    schema_hash: Required[str]
+    branch: Required[str]
+    submitted_at: Required[int]
+    earlier_attempts: Required[int]
+    scope_rules: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Makes cases from a log.
+    """Constructor of cases from a log.
 
     Args:
-        archive: of the log.
-        domain: for computed values and what actions are like; None leaves both out.
-        counts: for counting earlier proposals of many cases; None asks the index for each.
+        archive: archive of the log.
+        domain: provides computed values and the specs of actions; None leaves both out.
+        counts: cached counts of earlier proposals, for many cases; None queries the index for each count.
     """
 
     archive: Archive
@@ -54,25 +65,25 @@ class Cases:
 
         Args:
             proposal: the proposal.
-            binding: by which it was judged.
-            before: the position of the ruling; what came before it is the case's history.
+            binding: the binding by which it was judged.
+            before: the position of the ruling; the events before it are the case's history.
 
         Raises:
-            Refused, DamagedLogError: where the base world cannot be read.
+            RefusedError, DamagedLogError: where the base world cannot be read.
         """
-        told = proposal.submitted
+        submitted = proposal.submitted
         return self.made(
             proposal.intent,
-            self._actor(told.actor),
+            self._actor(submitted.actor),
             binding,
-            proposal_id=told.proposal_id,
-            lookup=None if self.counts is None else cast(Lookup, _CountedHistory(self.archive, self.counts, told)),
-            base_world=told.base_world,
-            view=self.view(told.base_world),
-            schema_hash=told.schema_hash,
-            branch=told.branch,
-            submitted_at=told.at,
-            earlier_attempts=told.attempt - 1,
+            proposal_id=submitted.proposal_id,
+            lookup=None if self.counts is None else cast(Lookup, _CountedHistory(self.archive, self.counts, submitted)),
+            base_world=submitted.base_world,
+            view=self.view(submitted.base_world),
+            schema_hash=submitted.schema_hash,
+            branch=submitted.branch,
+            submitted_at=submitted.at,
+            earlier_attempts=submitted.attempt - 1,
             before=before,
             scope_rules=proposal.scope_rules,
         )
@@ -87,9 +98,20 @@ class Cases:
         view: SnapshotView,
         before: int,
         lookup: Lookup | None = None,
-        **told: Any,
+        **facts: Unpack[CaseFacts],
     ) -> Case:
-        """Return a case; ``told`` is what else ``world.state.ports.Case`` has; ``lookup`` finds earlier proposals."""
+        """Return a case.
+
+        Args:
+            intent: the intent.
+            actor: the proposing actor.
+            binding: the actor's binding, in wire form.
+            proposal_id: id of the proposal.
+            view: the view of the base world.
+            before: the position before which events are the case's history.
+            lookup: finds earlier proposals; None uses the archive.
+            **facts: the other members of the case.
+        """
         spec = None if self.domain is None else self.domain.schema.actions.get(intent.body.type)
         return Case(
             proposal_id=proposal_id,
@@ -100,13 +122,13 @@ class Cases:
             view=view,
             history=PastAt(
                 lookup or cast(Lookup, self.archive), before, proposal_id
-            ),  # it asks only about earlier ones
+            ),  # the history queries earlier proposals only
             manifest=declared_of(self.domain, intent, view),
-            **told,
+            **facts,
         )
 
     def view(self, world_id: str) -> SnapshotView:
-        """Return what rules see of a world.
+        """Return the view of a world for rules.
 
         Raises:
             RefusedError: ``UNKNOWN_WORLD``.
@@ -115,7 +137,7 @@ class Cases:
         return self._keep(world_id, self.archive.state(world_id)) if known is None else known
 
     def follow(self, sealed: WorldSealed) -> None:
-        """Keep the state of a world that comes by in the order of the log, where its parent's is kept: no look-ups."""
+        """Cache the view of a newly sealed world if that of its parent is cached, without a lookup."""
         parent = self._views.get(sealed.parent or "")
         if sealed.data is None and parent is not None:
             self._keep(sealed.world_id, apply_patches(parent.data, map(Patch.from_wire, sealed.patches)), parent)
@@ -127,24 +149,24 @@ class Cases:
         return view
 
     def seen(self, data: FrozenDict, earlier: SnapshotView | None = None) -> SnapshotView:
-        """Return what rules see of a state, its computed values included; those of an earlier one are shared."""
+        """Return the view of a state for rules, with computed values; unchanged ones are shared with ``earlier``."""
         if self.domain is None:
             return SnapshotView(data, FrozenDict())
         known = (None, None) if earlier is None else (earlier.data, earlier.computed)
         return SnapshotView(data, recompute(self.domain, data, *known))
 
-    def _actor(self, told: Mapping[str, Any]) -> ActorRef:
-        """Return an actor; it is read once for as long as it stays the same."""
-        known = self._actors.get(told["actorId"])
-        if known is None or known[0] != told:
+    def _actor(self, wire: Mapping[str, Any]) -> ActorRef:
+        """Return an actor; it is parsed again only after a change."""
+        known = self._actors.get(wire["actorId"])
+        if known is None or known[0] != wire:
             if len(self._actors) >= MAX_ACTORS:
                 self._actors.clear()
-            known = self._actors[told["actorId"]] = told, ActorRef.read(told)
+            known = self._actors[wire["actorId"]] = wire, ActorRef.read(wire)
         return known[1]
 
 
 def declared_of(domain: Domain | None, intent: IntentInstance, view: SnapshotView) -> FrozenDict | None:
-    """Return what an intent's action declares to touch, None where that cannot be told, as when it is judged."""
+    """Return the manifest that an intent's action declares; None where it has none or it cannot be evaluated."""
     action = None if domain is None else domain.schema.actions.get(intent.body.type)
     if action is None or not action.touches:
         return None
@@ -158,7 +180,7 @@ def declared_of(domain: Domain | None, intent: IntentInstance, view: SnapshotVie
 
 @dataclass(frozen=True, slots=True)
 class _CountedHistory:
-    """Finds the proposals before one that was submitted; of a look-up its history asks no more than this."""
+    """Lookup of the proposals before a submitted one, limited to the queries of a history."""
 
     archive: Archive
     counts: Counts

@@ -1,8 +1,8 @@
-"""What would have to change for a ruling to approve: which rules would have to answer otherwise, and when they would.
+"""Counterfactual explanation of a ruling: the rules that would have to answer differently for an approval.
 
-Which rules it is follows from the trace alone, by ``authority.policies.combine`` itself. Of rules in policy files it is
-also told which parts of their conditions stand in the way, with the values of then. What a rule in code would take is
-not guessed. ``worldprotocol.policy_tools.explain`` imports this.
+The rules are determined from the trace by ``authority.policies.combine``. For rules in policy files, the explanation
+also lists the parts of their conditions that would have to change, with their recorded values. For rules in code it
+lists only the rule. ``worldprotocol.policy_tools.explain`` uses this module.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ def changes(
     forbidding: Collection[str] = (),
     proposer: str = "",
 ) -> dict[str, Any] | None:
-    """Return what would have to be otherwise.
+    """Return the changes that would be required for an approval.
 
     Args:
         told: a ruling or a decision, in wire form.
         proposed: the scope that the intent proposed.
         rules: the rules of policy files among those of the trace, by name.
-        case: for the values of then; None leaves out what conditions need.
-        forbidding: names of further rules of which it is known that they approve nothing.
-        proposer: the id of the actor whose proposal it is, who has no vote about it.
+        case: the recorded case; None leaves out the needs of conditions.
+        forbidding: names of further rules that never approve.
+        proposer: id of the proposing actor, which has no vote.
 
     Returns:
-        None where it was approved. Else ``silence``: rules that all would have to fall silent; ``silenceOneOf``:
-        narrowings of which one would; ``matchOneOf``: rules of which one would have to approve; ``people``: for each
-        question how many (``needed``) ``of`` whom would have to approve; ``outside``: why it was rejected although
-        the rules did not. Rules have what their conditions ``need``.
+        None for an approval. Otherwise ``silence``: rules that must all not apply; ``silenceOneOf``: narrowing rules of
+        which one must not apply; ``matchOneOf``: rules of which one must approve; ``people``: per question the number
+        of approvals ``needed`` and the actors ``of`` whom they are needed; ``outside``: the reason of a rejection that
+        did not result from the rules. Rules have the ``needs`` of their conditions.
     """
     if told.get("verdict", told.get("decision")) in _APPROVED:
         return None
@@ -64,7 +64,7 @@ def changes(
     reason = str(told.get("reason", ""))
     if is_overruled and (people or combined.verdict != "reject"):
         return {"outside": reason}
-    if combined.verdict == "wait" and not is_waiting and not people:  # nobody could answer
+    if combined.verdict == "wait" and not is_waiting and not people:  # the escalation has no voter
         silent = [at for at, one in enumerate(asked) if one.decisive]
 
     def otherwise(at: int, *, holds: bool) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def changes(
 def _in_the_way(
     heard: list[RuleResult], silent: list[int], proposed: IntentScope | None
 ) -> tuple[list[int], list[int], list[RuleResult]]:
-    """Return what would have to fall silent, narrowings of which one would, and what is heard then."""
+    """Return the rules that must not apply, narrowing rules of which one must not, and the remaining opinions."""
     left = _without(heard, silent)
     after = combine(left, proposed)
     if not after.is_empty:
@@ -107,7 +107,7 @@ def _in_the_way(
 
 
 def heard_of(outcome: RuleOutcome) -> RuleResult:
-    """Return what a rule said, from its outcome in a trace."""
+    """Return a rule's opinion from its outcome in a trace."""
     if outcome.answer == "approve":
         return Approve(outcome.reason)
     if outcome.answer == "reject":
@@ -126,7 +126,7 @@ def _without(heard: Sequence[RuleResult], silent: Sequence[int]) -> list[RuleRes
 def _approving(
     asked: Sequence[RuleOutcome], left: Sequence[RuleResult], proposed: IntentScope | None, rules: Rules
 ) -> Iterator[int]:
-    """Yield the silent rules that would bring the approval, if they matched; of code nobody knows, so it may."""
+    """Yield the rules without opinion that would approve if they applied; rules in code are assumed to approve."""
     for at, one in enumerate(asked):
         if one.answer != "none":
             continue
@@ -144,7 +144,7 @@ def _approving(
 
 
 def _otherwise(outcome: RuleOutcome, rule: FileRule | None, case: Case | None, *, holds: bool) -> dict[str, Any]:
-    """Return a rule that would have to answer otherwise, and what that takes where it is known."""
+    """Return a rule that must answer differently, with the known requirements for that."""
     found: dict[str, Any] = {"rule": outcome.rule, "source": outcome.source, "was": outcome.answer}
     if rule is None or case is None:
         return found
@@ -164,11 +164,17 @@ def _otherwise(outcome: RuleOutcome, rule: FileRule | None, case: Case | None, *
 
 
 def needs(condition: Condition, case: Case, *, wanted: bool) -> dict[str, Any] | None:
-    """Return what would have to be otherwise for a condition to hold, or not to hold; None where it is so.
+    """Return the changes that make a condition hold, or not hold.
+
+    Args:
+        condition: the condition.
+        case: the recorded case.
+        wanted: the required result of the condition.
 
     Returns:
-        ``{"part", "was", "wanted"}`` for a part that is not divided further, where ``was`` is true, false, or null for
-        one that failed, with ``why``; ``{"allOf": [...]}`` or ``{"oneOf": [...]}`` for several.
+        None where the condition has the required result. ``{"part", "was", "wanted"}`` for an indivisible part, where
+        ``was`` is true, false, or null for a part that failed, with ``why``; ``{"allOf": [...]}`` or
+        ``{"oneOf": [...]}`` for several parts.
     """
     was, why = _state(condition, case)
     if was is wanted:
@@ -176,7 +182,7 @@ def needs(condition: Condition, case: Case, *, wanted: bool) -> dict[str, Any] |
     joint, parts = condition.parts()
     if condition.is_too_large(case):
         parts = []
-    if (joint == "&&") is not wanted:  # one part is enough, unless one that was asked before it fails for good
+    if (joint == "&&") is not wanted:  # one part is enough, unless a preceding part always fails
         end = next((at for at, part in enumerate(parts) if part.fails_for_good(case)), len(parts))
         parts = parts[: end + 1]
     open_ = [one for part in parts if (one := needs(part, case, wanted=wanted)) is not None]
@@ -196,7 +202,7 @@ def _state(condition: Condition, case: Case) -> tuple[bool | None, str]:
 
 
 def _of_people(told: Mapping[str, Any], outcomes: Sequence[RuleOutcome], proposer: str) -> dict[str, Any]:
-    """Return whose approval is missing, by the questions that were put last: votes on earlier ones do not count."""
+    """Return the missing approvals by the last questions; votes on earlier questions do not count."""
     late = next((one for one in outcomes[-1:] if one.rule == TIME_LIMIT), None)
     trace = tuple(one for one in outcomes if one.rule != TIME_LIMIT)
     questions = questions_of(Ruling("wait", "", "", trace=trace, ask=tuple(told.get("ask", ()))), proposer)
@@ -212,7 +218,7 @@ def _of_people(told: Mapping[str, Any], outcomes: Sequence[RuleOutcome], propose
 
 
 def _missing(question: Question, answers: Sequence[RuleOutcome] = ()) -> dict[str, Any]:
-    """Return how many more would have to approve, and of whom; with what those said who did not."""
+    """Return the number of missing approvals and their possible voters, with the votes against."""
     of = question.pending if question.is_open else [one.holder for one in question.seats if one.vote not in APPROVALS]
     told: dict[str, Any] = {"needed": question.needed - len(question.approved_by), "of": list(of)}
     said = [
@@ -224,7 +230,7 @@ def _missing(question: Question, answers: Sequence[RuleOutcome] = ()) -> dict[st
 
 
 def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the words for people."""
+    """Yield the lines of text for people, from the result of ``changes``."""
     if found is None:
         return
     if "outside" in found:

@@ -1,7 +1,8 @@
-"""A rule in code, asked again to see where its answer comes from: the line it left by, and its values there.
+"""Repeated run of a rule in code that records the line of its answer and its local values there.
 
-A rule is a pure function of its case, so it says the same again; whether it does is told. This is for explanations
-only: nothing of the pipeline imports it. It watches the rule's own code and nothing that the rule calls.
+A rule is a pure function of its case, so the repeated run should give the same answer; a different answer is reported.
+The module is for explanations only: the pipeline does not import it. It traces the rule's own code, without the
+functions that the rule calls.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from world.model.immutable_json import freeze
 from world.state.ports import Case
 
 MAX_VALUES: Final = 20
-"""Local values that are shown of one rule."""
+"""Maximum number of local values that are shown for one rule."""
 
 MAX_JSON: Final = 4_000
-"""Characters of a local value as JSON; of a longer one the beginning is shown."""
+"""Maximum length of a local value as JSON, in characters; a longer value is shown as shortened text."""
 
 MAX_VALUE: Final = 200
-"""Characters of a local value that is not shown as JSON."""
+"""Maximum length of a local value that is not shown as JSON, in characters."""
 
 MAX_DEPTH: Final = 8
-"""How deep a value may be that is shown as JSON."""
+"""Maximum nesting of a value that is shown as JSON, in levels."""
 
 
 _IN_TIME: Final = TimeLimit(Limits().max_call_ms)
 
 
 class _FunctionTracer:
-    """Follows the code of one function, and remembers where it was left."""
+    """Tracer of the code of one function that records its last line and local values."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -48,11 +49,11 @@ class _FunctionTracer:
         self.values: Mapping[str, Any] = {}
 
     def begin(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """See every call; follow the rule's own."""
+        """Handle a call: trace that of the function."""
         return self.follow if frame.f_code is self.code else None
 
     def follow(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """See every step; the last one counts."""
+        """Handle a step of the function: record the current line."""
         if event in ("line", "return", "exception"):
             self.line = frame.f_lineno
         if event == "return":
@@ -61,16 +62,17 @@ class _FunctionTracer:
 
 
 def answered_from(policy: Policy, outcome: Mapping[str, Any], case: Case) -> dict[str, Any] | None:
-    """Return where a rule's answer comes from.
+    """Run a rule again and return the origin of its answer.
 
     Args:
-        policy: the policy at hand, which is the one that judged.
-        outcome: what the rule said, in wire form.
-        case: as it was.
+        policy: the loaded policy, with the hash of the one that judged.
+        outcome: the rule's recorded outcome, in wire form.
+        case: the recorded case.
 
     Returns:
-        ``line`` and ``code`` of where it was left, ``values``: its local values then, and ``now`` where it answers
-        otherwise than was recorded. None for a rule that is no function, and for one that took too long.
+        ``line`` and ``code`` of the last executed line, ``values``, the local values there, and ``now``, the new
+        answer where it differs from the recorded one. None for a rule that is not a function, and for a recorded
+        timeout.
     """
     rule = next((one for one in policy.rules if one.name == outcome["rule"]), None)
     if not isinstance(rule, PythonRule) or str(outcome.get("reason", "")).startswith(TIMED_OUT):
@@ -79,9 +81,9 @@ def answered_from(policy: Policy, outcome: Mapping[str, Any], case: Case) -> dic
     code = getattr(function, "__code__", None)
     if code is None:
         return None
-    watch = _FunctionTracer(code)
+    tracer = _FunctionTracer(code)
     before = sys.gettrace()
-    sys.settrace(watch.begin)
+    sys.settrace(tracer.begin)
     try:
         answer = _answer(_IN_TIME.run(lambda: rule(case)))
     except KeyboardInterrupt:
@@ -90,14 +92,14 @@ def answered_from(policy: Policy, outcome: Mapping[str, Any], case: Case) -> dic
         answer = "error"
     finally:
         sys.settrace(before)
-    if watch.line is None:
+    if tracer.line is None:
         return None
-    told: dict[str, Any] = {
-        "line": watch.line,
-        "code": linecache.getline(code.co_filename, watch.line).strip(),
-        "values": _values(watch.values),
+    origin: dict[str, Any] = {
+        "line": tracer.line,
+        "code": linecache.getline(code.co_filename, tracer.line).strip(),
+        "values": _values(tracer.values),
     }
-    return told if answer == outcome["answer"] else {**told, "now": answer}
+    return origin if answer == outcome["answer"] else {**origin, "now": answer}
 
 
 def _answer(opinion: Opinion | None) -> str:
@@ -107,7 +109,7 @@ def _answer(opinion: Opinion | None) -> str:
 
 
 def _values(local: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can be shown of local values: JSON as it is, anything else by its words; the case is known."""
+    """Return the displayed form of local values: JSON as it is, other values by their text; without the case."""
     shown = {name: value for name, value in local.items() if not isinstance(value, Case)}
     return {name: _shown(shown[name]) for name in list(shown)[:MAX_VALUES]}
 
@@ -120,7 +122,7 @@ def _shown(value: Any) -> Any:
         pass
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a value of somebody else's type
+    except Exception:  # noqa: BLE001 - the type of a value may be foreign code
         text = type(value).__name__
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"
 

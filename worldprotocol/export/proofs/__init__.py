@@ -1,1 +1,1 @@
-"""Proofs for outsiders: signed tree heads, receipts for single events, consistency proofs, and checks of exports."""
+"""Proofs for third parties: signed tree heads, receipts for events, consistency proofs, and checks of exports."""

@@ -1,7 +1,7 @@
-"""Checkpoints (C2SP tlog-checkpoint): a tree head as a signed note, which witnesses of transparency logs can cosign.
+"""Checkpoints (C2SP tlog-checkpoint): tree heads as signed notes that witnesses of transparency logs can cosign.
 
-The text of the note is the origin, which names the log for good, the size in decimal, the root in base64, and perhaps
-extension lines. Signing is the promise that every other head signed for this origin is of the same history.
+The text of the note is the origin, which permanently names the log, the size in decimal, the root in base64, and
+optional extension lines. A signature promises that all signed heads with this origin are of one history.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _SHOWN: Final = re.compile(r"[^\x00-\x1f\ud800-\udfff]+")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A tree head under the name of its log, with the signatures below it.
+    """Tree head with the name of its log and signatures.
 
     Args:
         origin: the line that names the log.
         head: size and root.
-        note: the text as it was written, and its signatures; none where it is not signed.
-        extensions: further lines of the text, whose meaning is not ours.
+        note: the original text with its signatures, which may be empty.
+        extensions: further lines of the text, which are not interpreted.
     """
 
     origin: str
@@ -51,7 +51,7 @@ class Checkpoint:
     extensions: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        """Return what stands in a file."""
+        """Return the text of a checkpoint file."""
         return self.note.to_text()
 
     def signed(self, keys: Iterable[SigningKey]) -> Checkpoint:
@@ -64,11 +64,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """Whom somebody who checks trusts, and for which log.
+    """Trusted keys and the expected log of a check.
 
     Args:
-        keys: each of them has to have signed; none: signatures are not looked at.
-        origin: the log that is meant; None takes the log that one of the keys is named after.
+        keys: keys of which each must have signed; empty disables the check of signatures.
+        origin: the expected origin; None expects the name of one of the keys.
     """
 
     keys: tuple[VerifierKey, ...] = ()
@@ -113,7 +113,7 @@ def checkpoint_of(head: TreeHead, origin: str, keys: Iterable[SigningKey] = ()) 
 
 
 def is_checkpoint(data: bytes) -> bool:
-    """Tell whether a file looks like a checkpoint, signed or not, rather than like tree heads of another form."""
+    """Return whether a file has the form of a checkpoint, signed or not, instead of plain tree heads."""
     lines = data[:4096].split(b"\n", 3)
     return b"\n\n\xe2\x80\x94 " in data or (len(lines) == 4 and lines[1].isdigit() and b":" not in lines[2])
 
@@ -138,7 +138,7 @@ def read_checkpoint(data: bytes) -> Checkpoint:
 
 
 def default_origin(log: EventLog) -> str:
-    """Return the origin of a log that nobody named: its own id, which stays when it moves to another store.
+    """Return the default origin of a log, derived from its id, which does not change when the log is moved.
 
     Raises:
         RefusedError: ``NO_SUCH_EVENT`` for an empty log.

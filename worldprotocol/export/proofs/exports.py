@@ -1,10 +1,10 @@
-"""Checks of exports: a file of JSON lines, without the log it came from.
+"""Checks of export files, without the log that they were exported from.
 
-A whole export is read into a scratch log and verified like any other. Of a redacted one, all leaves, heads and
-positions are checked, and every event that is shown: that it is what its leaf says, stands in its place in its stream,
-has a known topic and canonical text, has the hashes that follow from what it says itself (of worlds, schemas, policies
-and intents), and brings in no id that another event has that is shown. What needs the hidden events (the state
-machines, references, states) is told as not looked into.
+A complete export is imported into a temporary log and verified like any other log. Of a redacted export, all leaves,
+heads and positions are checked, and of every shown event: its leaf hash, its version in its stream, its topic and
+canonical text, the hashes that it contains (of worlds, schemas, policies and intents), and the uniqueness of its ids
+among the shown events. Checks that need the hidden events (state machines, references, states) are reported as
+omitted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, SalvagedFrom,
 __all__ = ["MAX_SPANS", "ExportReport", "check_export", "is_export"]
 
 MAX_SPANS: Final = 1_000
-"""Most spans of hidden events that are told one by one."""
+"""Maximum number of spans of hidden events that are listed."""
 
 MAX_FINDINGS: Final = 100
 
@@ -46,18 +46,18 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What the check of an export found.
+    """Result of the check of an export.
 
     Args:
-        name: of the log, where it was exported.
+        name: name of the exported log.
         head: the tree head at the end of the file.
-        findings: empty for a sound file.
-        events: how many lines of events there are, hidden ones included.
-        hidden: how many of them are hidden.
-        spans: first and last position of each run of hidden events, as far as ``MAX_SPANS``.
-        rules: by what kinds of rules they were hidden.
-        whole: the verification of all that a whole export says; None for a redacted one.
-        salvaged: what the file tells of the damaged log that it was salvaged from.
+        findings: empty for a valid file.
+        events: number of events, including hidden ones.
+        hidden: number of hidden events.
+        spans: first and last position of each span of hidden events, at most ``MAX_SPANS``.
+        rules: the kinds of rules by which events were hidden.
+        whole: the verification report of a complete export; None for a redacted one.
+        salvaged: facts about the damaged log that the file was salvaged from.
     """
 
     name: str
@@ -72,14 +72,14 @@ class ExportReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the report has no findings."""
         return not self.findings
 
     def to_wire(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        told: dict[str, Any] = {} if self.whole is None else self.whole.to_wire()
+        verification: dict[str, Any] = {} if self.whole is None else self.whole.to_wire()
         return {
-            **told,
+            **verification,
             "kind": "export",
             "name": self.name,
             "ok": self.ok,
@@ -97,7 +97,7 @@ class ExportReport:
 
 
 def is_export(data: bytes) -> bool:
-    """Tell whether a file that begins like this is an export of a log."""
+    """Return whether the first bytes of a file are those of an export of a log."""
     return data.startswith(b'{"format":') and b'"worldProtocol":"log"' in data.partition(b"\n")[0]
 
 
@@ -108,11 +108,11 @@ def check_export(
 
     Args:
         source: the file; it is read twice.
-        against: tree heads saved elsewhere, of which the events must be a continuation.
-        progress: called with what is done and what there is in all.
+        against: tree heads saved elsewhere; the events must be a continuation of each.
+        progress: called with the amount of processed input and the total.
 
     Raises:
-        RefusedError: ``BAD_EXPORT`` where the file is cut off or no export at all, ``LOG_FORMAT``.
+        RefusedError: ``BAD_EXPORT`` where the file is truncated or not an export, ``LOG_FORMAT``.
     """
     header = next(read_items(source, lambda _: None), (0, None))[1]
     source.seek(0)
@@ -121,7 +121,7 @@ def check_export(
     report = _ExportPass(header, tuple(against)).over(source, progress)
     if report.hidden or report.findings:
         return report
-    with tempfile.TemporaryFile() as shown:  # it says that something may be hidden, and nothing is
+    with tempfile.TemporaryFile() as shown:  # the header lists rules, but no event is hidden
         source.seek(0)
         source.readline()
         shown.write(header_line(msgspec.structs.replace(header, redacted=[])))
@@ -131,7 +131,7 @@ def check_export(
 
 
 def _whole(source: IO[bytes], against: Sequence[TreeHead], progress: Progress | None) -> ExportReport:
-    """Check an export that hides nothing, as the log that it is of."""
+    """Check a complete export by verification of the imported log."""
     with tempfile.TemporaryDirectory(prefix="export-") as folder:
         address = str(Path(folder, "scratch.db"))
         done = import_log(source, address, progress=progress)
@@ -142,7 +142,7 @@ def _whole(source: IO[bytes], against: Sequence[TreeHead], progress: Progress | 
 
 @dataclass(slots=True)
 class _ExportPass:
-    """One pass over a redacted export."""
+    """Pass over a redacted export."""
 
     header: ExportHeader
     against: tuple[TreeHead, ...]
@@ -151,7 +151,9 @@ class _ExportPass:
     spans: list[tuple[int, int]] = field(default_factory=list)
     findings: list[LogFinding] = field(default_factory=list)
     repeats: Repeats = field(default_factory=lambda: Repeats(is_whole=False))
-    streams: dict[str, tuple[int, int]] = field(default_factory=dict)  # last version, and how much was hidden by then
+    streams: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # last version, and number of hidden events so far
 
     def over(self, source: IO[bytes], progress: Progress | None) -> ExportReport:
         size = source.seek(0, 2)
@@ -210,13 +212,13 @@ class _ExportPass:
             return
         self.repeats.take(event)
         if stream_of(event) != item.stream:
-            yield "WRONG_STREAM", f"it stands in the stream {item.stream!r} and belongs to {stream_of(event)!r}"
+            yield "WRONG_STREAM", f"it is in the stream {item.stream!r} and belongs to {stream_of(event)!r}"
         if not is_canonical(item.state):
-            yield "NOT_CANONICAL", "its state is no canonical JSON"
+            yield "NOT_CANONICAL", "its state is not canonical JSON"
             return
-        for what, told, found in _hashes(event):
-            if told != found:
-                yield "WRONG_HASH", f"the {what} is {found}, not {told}"
+        for what, recorded, expected in _hashes(event):
+            if recorded != expected:
+                yield "WRONG_HASH", f"the {what} is {expected}, not {recorded}"
 
     def _compare(self, head: TreeHead) -> None:
         if head.size > self.frontier.size:
@@ -231,7 +233,7 @@ class _ExportPass:
 
 
 def _hashes(event: Event) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the hashes that follow from the rest of an event: what each is, as it stands, and as it has to be."""
+    """Yield the hashes in an event that can be computed from it: description, recorded and expected hash."""
     if isinstance(event, WorldSealed):
         yield "contentId", event.content_id, content_id(event.schema_hash, event.snapshot_hash)
         yield "worldId", event.world_id, world_id(event.schema_hash, event.snapshot_hash, event.parent)
@@ -242,12 +244,12 @@ def _hashes(event: Event) -> Iterator[tuple[str, str | None, str | None]]:
         yield "policyHash of the policy", event.policy_hash, policy_hash(event.policy)
     elif isinstance(event, ProposalSubmitted):
         body = event.intent["body"]
-        found = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
-        yield "intentKey of the intent", event.intent["intentKey"], found
+        expected = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
+        yield "intentKey of the intent", event.intent["intentKey"], expected
 
 
 def _shown(source: IO[bytes]) -> Iterator[tuple[int, Event]]:
-    """Read the events once more that are shown, as far as they can be read."""
+    """Yield the readable shown events again."""
     source.seek(0)
     for _, item in read_items(source, lambda _: None):
         if isinstance(item, LoggedEvent):

@@ -6,10 +6,10 @@
 
     — example.com/log Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=
 
-A signature is base64 of a key id of 4 bytes and what the key's algorithm gives. A key is told apart by name and id
-together. Two algorithms are known: Ed25519 over the text (type 1, as the log itself signs) and the timestamped Ed25519
-cosignature of witnesses (type 4, C2SP tlog-cosignature). Keys are written as Go's ``note`` package writes them. Reading
-is strict: what is written back is what was read, byte by byte. Lines of keys that nobody named are kept as they are.
+A signature is base64 of a key id of 4 bytes and the output of the key's algorithm. Name and id together identify a key.
+Supported are Ed25519 over the text (type 1, used for the log) and the timestamped Ed25519 cosignature of witnesses
+(type 4, C2SP tlog-cosignature). Keys have the text format of Go's ``note`` package. Parsing is strict: writing a parsed
+note gives the same bytes. Signature lines of unknown keys are kept unchanged.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ ED25519: Final = 1
 """Type of a plain Ed25519 key."""
 
 COSIGNATURE: Final = 4
-"""Type of the Ed25519 key of a witness, whose signatures carry a time."""
+"""Type of the Ed25519 key of a witness, whose signatures contain a time."""
 
 MAX_NOTE_BYTES: Final = 1 << 20
 MAX_SIGNATURES: Final = 100
-"""Most signature lines that are read, as in Go's package; the specification asks for 16 at least."""
+"""Maximum number of signature lines, as in Go's package; the specification requires at least 16."""
 
 _DASH: Final = "\u2014 "
 _PRIVATE: Final = "PRIVATE+KEY+"
@@ -61,12 +61,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature line.
+    """Signature line.
 
     Args:
-        name: of the key.
-        key_id: 4 bytes that tell keys of one name apart.
-        value: what the key's algorithm gave.
+        name: name of the key.
+        key_id: 4 bytes that distinguish keys of one name.
+        value: output of the key's algorithm.
     """
 
     name: str
@@ -85,11 +85,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class SignedNote:
-    """A text and the signatures below it.
+    """Text with its signatures.
 
     Args:
-        text: every line ends with a newline.
-        signatures: in the order in which they stand; none where the text is not signed.
+        text: the text; every line ends with a newline.
+        signatures: the signatures in the order of the note; empty for an unsigned text.
     """
 
     text: str
@@ -109,10 +109,10 @@ class SignedNote:
 
 @dataclass(frozen=True, slots=True)
 class VerifierKey:
-    """A public key with its name.
+    """Public key with its name.
 
     Args:
-        name: of whoever signs; for a log it should be the origin of its checkpoints.
+        name: name of the signer; for a log it should be the origin of its checkpoints.
         public: 32 bytes.
         kind: ``ED25519`` or ``COSIGNATURE``.
     """
@@ -149,7 +149,7 @@ class VerifierKey:
         )
 
     def made(self, text: str, signature: Signature) -> bool:
-        """Tell whether a signature is this key's, over this text."""
+        """Return whether a signature over a text was made with this key."""
         value, signed = signature.value, text
         if self.kind == COSIGNATURE:
             if len(value) <= _TIME_BYTES or signature.seconds > _MAX_SECONDS:
@@ -165,10 +165,10 @@ class VerifierKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A private key with its name; its text is a secret and is never part of an error.
+    """Private key with its name; its text is a secret and is never part of an error.
 
     Args:
-        name: as of its verifier key.
+        name: the name of its verifier key.
         seed: the 32 bytes of the private Ed25519 key.
     """
 
@@ -206,7 +206,7 @@ class SigningKey:
         """Read what ``to_text`` wrote.
 
         Raises:
-            RefusedError: ``INVALID_KEY`` for any other text; what it was is not told.
+            RefusedError: ``INVALID_KEY`` for any other text, which the message does not contain.
         """
         name, _, rest = text.removeprefix(_PRIVATE).partition("+")
         raw = decoded_base64(rest.partition("+")[2])
@@ -225,7 +225,7 @@ class SigningKey:
 
 
 def is_key_name(name: str) -> bool:
-    """Tell whether a key may be named like this: some text without spaces, plus signs and control characters."""
+    """Return whether a text is a valid name of a key: not empty, without spaces, plus signs and control characters."""
     plain = not any(one.isspace() or one == "+" for one in name) and not _CONTROL.search(name)
     return bool(name) and plain and _encodable(name)
 
@@ -234,7 +234,7 @@ def read_note(data: bytes) -> SignedNote:
     """Read a note, or a text without signatures and without empty lines.
 
     Raises:
-        RefusedError: ``INVALID_NOTE`` for anything that ``to_text`` would not write like this.
+        RefusedError: ``INVALID_NOTE`` for anything but the output of ``to_text``.
     """
     if len(data) > MAX_NOTE_BYTES:
         raise _invalid(f"has more than {MAX_NOTE_BYTES} bytes")
@@ -259,11 +259,11 @@ def check_signatures(note: SignedNote, keys: Iterable[VerifierKey]) -> tuple[Sig
     """Check that each of these keys signed a note.
 
     Args:
-        note: what was read.
-        keys: whom to trust; every one of them has to have signed.
+        note: the note.
+        keys: the trusted keys, each of which must have signed.
 
     Returns:
-        The signatures by other keys, which nobody checked.
+        The signatures by other keys, which were not checked.
 
     Raises:
         RefusedError: ``BAD_SIGNATURE`` where a line of one of the keys is not its signature over the text,
@@ -294,7 +294,7 @@ def _signature(line: str) -> Signature:
 
 
 def decoded_base64(encoded: str) -> bytes | None:
-    """Return what a text in base64 says; None for another way to write the same, and for what is no base64."""
+    """Return the bytes of a text in canonical base64; None for any other text."""
     try:
         raw = b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):

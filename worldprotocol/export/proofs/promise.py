@@ -1,8 +1,8 @@
-"""What keys have signed: the newest tree head under each origin, in a file beside the key.
+"""Record of signed tree heads per key and origin, in a file beside the key.
 
-A signed checkpoint promises that every other one under its origin is of the same history (C2SP tlog-checkpoint). So a
-head is signed only where the log holds all that the key signed under this origin before, and what is signed is noted
-on disk before the signature is made.
+A signed checkpoint promises that all checkpoints with its origin are of one history (C2SP tlog-checkpoint). So a head
+is signed only if the log contains all events that the key signed under this origin before, and the head is recorded on
+disk before it is signed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from worldprotocol.export.proofs.note import VerifierKey
 __all__ = ["SUFFIX", "promise"]
 
 SUFFIX: Final = ".signed"
-"""What the name of the file ends with that stands beside a key."""
+"""Suffix of the file beside a key."""
 
 
 class _Signed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A line of the file: which key signed which head of which log."""
+    """Line of the file: a key, and the log and head that it signed."""
 
     key: str
     origin: str
@@ -37,25 +37,24 @@ class _Signed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def promise(keys: Iterable[tuple[Path, VerifierKey]], log: EventLog, origin: str, head: TreeHead) -> None:
-    """Note that keys are about to sign a tree head of a log; nothing is noted unless all of them may.
+    """Record that keys are about to sign a tree head of a log; nothing is recorded unless all of them may sign.
 
     Args:
-        keys: who signs, each with the file of what it signed; one file may serve several, and is made where it is not.
-        log: the log that the head is of.
+        keys: the signing keys, each with the file of its record; keys can share a file, which is created if missing.
+        log: the log of the head.
         origin: the name of the log in the checkpoint.
-        head: what is signed.
+        head: the tree head to sign.
 
     Raises:
-        DamagedLogError: ``SAVED_HEAD_MISMATCH``: the log does not hold what one of the keys signed before.
-        RefusedError: ``INVALID_TARGET`` where a file cannot be written, ``INVALID_PROMISE`` where it says something
-            else.
+        DamagedLogError: ``SAVED_HEAD_MISMATCH``: the log does not contain the events that one of the keys signed.
+        RefusedError: ``INVALID_TARGET`` where a file cannot be written, ``INVALID_PROMISE`` where it is malformed.
     """
     signing: dict[Path, list[VerifierKey]] = {}
     for path, key in keys:
         signing.setdefault(path.resolve(), []).append(key)
     with ExitStack() as stack:
         due: list[tuple[Path, IO[bytes], VerifierKey]] = []
-        for path in sorted(signing):  # in one order, so that two who sign do not wait for each other
+        for path in sorted(signing):  # a fixed order of the locks prevents a deadlock of two signing processes
             file = _opened(path, stack)
             for key in signing[path]:
                 newest = _newest(path, file, key, origin)
@@ -68,7 +67,7 @@ def promise(keys: Iterable[tuple[Path, VerifierKey]], log: EventLog, origin: str
 
 
 def _opened(path: Path, stack: ExitStack) -> IO[bytes]:
-    """Open a file for as long as nobody else signs."""
+    """Open a file with an exclusive lock, held until the stack is closed."""
     try:
         file = stack.enter_context(open_private(path, "a+b"))
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -87,15 +86,15 @@ def _unwritable(path: Path, error: OSError) -> RefusedError:
 
 
 def _newest(path: Path, file: IO[bytes], key: VerifierKey, origin: str) -> TreeHead | None:
-    """Return the largest head that was signed; a last line that was cut off was never signed, and is taken away."""
-    told = (key.to_text(), origin)
+    """Return the largest signed head; a truncated last line precedes a signature that was not made, and is removed."""
+    signer = (key.to_text(), origin)
     file.seek(0)
     data = file.read()
     whole = data.rfind(b"\n") + 1
     if whole < len(data):
         file.truncate(whole)
-    found = [head for one, head in _read(path, data[:whole].splitlines()) if (one.key, one.origin) == told]
-    return max(found, key=lambda head: head.size, default=None)
+    heads = [head for one, head in _read(path, data[:whole].splitlines()) if (one.key, one.origin) == signer]
+    return max(heads, key=lambda head: head.size, default=None)
 
 
 def _read(path: Path, lines: Iterable[bytes]) -> list[tuple[_Signed, TreeHead]]:

@@ -1,13 +1,13 @@
-"""Receipts: one event of a log with all that is needed to check that it is there, and for what it is the evidence.
+"""Receipts for events and consistency proofs, which can be checked without the log.
 
-A receipt holds the event's text as it was hashed, its place in the tree, the path to the root (RFC 9162 section 2.1.3)
-and a checkpoint; a consistency proof holds two checkpoints and the path between them (2.1.4). Both are one line of
-canonical JSON, so that there is one way to write each, and a change of any byte is a change of what it says.
+A receipt contains the hashed text of an event, its index in the tree, the path to the root (RFC 9162 section 2.1.3)
+and a checkpoint. A consistency proof contains two checkpoints and the path between them (2.1.4). Each is one line of
+canonical JSON, so that it has only one valid text.
 
-A receipt proves that the log whose key signed the checkpoint held exactly this event at this position, and that the
-event says of itself that it is about this id. It does not prove that what the event says was right: that the rules
-were kept is what ``verify`` and ``recheck`` find in the whole log. docs/verify_receipt.py checks both without this
-project. Source: CARD-audit; design section 2.
+A receipt proves that the log whose key signed the checkpoint has exactly this event at this position, and that the
+event has this id. It does not prove that the event was valid under the rules; ``verify`` and ``recheck`` of the
+complete log check that. docs/verify_receipt.py checks both kinds without this project. Source: CARD-audit; design
+section 2.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-"""Version of the form of receipts and consistency proofs."""
+"""Version of the format of receipts and consistency proofs."""
 
 SUBJECTS: Final[Mapping[str, tuple[str, str]]] = {
     "proposal": ("proposal.submitted", "proposalId"),
@@ -46,22 +46,22 @@ SUBJECTS: Final[Mapping[str, tuple[str, str]]] = {
     "verdict": ("verdict.given", "verdictId"),
     "run": ("run.opened", "runId"),
 }
-"""For what an event can be the evidence: the topic, and the field of the state that holds the id."""
+"""Per kind of subject: the topic of its event, and the field of the state with its id."""
 
 EVENT: Final = "event"
-"""The kind of a receipt that is about a position and nothing else."""
+"""Kind of a receipt whose subject is the event at a position."""
 
 _MOST_NODES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a receipt is about.
+    """Subject of a receipt.
 
     Args:
         kind: a key of ``SUBJECTS``, or ``EVENT``.
-        name: the id; of an event, its position in digits.
-        position: of the event that is the evidence.
+        name: the id; for an event, its position in digits.
+        position: position of the event in the receipt.
     """
 
     kind: str
@@ -70,20 +70,20 @@ class Subject:
 
     @property
     def field(self) -> str:
-        """Where in the receipt's event the id stands."""
+        """The field of the receipt's event that contains the id."""
         return "position" if self.kind == EVENT else f"state.{SUBJECTS[self.kind][1]}"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedProof:
-    """What a check of a receipt or a consistency proof has established.
+    """Result of the check of a receipt or a consistency proof.
 
     Args:
         kind: ``receipt`` or ``consistency``.
-        checkpoints: the one of a receipt; the old and the new one.
-        unchecked: names in signature lines of keys that were not given.
-        about: kind, id and field, of a receipt.
-        event: position, topic and state, of a receipt.
+        checkpoints: the checkpoint of a receipt; the old and the new one of a consistency proof.
+        unchecked: names in the signature lines of keys that were not given.
+        about: kind, id and field of a receipt's subject.
+        event: position, topic and state of a receipt's event.
     """
 
     kind: str
@@ -97,14 +97,14 @@ def make_receipt(log: EventLog, subject: Subject, checkpoint: Checkpoint) -> byt
     """Return the receipt for an event.
 
     Args:
-        log: where the event is.
-        subject: which event, and for what it is the evidence.
-        checkpoint: of this log, at or after the event.
+        log: the log with the event.
+        subject: the subject of the receipt.
+        checkpoint: a checkpoint of this log, at or after the event.
 
     Raises:
-        RefusedError: ``NO_SUCH_EVENT`` where the checkpoint is from before the event, or the log is shorter than it.
+        RefusedError: ``NO_SUCH_EVENT`` where the checkpoint precedes the event, or the log is shorter than it.
         DamagedLogError: ``SAVED_HEAD_MISMATCH`` where the checkpoint is not of this log's events; ``EVENT_CHANGED``,
-            ``TREE_DAMAGED`` where the log proves nothing.
+            ``TREE_DAMAGED`` where a damaged log prevents a proof.
     """
     event = log.event_at(subject.position)
     proof = log.prove_inclusion(subject.position, checkpoint.head.size)
@@ -124,7 +124,7 @@ def make_receipt(log: EventLog, subject: Subject, checkpoint: Checkpoint) -> byt
 
 
 def _content(event: LoggedEvent) -> str:
-    """Return the text that the leaf of an event is the hash of."""
+    """Return the text whose hash is the leaf of an event."""
     try:
         state, stream, topic = event.state.decode(), canonical_text(event.stream), canonical_text(event.topic)
     except UnicodeDecodeError:
@@ -140,7 +140,7 @@ def _changed(position: int) -> DamagedLogError:
 
 
 def make_consistency(log: EventLog, old: Checkpoint, new: Checkpoint) -> bytes:
-    """Return the proof that the log grew from one checkpoint to the other and changed nothing.
+    """Return the proof that the log at the new checkpoint is a continuation of the old one.
 
     Raises:
         RefusedError: ``WRONG_ORIGIN`` where the two are of different logs, ``INVALID_INPUT`` where the old one is
@@ -164,7 +164,7 @@ def make_consistency(log: EventLog, old: Checkpoint, new: Checkpoint) -> bytes:
 
 
 def proof_kind(data: bytes) -> str | None:
-    """Return ``receipt`` or ``consistency`` for a file that says it is one, None for any other."""
+    """Return the declared kind of a proof, ``receipt`` or ``consistency``, or None for other files."""
     for kind in ("receipt", "consistency"):
         if data.rstrip().endswith(b'"worldProtocol":"%b"}' % kind.encode()):
             return kind
@@ -172,25 +172,25 @@ def proof_kind(data: bytes) -> str | None:
 
 
 def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -> VerifiedProof:
-    """Check a receipt or a consistency proof; nothing else is looked at.
+    """Check a receipt or a consistency proof from its own bytes.
 
     Args:
-        data: the file.
-        trusted: whose signatures it has to have.
-        earlier: the same for the older checkpoint of a consistency proof, where the log had another key then.
+        data: the contents of the file.
+        trusted: the trusted keys and origin.
+        earlier: those of the older checkpoint of a consistency proof, where the log had another key; None is the same.
 
     Raises:
-        RefusedError: ``BAD_PROOF`` for anything that is not proven; ``INVALID_CHECKPOINT``, ``INVALID_NOTE``,
+        RefusedError: ``BAD_PROOF`` for an invalid proof; ``INVALID_CHECKPOINT``, ``INVALID_NOTE``,
             ``WRONG_ORIGIN``, ``NOT_SIGNED``, ``BAD_SIGNATURE``.
     """
     kind = proof_kind(data)
     try:
-        told = read_json(data)
-        if kind is None or canonical_bytes(told) + b"\n" != data:
+        wire = read_json(data)
+        if kind is None or canonical_bytes(wire) + b"\n" != data:
             raise _bad("is not one line of canonical JSON")
-        if type(told["format"]) is not int or told["format"] != FORMAT:
-            raise _bad(f"has the format {told['format']!r}; this program knows {FORMAT}")
-        return _receipt(told, trusted) if kind == "receipt" else _consistency(told, earlier or trusted, trusted)
+        if type(wire["format"]) is not int or wire["format"] != FORMAT:
+            raise _bad(f"has the format {wire['format']!r}; this program supports {FORMAT}")
+        return _receipt(wire, trusted) if kind == "receipt" else _consistency(wire, earlier or trusted, trusted)
     except RefusedError as refused:
         if refused.code in ("MALFORMED_JSON", "NOT_CANONICAL", "INVALID_EVENT"):
             raise _bad(f"holds what cannot be: {refused.message}") from None
@@ -199,13 +199,13 @@ def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -
         raise _bad(f"lacks something or has it in another form ({error})") from None
 
 
-def _receipt(told: dict[str, Any], trusted: Trusted) -> VerifiedProof:
-    about, event, inclusion = told["about"], told["event"], told["inclusion"]
-    _exactly(told, "about", "checkpoint", "event", "format", "inclusion", "origin", "worldProtocol")
+def _receipt(wire: dict[str, Any], trusted: Trusted) -> VerifiedProof:
+    about, event, inclusion = wire["about"], wire["event"], wire["inclusion"]
+    _exactly(wire, "about", "checkpoint", "event", "format", "inclusion", "origin", "worldProtocol")
     _exactly(about, "field", "id", "kind")
     _exactly(event, "content", "leaf", "position")
     _exactly(inclusion, "index", "path", "size")
-    checkpoint, unchecked = _checkpoint(told["checkpoint"], told["origin"], trusted)
+    checkpoint, unchecked = _checkpoint(wire["checkpoint"], wire["origin"], trusted)
     content = read_json(_text(event["content"]))
     _exactly(content, "schemaVersion", "state", "stream", "topic", "version")
     if _number(content["version"]) < 1 or _number(content["schemaVersion"]) < 1:
@@ -231,18 +231,18 @@ def _receipt(told: dict[str, Any], trusted: Trusted) -> VerifiedProof:
     return VerifiedProof("receipt", (checkpoint,), unchecked, about, seen)
 
 
-def _consistency(told: dict[str, Any], earlier: Trusted, trusted: Trusted) -> VerifiedProof:
-    _exactly(told, "format", "new", "old", "origin", "path", "worldProtocol")
-    old, unknown = _checkpoint(told["old"], told["origin"], earlier)
-    new, more = _checkpoint(told["new"], told["origin"], trusted)
-    path = _nodes(told["path"])
+def _consistency(wire: dict[str, Any], earlier: Trusted, trusted: Trusted) -> VerifiedProof:
+    _exactly(wire, "format", "new", "old", "origin", "path", "worldProtocol")
+    old, unknown = _checkpoint(wire["old"], wire["origin"], earlier)
+    new, more = _checkpoint(wire["new"], wire["origin"], trusted)
+    path = _nodes(wire["path"])
     if not verify_consistency(old.head.size, new.head.size, old.head.root, new.head.root, path):
         raise _bad("does not lead from the old checkpoint to the new one")
     return VerifiedProof("consistency", (old, new), (*unknown, *more))
 
 
 def _check_subject(about: dict[str, Any], content: dict[str, Any], position: int) -> None:
-    """Check that the event is about what the receipt says it is about."""
+    """Check that the event contains the id of the receipt's subject."""
     subject = Subject(about["kind"], about["id"], position)
     if subject.kind == EVENT:
         topic, found = content["topic"], str(position)
@@ -270,28 +270,28 @@ def _checkpoint(text: str, origin: str, trusted: Trusted) -> tuple[Checkpoint, t
     return checkpoint, trusted.check(checkpoint)
 
 
-def _exactly(told: Any, *names: str) -> None:
-    if not isinstance(told, dict) or sorted(told) != sorted(names):
+def _exactly(wire: Any, *names: str) -> None:
+    if not isinstance(wire, dict) or sorted(wire) != sorted(names):
         raise _bad(f"has not exactly the fields {', '.join(names)} where they belong")
 
 
-def _text(told: Any) -> str:
-    if not isinstance(told, str):
+def _text(wire: Any) -> str:
+    if not isinstance(wire, str):
         raise _bad("has a text that is none")
-    return told
+    return wire
 
 
-def _number(told: Any) -> int:
-    if type(told) is not int:
+def _number(wire: Any) -> int:
+    if type(wire) is not int:
         raise _bad("has a number that is none")
-    return told
+    return wire
 
 
-def _nodes(told: Any) -> list[bytes]:
-    nodes = [bytes.fromhex(node) for node in told]
+def _nodes(wire: Any) -> list[bytes]:
+    nodes = [bytes.fromhex(node) for node in wire]
     if len(nodes) > _MOST_NODES or any(len(node) != HASH_BYTES for node in nodes):
         raise _bad("has a hash or a path that is none")
-    if [node.hex() for node in nodes] != told:
+    if [node.hex() for node in nodes] != wire:
         raise _bad("has a hash that is written in another way")
     return nodes
 
@@ -301,7 +301,7 @@ def _proof(*, index: int, size: int, path: tuple[bytes, ...]) -> dict[str, Any]:
 
 
 def _checked(data: bytes) -> bytes:
-    """Return a proof that was just made, after checking it as its reader will."""
+    """Return a new proof after a check of it."""
     check_proof(data, Trusted())
     return data
 

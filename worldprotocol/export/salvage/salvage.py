@@ -28,7 +28,7 @@ from worldprotocol.export.salvage.sources import read_export, read_file
 __all__ = ["Salvaged", "Spans", "is_source", "salvage"]
 
 MAX_SPANS: Final = 1_000
-"""Most spans of positions that are told one by one."""
+"""Maximum number of spans of positions that are listed."""
 
 MAX_LINES: Final = 1_000
 _LOOK_AT: Final = 1 << 16
@@ -39,13 +39,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Spans:
-    """Positions in a row, and how many there are in all."""
+    """Spans of consecutive positions, and their total number of positions."""
 
     count: int = 0
     spans: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, first: int, last: int) -> None:
-        """Take in the positions from the first to the last, which come in order."""
+        """Add the positions from the first to the last; spans are added in ascending order."""
         if last < first:
             return
         self.count += last - first + 1
@@ -57,21 +57,22 @@ class Spans:
 
 @dataclass(slots=True)
 class Salvaged:
-    """What a salvage came to.
+    """Result of a salvage.
 
     Args:
-        name: of the log.
-        expected: how many events there should be, as the tree heads say.
-        head: the tree head at the end of the prefix; its size is how many events were written there.
-        vouched: what the prefix stands under: ``saved``, ``stored``, or ``none``.
-        rest: events that are intact behind the prefix, by what proves them: ``saved``, ``stored``, ``none``.
-        lost: positions of which nothing was found.
-        changed: positions where something else stands than was committed.
-        unreadable: positions of which only the leaf hash was found, such as hidden ones.
-        contradicted: tree heads saved elsewhere that the events contradict.
-        bad_lines: lines of an export that say nothing.
-        cut: what verification said of a longer prefix, which was therefore not taken.
-        before: what an export says of the damaged log that it was salvaged from itself.
+        name: name of the log.
+        expected: number of events of the log according to its tree heads.
+        head: the tree head at the end of the prefix; its size is the number of exported events.
+        vouched: origin of the tree head that covers the prefix: ``saved``, ``stored``, or ``none``.
+        rest: number of intact events after the prefix, by the tree head that proves them: ``saved``, ``stored``,
+            ``none``.
+        lost: positions without any data.
+        changed: positions whose content differs from the committed one.
+        unreadable: positions with a leaf hash only, such as hidden events.
+        contradicted: tree heads saved elsewhere that contradict the events.
+        bad_lines: invalid lines of an export.
+        cut: findings of the verification of longer prefixes, which were therefore shortened.
+        before: facts in an export about the damaged log that it was salvaged from.
     """
 
     name: str
@@ -89,13 +90,13 @@ class Salvaged:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything there was is in the prefix, under a tree head."""
+        """Whether the prefix has all events of the log and a tree head covers it."""
         told = self.lost.count or self.changed.count or self.unreadable.count or self.contradicted or self.bad_lines
         return self.vouched != "none" and self.head.size == self.expected and not (told or any(self.rest.values()))
 
     @property
     def beginning(self) -> int:
-        """How many events from the first on are what their own leaf hashes say, under a tree head or not."""
+        """Number of leading events that match their own leaf hashes, with or without a tree head."""
         gaps = [spans.spans[0][0] for spans in (self.lost, self.changed, self.unreadable) if spans.spans]
         return min(gaps, default=self.expected + 1) - 1
 
@@ -128,16 +129,16 @@ def salvage(
     unproven: bool = False,
     progress: Progress | None = None,
 ) -> Salvaged:
-    """Write what is left of a log.
+    """Write the intact events of a damaged log.
 
     Args:
         source: the address of a log, or the path of an export.
-        out: where the longest sound prefix goes, as an export; not written where there is none.
-        rest: where everything else goes that is intact; not written where there is nothing.
+        out: path of the export of the longest valid prefix; not written for an empty prefix.
+        rest: path of the file with all other intact events; not written where there are none.
         against: tree heads saved elsewhere, which prove more than those in the log.
         unproven: let the prefix go on behind the last tree head that agrees, as far as every event is what its own leaf
             hash says; it may end in the middle of a commit then.
-        progress: called with positions judged and positions in all.
+        progress: called with the number of processed positions and the total.
 
     Raises:
         DamagedLogError: ``NOTHING_TO_SALVAGE`` where no intact event was found.
@@ -159,7 +160,7 @@ def salvage(
 
 
 def is_source(target: Path, source: str) -> bool:
-    """Tell whether a file is the very one that a log is in, or would be taken by SQLite for a part of it."""
+    """Return whether a file is that of the log itself, or one that SQLite would read as a part of it."""
     path = parse_address(source).path
     if not path:
         return False
@@ -170,7 +171,7 @@ def is_source(target: Path, source: str) -> bool:
 
 
 def _read(source: str, scratch: ScratchStore, done: Salvaged) -> int:
-    """Take in everything that is found; return which of the logs is meant."""
+    """Collect all remaining data of the source; return the number of the requested log."""
     address = parse_address(source)
     if address.path == MEMORY:
         raise RefusedError("INVALID_ADDRESS", f"{source!r} is a log in memory; name a file or a server.")
@@ -225,7 +226,7 @@ def _which(scratch: ScratchStore, path: str, name: str) -> int:
 
 
 def _sound(scratch: ScratchStore, log: int, judged: ProvenEvents, by_heads: bool) -> int:
-    """Return up to where every event is what it was, and, if so wished, the tree proves it."""
+    """Return the position up to which all events are valid, and, on request, proven by the tree."""
     position = 0
     for position, versions in scratch.events(log):
         one = judged.choose(versions)
@@ -245,7 +246,7 @@ def _gapless(scratch: ScratchStore, log: int, upto: int) -> int:
 def _write_prefix(
     scratch: ScratchStore, log: int, judged: ProvenEvents, done: Salvaged, out: Path, *, by_heads: bool
 ) -> None:
-    """Write the longest prefix that is sound to the end, and take in what it is."""
+    """Write the longest prefix that passes verification, and record it in the result."""
     size = _sound(scratch, log, judged, by_heads)
     if any(head.size > judged.by_saved for head in judged.contradicted):
         size = min(size, judged.by_saved)
@@ -254,7 +255,7 @@ def _write_prefix(
         while size := judged.last_agreed(size) if by_heads else size:
             vouched = judged.proof(size)
             if vouched == "stored" and done.before is not None:
-                vouched = done.before.vouched  # the tree heads in such a file were made when it was salvaged
+                vouched = done.before.vouched  # the tree heads in such a file were created when it was salvaged
             with open_private(part, replaces=out) as file:
                 done.head = _write(scratch, log, judged, _header(done, size, vouched), size, file)
             bad, why = _first_bad(part)
@@ -270,7 +271,7 @@ def _write_prefix(
 
 
 def _header(done: Salvaged, size: int, vouched: str) -> ExportHeader:
-    """Return the first line of a prefix, which says where it is less than the log was, or under no tree head."""
+    """Return the first line of the export, which marks an incomplete prefix and one without a tree head."""
     is_whole = size == done.expected and vouched != "none"
     return ExportHeader("log", FORMAT, done.name, salvaged=None if is_whole else SalvagedFrom(done.expected, vouched))
 
@@ -278,7 +279,7 @@ def _header(done: Salvaged, size: int, vouched: str) -> ExportHeader:
 def _write(
     scratch: ScratchStore, log: int, judged: ProvenEvents, header: ExportHeader, size: int, file: IO[bytes]
 ) -> TreeHead:
-    """Write the first events as an export; tree heads stand where some were found, or at least at the end."""
+    """Write the first events as an export, with the recovered tree heads and one at the end."""
     file.write(header_line(header))
     frontier, written = Frontier(), 0
     for position, leaf, line in _chosen(scratch, log, judged, size):
@@ -296,14 +297,14 @@ def _write(
 def _chosen(scratch: ScratchStore, log: int, judged: ProvenEvents, size: int) -> Iterator[tuple[int, bytes, bytes]]:
     for position, versions in scratch.events(log, 0, size):
         one = judged.choose(versions)
-        assert one is not None  # the prefix is sound
+        assert one is not None  # all events of the prefix are valid
         assert one.line is not None
         assert one.computed is not None
         yield position, one.computed, one.line
 
 
 def _first_bad(part: Path) -> tuple[int | None, str]:
-    """Return the first event of an export with which it cannot be read in, or is not sound; None for a sound one."""
+    """Return the first invalid event of an export, with its finding; None for a valid export."""
     with part.open("rb") as source:
         try:
             report = check_export(source)
@@ -316,13 +317,13 @@ def _first_bad(part: Path) -> tuple[int | None, str]:
 
 
 def _position_of(part: Path, line: int) -> int:
-    """Return how many events stand in a file up to a line."""
+    """Return the number of events in a file up to a line."""
     with part.open("rb") as lines:
         return sum(number <= line and text.startswith(b'{"leaf":') for number, text in enumerate(lines, 1))
 
 
 def _write_rest(scratch: ScratchStore, log: int, judged: ProvenEvents, done: Salvaged, rest: Path) -> None:
-    """Write what is intact behind the prefix, and take in what is not."""
+    """Write the intact events after the prefix, and record the others in the result."""
     part, file, expected = rest.with_name(rest.name + ".part"), None, done.head.size + 1
     try:
         for position, versions in scratch.events(log, done.head.size):
