@@ -92,9 +92,8 @@ class Realm(RealmOperator):
     ) -> Realm:
         """Open a realm for acting, and found it first if it does not exist.
 
-        A realm does not exist if its file is missing or empty, if the database has no tables of a log, or if it has no
-        log of that name. An existing realm keeps its data and its adopted policies, whatever the values of ``data`` and
-        ``policies``; ``adopt_policy`` brings a changed policy into force.
+        A realm does not exist if its file is missing or empty, or if the database has no tables or no log of that name.
+        An existing realm keeps its data and its policies; ``adopt_policy`` adopts a changed policy.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
@@ -299,8 +298,7 @@ class Realm(RealmOperator):
             actor_id: a registered actor of kind system.
             action: the action's type.
             input: its input, JSON.
-            job: name of the job that issues the intent, such as ``scheduler``; the projectionId of the origin is
-                ``system:`` and this name.
+            job: name of the issuing job, such as ``scheduler``; part of the origin's projectionId, after ``system:``.
             event_id: id of the trigger, such as one run of the job; the same run has the same id.
             scope: as for ``issue``.
             note: free text, stored with the intent.
@@ -387,17 +385,15 @@ class Realm(RealmOperator):
 
         Args:
             proposal_id: the proposal.
-            choice: approve, reject, narrow (with ``scope``), abstain, ask (a question to the proposer, in ``reason``),
-                reply (the proposer's answer to a question), delegate (to the actor ``to``) or escalate (to the
-                binding's next step).
+            choice: approve, reject, narrow (with ``scope``), abstain, ask (the proposer, in ``reason``), reply (to such
+                a question), delegate (to the actor ``to``) or escalate (to the binding's next step).
             by: the answering actor's id.
             scope: the narrower scope.
             to: id of the actor that answers instead.
             reason: reason that is recorded.
 
         Raises:
-            RefusedError: ``NOT_WAITING`` with the proposal's outcome, ``UNKNOWN_ACTOR``, and the codes of the
-                Authority.
+            RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and the codes of the Authority.
         """
         narrowed = scope_of(scope)
         answer = HumanAnswer.read(

@@ -13,7 +13,7 @@ from worldprotocol.analysis.counterfactual.stand_ins import Putting
 __all__ = ["Leased"]
 
 Held = tuple[str, str, str, str]
-"""Agent, session, predicate and resource: the key by which a recorded lease and one of the counterfactual correspond."""
+"""Agent, session, predicate and resource: the key by which leases of both logs correspond."""
 
 
 @dataclass(slots=True)
