@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 from world.extras import missing_extra
 
@@ -36,7 +36,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log
 from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, told
 from worldprotocol.testing.frozen import START_MS, Results, frozen_parts, results_of
-from worldprotocol.testing.realms import parts_of
+from worldprotocol.testing.realms import RealmOptions, parts_of
 
 Mode = Literal["none", "once", "new", "all"]
 
@@ -121,7 +121,12 @@ class Recordings:
     _happened: Counter[int] = field(default_factory=Counter, repr=False)  # by the number of the flip: two may be equal
 
     def __call__(
-        self, file: str | Path, *, data: Mapping[str, Any] | None = None, start_ms: int = START_MS, **realm: Unpack[RealmOptions]
+        self,
+        file: str | Path,
+        *,
+        data: Mapping[str, Any] | None = None,
+        start_ms: int = START_MS,
+        **realm: Unpack[RealmOptions],
     ) -> Recording:
         """Check a recorded log with the loaded code; enter the result to run its scenes.
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
 
-import msgspec
-
 from world.extras import missing_extra
 
 try:
@@ -29,7 +27,6 @@ except ImportError:
 from world.clock import ManualClock
 from world.errors import RefusedError
 from world.events.base import Event
-from world.events.codec import TOPICS
 from world.events.proposal_events import ProposalSubmitted
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody, IntentScope
@@ -37,7 +34,8 @@ from world.state.proposal import Proposal
 from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import import_log
-from worldprotocol.testing.divergences import printable, short
+from worldprotocol.testing.divergences import printable
+from worldprotocol.testing.expected_events import ExpectedEvent, differences, event, matches, summary
 from worldprotocol.testing.frozen import START_MS, Result, Results, frozen_parts, result
 from worldprotocol.testing.realms import RealmOptions, parts_of
 from worldprotocol.testing.recordings import no_result
@@ -80,43 +78,6 @@ class RegistrationOptions(TypedDict, total=False):
     name: str | None
     meta: Mapping[str, Any] | None
     by: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedEvent:
-    """Expected event; see ``event``.
-
-    Args:
-        topic: its topic.
-        fields: expected fields.
-    """
-
-    topic: str
-    fields: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        fields = ", ".join(f"{name}={_shown(one)}" for name, one in self.fields.items())
-        return f"{self.topic} {fields}" if fields else self.topic
-
-
-def event(topic: str, /, **fields: object) -> ExpectedEvent:
-    """Return an expected event.
-
-    Args:
-        topic: such as ``decision.made``.
-        **fields: expected fields, by their names in Python; of nested objects only the given members are compared.
-
-    Raises:
-        RefusedError: ``INVALID_VALUE`` for an unknown topic or field.
-    """
-    kind = TOPICS.get(topic)
-    if kind is None:
-        raise RefusedError("INVALID_VALUE", f"There is no event {topic!r}; the topics are {', '.join(sorted(TOPICS))}.")
-    known = {one.name for one in msgspec.structs.fields(kind)}
-    unknown = sorted(fields.keys() - known)
-    if unknown:
-        raise RefusedError("INVALID_VALUE", f"{topic} has no field {unknown[0]!r}; its fields are {', '.join(sorted(known))}.")
-    return ExpectedEvent(topic, fields)
 
 
 def intent(
@@ -273,7 +234,10 @@ class Scene:
         if path is None:
             return stack.enter_context(Realm.create("sqlite:///:memory:", data=self.data, **parts))
         if self.data is not None:
-            raise RefusedError("INVALID_VALUE", "data is given, but the scene begins with a recorded log, which has its own data; omit data.")
+            raise RefusedError(
+                "INVALID_VALUE",
+                "data is given, but the scene begins with a recorded log, which has its own data; omit data.",
+            )
         address = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="given-")), "world.db"))
         with path.open("rb") as lines:
             import_log(lines, address)
@@ -317,7 +281,7 @@ class Happened:
         listed = [event(one) if isinstance(one, str) else one for one in expected]
         remaining = iter(self.events)
         for at, one in enumerate(listed):
-            if not any(_is(one, happened) for happened in remaining):
+            if not any(matches(one, happened) for happened in remaining):
                 raise AssertionError(printable("\n".join(self._missing(listed, at))))
         return self
 
@@ -358,9 +322,9 @@ class Happened:
     def then_data(self, **expected: object) -> Happened:
         """Expect this data at the end; of nested objects only the given members."""
         __tracebackhide__ = True
-        differs = list(_differences(expected, self.data, ""))
-        if differs:
-            raise AssertionError(printable("\n".join(["The data is another:", *differs])))
+        differing = list(differences(expected, self.data, ""))
+        if differing:
+            raise AssertionError(printable("\n".join(["The data is another:", *differing])))
         return self
 
     def _refusal(self) -> tuple[list[str], str]:
@@ -381,7 +345,7 @@ class Happened:
         if self.refused is not None:
             yield f"  refused: {self.refused.code}: {self.refused.message}"
         for one in self.events:
-            yield f"  {_summary(one)}"
+            yield f"  {summary(one)}"
 
     def _missing(self, wanted: Sequence[ExpectedEvent], at: int) -> Iterator[str]:
         """Yield the expected and the recorded events, and the nearest event's differences."""
@@ -392,12 +356,12 @@ class Happened:
         yield "What happened:"
         yield from self._listing()
         alike = [one for one in self.events if wanted[at].topic == one.TOPIC]
-        if any(_is(wanted[at], one) for one in alike):
+        if any(matches(wanted[at], one) for one in alike):
             yield f"{wanted[at].topic} came earlier than it was expected."
         elif alike:
             yield f"{wanted[at].topic} differs:"
             for name, expected in wanted[at].fields.items():
-                yield from _differences(expected, getattr(alike[-1], name), name)
+                yield from differences(expected, getattr(alike[-1], name), name)
 
 
 def _step(what: Any, given: Any, actor: str, source: Any, options: Mapping[str, Any]) -> Step | Passes:
@@ -412,7 +376,9 @@ def _step(what: Any, given: Any, actor: str, source: Any, options: Mapping[str, 
     if isinstance(what, Passes):
         return what
     if not callable(what):
-        raise RefusedError("INVALID_VALUE", "The step is not given; give an action, an intent's body, a step, or source=...")
+        raise RefusedError(
+            "INVALID_VALUE", "The step is not given; give an action, an intent's body, a step, or source=..."
+        )
     step: Step = what
     return step
 
@@ -431,54 +397,3 @@ def _do(world: Realm, clock: ManualClock, step: Any) -> None:
         step(world)
     else:
         pytest.fail(f"{step!r} is no step; a recorded log can only be the first one.", pytrace=False)
-
-
-def _is(expected: ExpectedEvent, happened: Event) -> bool:
-    return expected.topic == happened.TOPIC and not any(
-        list(_differences(one, getattr(happened, name), name)) for name, one in expected.fields.items()
-    )
-
-
-def _differences(expected: Any, was: Any, path: str) -> Iterator[str]:
-    """Yield the differences of a value from the expected one."""
-    if isinstance(expected, Mapping) and isinstance(was, Mapping):
-        for name, one in expected.items():
-            place = f"{path}.{name}" if path else str(name)
-            if name in was:
-                yield from _differences(one, was[name], place)
-            else:
-                yield f"  {place}: expected {_shown(one)}, was not there"
-    elif not _equal(expected, was):
-        yield f"  {path}: expected {_shown(expected)}, was {_shown(was)}"
-
-
-def _equal(expected: Any, was: Any) -> bool:
-    """Return whether two values are equal JSON; an expected value may define its own equality."""
-    if isinstance(expected, int | float) and isinstance(was, int | float):
-        return isinstance(expected, bool) is isinstance(was, bool) and expected == was
-    if isinstance(expected, list | tuple) and isinstance(was, list):
-        return len(expected) == len(was) and all(map(_equal, expected, was))
-    if isinstance(expected, Mapping) and isinstance(was, Mapping):
-        return expected.keys() == was.keys() and all(_equal(one, was[name]) for name, one in expected.items())
-    return bool(expected == was)
-
-
-def _shown(value: Any) -> str:
-    """Return a value as JSON, or its ``repr`` if it is no JSON."""
-    return short(value) if isinstance(value, dict | list | int | float | None) else repr(value)
-
-
-_SUMMARISED: Final = ("decision", "error", "patches", "ruling", "binding", "requirement", "result", "status", "branch")
-"""Fields of which one summarises an event."""
-
-
-def _summary(one: Event) -> str:
-    for name in _SUMMARISED:
-        value = getattr(one, name, None)
-        if value not in (None, [], {}):
-            if name == "decision":
-                value = {part: value[part] for part in ("decision", "authority", "reason")}
-            elif name == "ruling":
-                value = {part: value[part] for part in ("verdict", "reason")}
-            return f"{one.TOPIC} {name}={_shown(value)}"
-    return one.TOPIC
