@@ -152,7 +152,7 @@ def test_what_makes_no_sense_is_refused(given: Given, tmp_path: Path) -> None:
         event("proposal.failed", colour="red")
     with pytest.raises(RefusedError, match="has no 'colour'; it has domain"):
         given(colour="red")  # type: ignore[call-arg]
-    with pytest.raises(RefusedError, match=r"Give the test a domain, or put a world\.toml beside it \(looked in "):
+    with pytest.raises(RefusedError, match=r"Give the test a domain, or put a world\.toml beside it \(searched: "):
         Given((tmp_path,))()
     with pytest.raises(RefusedError, match="Say what happens"):
         given().when()
