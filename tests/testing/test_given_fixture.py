@@ -154,7 +154,7 @@ def test_what_makes_no_sense_is_refused(given: Given, tmp_path: Path) -> None:
         given(colour="red")  # type: ignore[call-arg]
     with pytest.raises(RefusedError, match=r"Give the test a domain, or put a world\.toml beside it \(searched: "):
         Given((tmp_path,))()
-    with pytest.raises(RefusedError, match="Say what happens"):
+    with pytest.raises(RefusedError, match="The step is not given"):
         given().when()
     with pytest.raises(pytest.fail.Exception, match="is no step"):
         given(registered("ann"), "later.jsonl").when("pour")
