@@ -1,4 +1,4 @@
-"""A picture of sessions over time: who held, and who waited for whom and what. SVG, drawn without a library."""
+"""SVG timeline of sessions: held leases, waits and conflicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BAR = 11
 _MAX_TICKS: Final = 8
 _LABEL_CHARS, _NOTE_CHARS = 34, 58
 _COLOURS: Final = {"hold": "#009e73", "wait": "#e69f00", "retry": "#cc79a7"}
-_LEGEND: Final = (("hold", "held its leases"), ("wait", "waited in the queue"), ("retry", "died, and asked again"))
+_LEGEND: Final = (("hold", "held its leases"), ("wait", "waited in the queue"), ("retry", "died, and requested again"))
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _STEPS: Final = (
     *(base * 10**power for power in range(3) for base in (1, 2, 5)),
@@ -34,11 +34,11 @@ _NO_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010
 def select(
     courses: Sequence[SessionTimes], *, rows: int, start: int | None = None, end: int | None = None
 ) -> list[SessionTimes]:
-    """Return the sessions that a picture shows, in order of start.
+    """Return the sessions that a timeline shows, in order of start.
 
     Args:
-        courses: all of them.
-        rows: how many at most: those that waited longest, with those in whose way they stood first.
+        courses: all sessions.
+        rows: maximum number: sessions with the longest waits, each with the first session that it waited for.
         start: only sessions that ended at this time or later, ms.
         end: only sessions that began at this time or earlier, ms.
     """
@@ -63,21 +63,21 @@ def select(
 def draw(
     courses: Sequence[SessionTimes], *, title: str, rows: int = 40, start: int | None = None, end: int | None = None
 ) -> str:
-    """Return a picture as an SVG document.
+    """Return a timeline as an SVG document.
 
     Args:
-        courses: what became of all sessions.
-        title: what stands above it.
-        rows: how many sessions are shown at most; see ``select``.
-        start: where time begins, ms; None is where the first session shown begins.
-        end: where time ends, ms; None is where the last one shown ends.
+        courses: all sessions.
+        title: title of the timeline.
+        rows: maximum number of sessions; see ``select``.
+        start: start of the time axis, ms; None is the start of the first session shown.
+        end: end of the time axis, ms; None is the end of the last one shown.
     """
     shown = select(courses, rows=rows, start=start, end=end)
     first = min((course.plan.start_ms for course in shown), default=0) if start is None else start
     last = max((_end(course) for course in shown), default=first) if end is None else end
     picture = _Picture(first, max(last, first + 1), len(shown))
-    told = f"{len(shown)} of {len(courses)} sessions: those that waited longest, and whom they stood behind"
-    body = [*picture.frame(title, told), *picture.axis()]
+    subtitle = f"{len(shown)} of {len(courses)} sessions: the longest waits, and the sessions that caused them"
+    body = [*picture.frame(title, subtitle), *picture.axis()]
     for row, course in enumerate(shown):
         body += picture.row(row, course)
     return "\n".join([*body, "</svg>", ""])
@@ -85,7 +85,7 @@ def draw(
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """Where things stand: times from ``first`` to ``last`` (ms) across, ``rows`` down."""
+    """Layout: times from ``first`` to ``last`` (ms) on the x axis, ``rows`` on the y axis."""
 
     first: int
     last: int
@@ -99,7 +99,7 @@ class _Picture:
         within = min(max(at, self.first), self.last)
         return _LEFT + _PLOT * ((within - self.first) / (self.last - self.first))
 
-    def frame(self, title: str, told: str) -> Iterator[str]:
+    def frame(self, title: str, subtitle: str) -> Iterator[str]:
         width, height = _LEFT + _PLOT + _RIGHT, self.floor + _BOTTOM
         yield (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -108,14 +108,14 @@ class _Picture:
         yield f"<title>{_text(title)}</title>"
         yield f'<rect width="{width}" height="{height}" fill="#fff"/>'
         yield f'<text x="16" y="26" font-size="16" font-weight="bold">{_text(title)}</text>'
-        yield f'<text x="16" y="44" fill="#555">{_text(told)}</text>'
+        yield f'<text x="16" y="44" fill="#555">{_text(subtitle)}</text>'
         across = _LEFT
         for kind, words in _LEGEND:
             yield f'<rect x="{across}" y="56" width="14" height="{_BAR}" fill="{_COLOURS[kind]}"/>'
             yield f'<text x="{across + 20}" y="66">{words}</text>'
             across += 40 + 7 * len(words)
         yield f'<text x="16" y="{_TOP - 6}" fill="#555">session, agent</text>'
-        yield f'<text x="{_LEFT + _PLOT + 12}" y="{_TOP - 6}" fill="#555">waited, first behind whom and what</text>'
+        yield f'<text x="{_LEFT + _PLOT + 12}" y="{_TOP - 6}" fill="#555">waited, first cause</text>'
 
     def axis(self) -> Iterator[str]:
         span = self.last - self.first
@@ -134,7 +134,7 @@ class _Picture:
             if end < self.first or begin > self.last:
                 continue
             x = self.x(begin)
-            width = max(self.x(end) - x, 1.5)  # a moment is seen too
+            width = max(self.x(end) - x, 1.5)  # short spans stay visible
             yield (
                 f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="{_COLOURS[kind]}">'
                 f"<title>{_text(words)}</title></rect>"
@@ -147,8 +147,8 @@ def _bars(course: SessionTimes) -> Iterator[tuple[str, int, int, str]]:
     until = course.granted_at if course.granted_at is not None else _end(course)
     ends = [*(phase.since for phase in course.phases[1:]), until]
     for phase, end in zip(course.phases, ends, strict=False):
-        does = "waits for" if phase.kind == "wait" else "dies behind"
-        yield phase.kind, phase.since, end, f"{name} {does} {_behind(phase)}, {duration(end - phase.since)}"
+        verb = "waits for" if phase.kind == "wait" else "dies behind"
+        yield phase.kind, phase.since, end, f"{name} {verb} {_behind(phase)}, {duration(end - phase.since)}"
     if course.granted_at is not None:
         held = ", ".join(f"{triple.predicate} {triple.resource.text}" for triple in course.plan.manifest.triples[:20])
         yield "hold", course.granted_at, _end(course), f"{name} holds {held} for {duration(course.plan.hold_ms)}"
@@ -171,7 +171,7 @@ def _end(course: SessionTimes) -> int:
 
 
 def _text(words: str, most: int | None = None) -> str:
-    """Return words as XML holds them, cut where they are longer than ``most`` characters."""
+    """Return escaped XML text of at most ``most`` characters."""
     if most is not None and len(words) > most:
         words = words[: most - 1] + "…"
     return escape(_NO_XML.sub("\ufffd", words))

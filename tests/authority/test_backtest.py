@@ -433,7 +433,7 @@ def test_the_command_says_why_a_case_is_undecided_and_refuses_a_policy_that_neve
         world.act("bot", "charge", {"amount": 2})
     realm, never = CliRealm(tmp_path), other(tmp_path, amount=9)
     said = realm("policy", "backtest", "--with", never).out
-    assert "wait (charges_go_to_people) -> reject (by default)\tpeople never answered" in said
+    assert "wait (charges_go_to_people) -> reject (by default)\tno human answer is recorded" in said
     assert realm("policy", "backtest", "--with", never, "--of", "till", "--json").lines[-1]["judged"] == 1
     told = realm("policy", "backtest", "--with", never, "--of", "tell", "--json", code=1).json["error"]
     assert (told["code"], told["details"]["known"]) == ("UNKNOWN_POLICY", ["till"])

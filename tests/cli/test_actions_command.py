@@ -107,7 +107,7 @@ def test_a_past_world_and_the_schemas_order_can_be_asked_for(realm: CliRealm) ->
     assert [row[0] for row in rows] == ["action", "lamp.fill", "lamp.light", "lamp.look"]
     assert rows == listed(realm, "--at", first["worldId"][:12], "--branch", "main", "--sort", "schema_order")
     said = realm("actions", "--at", first["worldId"][:12], "--actor", "ann", code=1).err
-    assert "Nobody registered the actor 'ann' up to event 5." in said
+    assert "The actor 'ann' was not registered up to event 5." in said
 
 
 def test_options_that_contradict_each_other_are_refused(realm: CliRealm) -> None:

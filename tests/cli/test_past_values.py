@@ -131,11 +131,11 @@ def test_a_world_of_an_earlier_schema_shows_the_values_of_that_schema(realm: Cli
     assert realm("state", "--json").json["computed"]["computed.twice"] == 40
     told = state(realm)
     assert told["computed"] == {"computed.steady": -1, "computed.twice": 2}
-    assert told["computedMissing"].startswith("computed.more, computed.most: the domain at hand has another schema")
+    assert told["computedMissing"].startswith("computed.more, computed.most: the schema of the loaded domain differs")
     (realm.folder / "world.toml").write_text("")
     told = state(realm)
     assert told["computed"] == {"computed.twice": 2}
-    assert told["computedMissing"].endswith("no domain is at hand; world.toml names one")
+    assert told["computedMissing"].endswith("no domain is loaded; set domain in world.toml")
 
 
 @pytest.mark.requirement("WP-restore")

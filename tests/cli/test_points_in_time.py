@@ -304,8 +304,8 @@ def test_explain_knows_nothing_that_came_later(garden: Past) -> None:
 
 def test_an_export_is_no_log_to_look_at(garden: Past, tmp_path: Path) -> None:
     for more, said in (
-        ([], "It is an export of one: `worldctl import` reads it into a log."),
-        (["--redact", "inputs"], "It is a redacted export: `worldctl verify FILE` checks it"),
+        ([], "The file is an export of a log: `worldctl import` reads it into a log."),
+        (["--redact", "inputs"], "The file is a redacted export: `worldctl verify FILE` checks it"),
     ):
         file = tmp_path / f"log{len(more)}.jsonl"
         garden.realm("export", str(file), *more)

@@ -70,7 +70,7 @@ def test_it_shows_who_held_and_who_waited_for_whom_and_what():
     assert held[0] < waited[0]
     assert held[0] + held[1] == pytest.approx(waited[0] + waited[1], abs=0.2)
     assert any(said.startswith("s3 dies behind s1 (FILE:/x)") for said in shown)
-    assert {"held its leases", "waited in the queue", "died, and asked again"} <= set(told)
+    assert {"held its leases", "waited in the queue", "died, and requested again"} <= set(told)
 
 
 def test_those_that_waited_longest_are_shown_with_those_they_stood_behind():

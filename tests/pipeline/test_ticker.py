@@ -72,7 +72,7 @@ def test_what_could_not_be_done_is_said_and_done_later(
     ticker.schedule(0)
     assert done.wait(PATIENCE_S)
     ticker.stop()
-    assert len([record for record in caplog.records if "could not be done" in record.message]) == 2
+    assert len([record for record in caplog.records if "Scheduled work failed" in record.message]) == 2
 
 
 def test_an_act_may_end_the_ticker_itself() -> None:

@@ -123,7 +123,7 @@ def test_it_ends_where_python_is_not_at_hand_and_goes_on_where_it_is_named(file:
         assert late.status == "failed"
     report = ask(file, world=start)
     assert not report.changed
-    assert "not at hand" in (report.stopped or "")
+    assert "not loaded" in (report.stopped or "")
     assert set(by_id(ask(file, drop=[first.proposal_id]))) == {first.proposal_id}
     report = ask(file, drop=[first.proposal_id], domains=[other])
     assert by_id(report)[late.proposal_id]["change"] == "possible"

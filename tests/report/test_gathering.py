@@ -84,7 +84,7 @@ def test_every_part_tells_of_the_log_that_has_everything(tmp_path):
     (agent,) = told["leases"]["byAgent"]["rows"]
     assert agent["queued"] == {"count": 1, "totalMs": 14, "meanMs": 14, "longestMs": 14}
     (shown,) = table(root, "Verdicts about leases")
-    assert (shown["granted"], shown["told to wait"], shown["told to die"], shown["longest"]) == ("1", "1", "1", "14 ms")
+    assert (shown["granted"], shown["Wait"], shown["Die"], shown["longest"]) == ("1", "1", "1", "14 ms")
     assert [one["status"].split()[0] for one in table(root, "Proposals")] == [
         "evaluating", "rejected", "failed", "completed",
     ]  # fmt: skip

@@ -309,7 +309,7 @@ def test_places_are_declared_as_people_write_them(tmp_path: Path, root: Path, mo
                 "FILE:/notes.txt",
                 "FILE:/src/out/*",
             }
-        with pytest.raises(RefusedError, match="Say whose session"):
+        with pytest.raises(RefusedError, match="The session has no agent"):
             host.session(reads=["a.py"])
 
 

@@ -113,7 +113,7 @@ def test_what_makes_no_sense_is_refused(judge: Judging) -> None:
     with pytest.raises(RefusedError, match="cannot be read"):
         judge("nowhere.toml")
     with pytest.raises(RefusedError, match="colour"):
-        judge(Policy("house", []), colour="red")
+        judge(Policy("house", []), colour="red")  # type: ignore[call-arg]
 
 
 @pytest.mark.requirement("CARD-policy")

@@ -1,8 +1,8 @@
-"""Backtest: what another policy would have decided about every recorded case of rules (design section 6).
+"""Backtest: evaluation of another policy on every recorded case of rules (design section 6).
 
-What it would have decided otherwise is a flip. What a flip would have changed for later cases is not followed: each is
-judged on what was recorded, as ``worldprotocol.analysis.rejudging`` does. Here it is done for a whole log, by as many
-processes as pay, with the worlds that were built on what flips. ``worldctl policy backtest`` imports this.
+A different decision is a flip. Effects of a flip on later cases are not simulated: each case is judged on the recorded
+input, as in ``worldprotocol.analysis.rejudging``. A backtest covers a whole log, in several processes for a long log,
+and lists the worlds that depend on each flip. ``worldctl policy backtest`` imports this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from worldprotocol.policy_tools.hypothetical import policy_named
 __all__ = ["Backtest", "BacktestSetup", "CaseSelection", "WorldAncestry"]
 
 MAX_LATER: Final = 20
-"""Later worlds that a flip names; all of them are counted."""
+"""Maximum number of later worlds listed with a flip; all are counted."""
 
 EVERY: Final = 1 << 40
 
@@ -33,16 +33,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class BacktestSetup:
-    """What a process needs to judge; it can be sent to another one.
+    """Serialisable input of a process that judges cases.
 
     Args:
         address: the log.
         domain: a reference to the domain.
-        policy: the other policy: a name at hand, a file or a reference.
-        policies: what ``world.toml`` names.
-        folder: where those references start.
-        wanted: which cases.
-        limits: how long a rule may take.
+        policy: the other policy: the name of a loaded one, a file or a reference.
+        policies: policies named in ``world.toml``.
+        folder: start of relative references.
+        wanted: selection of cases.
+        limits: time limits of rules.
     """
 
     address: str
@@ -54,7 +54,7 @@ class BacktestSetup:
     limits: Limits = field(default_factory=Limits)
 
     def stretches(self) -> Callable[[Stretch], RejudgedCases]:
-        """Return what judges the cases between two positions.
+        """Return the function that judges the cases between two positions.
 
         Raises:
             RefusedError: as ``judge``.
@@ -63,10 +63,10 @@ class BacktestSetup:
         return lambda stretch: judge.stretch(*stretch)
 
     def judge(self) -> CaseRejudger:
-        """Open the log and load what judges.
+        """Open the log and load the domain and the policy.
 
         Raises:
-            RefusedError: what cannot be opened or loaded.
+            RefusedError: the log cannot be opened, or a reference cannot be loaded.
         """
         policy = policy_named(self.policy, self.policies, self.folder)
         domain = load_any_domain(self.domain, base=self.folder)
@@ -76,12 +76,12 @@ class BacktestSetup:
 
 @dataclass(slots=True)
 class Backtest:
-    """A backtest under way: ``lines`` yields what is found; ``counts`` is whole once it has ended.
+    """Running backtest: ``lines`` yields findings; ``counts`` is complete at its end.
 
     Args:
-        setup: what is judged, and by what.
-        jobs: how many processes judge; None takes as many as pay, at most one for each core that is idle.
-        progress: called now and then with events done and events in all.
+        setup: the log, the code and the selection of cases.
+        jobs: number of processes; None chooses it by the length of the log, at most one for each idle core.
+        progress: called at intervals with the number of events done and of all events.
         counts: see ``RejudgedCases``.
     """
 
@@ -93,19 +93,19 @@ class Backtest:
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield flips and undecided cases, in the order of the log.
 
-        A flip that made a world has the worlds that were built on it: ``laterWorlds``, and the first of them.
+        A flip that produced a world has the number of its descendants (``laterWorlds``), and the first of them.
 
         Raises:
-            RefusedError: what cannot be opened or loaded; ``PROCESS_LOST`` when a process that judges ended by itself.
-            DamagedLogError: where the log contradicts itself.
+            RefusedError: as ``BacktestSetup.judge``; ``PROCESS_LOST`` if a worker process ended unexpectedly.
+            DamagedLogError: the log contradicts itself.
         """
         judge = self.setup.judge()
         with judge.archive.log as log:
             size = log.head().size
             lineage: WorldAncestry | None = None
-            for upto, found in in_stretches(lambda one: judge.stretch(*one), self.setup.stretches, size, self.jobs):
-                self.counts.update(found.counts)
-                for line in found.lines:
+            for upto, rejudged in in_stretches(lambda one: judge.stretch(*one), self.setup.stretches, size, self.jobs):
+                self.counts.update(rejudged.counts)
+                for line in rejudged.lines:
                     if line.get("worldId") is not None:
                         lineage = lineage or WorldAncestry(judge.archive)
                         line |= lineage.later(line["worldId"])
@@ -114,7 +114,7 @@ class Backtest:
 
 
 class WorldAncestry:
-    """Which worlds were built on which."""
+    """Descendants of worlds."""
 
     def __init__(self, archive: Archive) -> None:
         """Read the lineage once."""
@@ -123,11 +123,11 @@ class WorldAncestry:
             self._children.setdefault(parent, []).append(world_id)
 
     def later(self, world_id: str) -> dict[str, Any]:
-        """Return how many worlds were built on a world, and the nearest of them."""
-        found: list[str] = []
+        """Return the number of descendants of a world, and the nearest of them."""
+        descendants: list[str] = []
         pending = deque([world_id])
         while pending:
             children = self._children.get(pending.popleft(), [])
-            found += children
+            descendants += children
             pending.extend(children)
-        return {"laterWorlds": len(found), "later": found[:MAX_LATER]}
+        return {"laterWorlds": len(descendants), "later": descendants[:MAX_LATER]}

@@ -1,8 +1,8 @@
-"""A log gone through in stretches: in this process where it is short, and by as many processes as pay where it is long.
+"""Processing of a log in partitions, by one process or by several.
 
-The first stretch is done here in any case, and its time tells whether further processes pay. The rest is cut into
-stretches that ``worldprotocol.analysis.process_pool`` hands out in the order of the log, so that a process which needs
-what came before a stretch can fold its way to it. The backtest and the recheck go through their logs this way.
+This process handles the first partition; its duration determines the number of further processes. The other partitions
+are distributed by ``worldprotocol.analysis.process_pool`` in the order of the log, so that a process which needs the
+state before a partition can fold up to it. Backtest and recheck use this.
 """
 
 from __future__ import annotations
@@ -18,40 +18,44 @@ __all__ = ["Stretch", "in_stretches"]
 R = TypeVar("R")
 
 Stretch = tuple[int, int]
-"""The positions after the first number, up to and with the second."""
+"""Positions after the first number, up to and including the second."""
 
 CHUNK: Final = 4_000
-"""Most events that are done at once, between two words about how far it came."""
+"""Maximum number of events in a partition, and between two reports of progress."""
 
 FIRST: Final = 2_000
-"""Events that are done here in any case, to see how long that takes."""
+"""Events of the first partition, which is timed."""
 
 PAYS_S: Final = 1.5
-"""Seconds of a core's work for each process that pays: more than it costs until it does anything."""
+"""CPU seconds of work that justify one more process; more than its start costs."""
 
 SHARES: Final = 4
-"""Stretches for each process at least, so that none ends long before the others."""
+"""Minimum number of partitions per process, so that all end at about the same time."""
 
 
 def in_stretches(
     do: Callable[[Stretch], R], begin: Callable[[], Callable[[Stretch], R]], size: int, jobs: int | None
 ) -> Iterator[tuple[int, R]]:
-    """Yield what stretches of a log came to, each with its end, in the order of the log.
+    """Yield the end and the result of each partition, in the order of the log.
 
     Args:
-        do: does a stretch in this process.
-        begin: called once in every other process; returns what does a stretch there. See ``sharing.in_order``.
+        do: processes a partition in this process.
+        begin: called once in every other process; returns the function that processes partitions there. See
+            ``process_pool.in_order``.
         size: the last position.
-        jobs: how many processes; None takes as many as pay, at most one for each core that
-            this process used or that idled during the first stretch.
+        jobs: number of processes; None chooses it by the duration of the first partition, at most one for each core
+            that this process used or that was idle during it.
 
     Raises:
-        RefusedError: ``PROCESS_LOST`` when a process ended by itself; and whatever ``begin`` or a stretch raises.
+        RefusedError: ``PROCESS_LOST`` if a process ended unexpectedly; and the exceptions of ``begin`` and ``do``.
     """
     many, done = jobs or cores(), 0
     if jobs is None and many > 1:
         free = watch_cores()
-        done, begun = min(FIRST, size), time.process_time()  # on a busy machine the clock would promise too much
+        done, begun = (
+            min(FIRST, size),
+            time.process_time(),
+        )  # CPU time, because elapsed time is longer on a busy machine
         first = do((0, done))
         left_s = (time.process_time() - begun) / max(done, 1) * (size - done)
         many = min(free(), int(left_s / PAYS_S))
@@ -63,5 +67,5 @@ def in_stretches(
         return
     step = max(1, min(CHUNK, -(-(size - done) // (many * SHARES))))
     stretches = [(at, min(at + step, size)) for at in range(done, size, step)]
-    for (_, upto), found in zip(stretches, in_order(begin, stretches, many), strict=True):
-        yield upto, found
+    for (_, upto), result in zip(stretches, in_order(begin, stretches, many), strict=True):
+        yield upto, result

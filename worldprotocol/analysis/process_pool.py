@@ -1,8 +1,8 @@
-"""Work shared among processes: tasks are handed out in turn, and their results come back in order.
+"""Pool of processes that returns the results of tasks in their order.
 
-Each process is begun once, by a function that loads what it needs and returns what does a task. No process is far ahead
-of the reader of the results, so memory is bounded; when the reader goes, the processes are ended. Where the system can,
-they are forked from one process that has imported everything already, since the imports take longer than all else.
+Each process is initialised once, by a function that loads its input and returns the function for a task. The number of
+pending results is limited, so memory is bounded; when the consumer stops, the processes are ended. If the system
+permits it, they are forked from one process with all imports done, since imports take most of the start time.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AHEAD: Final = 2
-"""Tasks that a process has at hand: the one it does, and the next."""
+"""Tasks assigned to a process: the current one and the next."""
 
 MAX_WAITING: Final = 4
-"""Results for each process that may wait for an earlier one."""
+"""Results per process that may wait for an earlier one."""
 
-TELLS_S: Final = 0.1
-"""Seconds after which the system's count of idle time, kept in hundredths, tells something."""
+MIN_WATCH_S: Final = 0.1
+"""Seconds after which the system's idle time, counted in hundredths, is meaningful."""
 
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 
@@ -47,23 +47,23 @@ PRELOADED: Final = (
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
-    told = getattr(os, "sched_getaffinity", None)
-    return len(told(0)) if told is not None else os.cpu_count() or 1
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def watch_cores() -> Callable[[], int]:
-    """Watch from now on how busy the cores are that this process may use.
+    """Measure from now on the load of the cores that this process may use.
 
     Returns:
-        tells how many of them were free since: the one that this process used and those that idled. Where too little
-        time has passed to tell, all of them.
+        A function that returns the number of free cores since: the one that this process used and the idle ones. If
+        too little time has passed, it returns all of them.
     """
     begun, before = time.monotonic(), _idle_s()
 
     def free() -> int:
         passed = time.monotonic() - begun
-        if passed < TELLS_S:
+        if passed < MIN_WATCH_S:
             return cores()
         return max(1, min(cores(), 1 + round((_idle_s() - before) / passed)))
 
@@ -71,10 +71,10 @@ def watch_cores() -> Callable[[], int]:
 
 
 def _idle_s() -> float:
-    """Return for how many seconds the cores that this process may use have idled, together."""
+    """Return the total idle seconds of the cores that this process may use."""
     every = psutil.cpu_times(percpu=True)
-    told = getattr(os, "sched_getaffinity", None)
-    mine = range(len(every)) if told is None else told(0)
+    affinity = getattr(os, "sched_getaffinity", None)
+    mine = range(len(every)) if affinity is None else affinity(0)
     return sum(every[at].idle for at in mine if at < len(every))
 
 
@@ -82,13 +82,13 @@ def in_order(begin: Callable[[], Callable[[T], R]], tasks: Sequence[T], jobs: in
     """Yield the results of tasks in their order.
 
     Args:
-        begin: called once in each process, in the current folder; what it returns does a task. It, the tasks and the
-            results can be sent to another process.
-        tasks: what is to be done.
-        jobs: how many processes, at most as many as there are tasks.
+        begin: called once in each process, in the current folder; returns the function for a task. It, the tasks and
+            the results must be serialisable.
+        tasks: the tasks.
+        jobs: number of processes, at most the number of tasks.
 
     Raises:
-        RefusedError: ``PROCESS_LOST`` when a process ended by itself; and whatever ``begin`` or a task raises.
+        RefusedError: ``PROCESS_LOST`` if a process ended unexpectedly; and the exceptions of ``begin`` and of tasks.
     """
     context = _context()
     sharing: _Sharing[T, R] = _Sharing(tasks)
@@ -99,7 +99,7 @@ def in_order(begin: Callable[[], Callable[[T], R]], tasks: Sequence[T], jobs: in
             sharing.workers.append(_Worker(process, mine))
             with _safe_path():
                 process.start()
-            its.close()  # so that this end tells when the process is gone
+            its.close()  # so that this end is closed when the process ends
         yield from sharing.results()
     finally:
         for worker in sharing.workers:
@@ -108,34 +108,34 @@ def in_order(begin: Callable[[], Callable[[T], R]], tasks: Sequence[T], jobs: in
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process, the end of the pipe that leads to it, and the tasks it has at hand."""
+    """Process, this end of its pipe, and its assigned tasks."""
 
     process: BaseProcess
     connection: Connection[Any, Any]
     tasks: list[int] = field(default_factory=list)
 
     def lost(self) -> RefusedError:
-        """Return the error for a process that ended by itself."""
+        """Return the error for a process that ended unexpectedly."""
         self.process.join()
         code = self.process.exitcode or 0
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return RefusedError(
             "PROCESS_LOST",
-            f"A process that shared the work ended by itself ({how}), and its part is not done. It may have been "
-            "short of memory; try again with fewer processes (--jobs 1).",
+            f"A worker process ended unexpectedly ({how}), and its tasks are not done. It may have run out of memory; "
+            "try again with fewer processes (--jobs 1).",
             exit_code=code,
         )
 
     def end(self) -> None:
         if self.process.pid is not None:
-            self.process.kill()  # it only reads, and may be in the middle of a rule that never ends
+            self.process.kill()  # it only reads, and a rule may run in an endless loop
             self.process.join()
         self.connection.close()
 
 
 @dataclass(slots=True)
 class _Sharing(Generic[T, R]):
-    """Tasks on their way out, and results on their way back."""
+    """Assignment of tasks and collection of results."""
 
     tasks: Sequence[T]
     workers: list[_Worker] = field(default_factory=list)
@@ -153,14 +153,14 @@ class _Sharing(Generic[T, R]):
                 self._take_in()
 
     def _hand_out(self) -> None:
-        """Give every process its next task, as long as no result would wait for too many others."""
+        """Assign every process its next task, within the limit of pending results."""
         for _ in range(AHEAD):
             for worker in self.workers:
                 is_near = self.handed < min(len(self.tasks), self.come + MAX_WAITING * len(self.workers))
                 if is_near and len(worker.tasks) < AHEAD:
                     try:
                         worker.connection.send((self.handed, self.tasks[self.handed]))
-                    except OSError:  # the process is gone, perhaps because of an error that it sent before
+                    except OSError:  # the process ended, perhaps after sending an error
                         while True:
                             self._receive(worker)
                     worker.tasks.append(self.handed)
@@ -173,10 +173,10 @@ class _Sharing(Generic[T, R]):
                 self._receive(worker)
 
     def _receive(self, worker: _Worker) -> None:
-        """Take in the next result of a process.
+        """Receive the next result of a process.
 
         Raises:
-            RefusedError: ``PROCESS_LOST``: the process is gone, and has sent nothing more; and whatever it raised.
+            RefusedError: ``PROCESS_LOST`` if the process ended without a result; and the exceptions of the process.
         """
         try:
             at, result, error = worker.connection.recv()
@@ -198,10 +198,10 @@ def _context() -> Any:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Start interpreters that do not search the current folder; what these start in turn is not affected.
+    """Start interpreters that do not search the current folder.
 
-    multiprocessing runs them with ``-c``, which puts the current folder first on their path, until they take over the
-    path of this process. Only the environment can prevent that.
+    multiprocessing runs them with ``-c``, which puts the current folder first on their path until they copy the path of
+    this process. Only the environment can prevent that. Their own child processes are not affected.
     """
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
@@ -215,7 +215,7 @@ def _safe_path() -> Iterator[None]:
 
 
 def _work(connection: Connection[Any, Any], begin: Callable[[], Callable[[T], R]], folder: Path) -> None:
-    """Do tasks until nobody wants any more results; whoever began this process ends it on Ctrl-C."""
+    """Run tasks until the pipe is closed; the parent process handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.pop(SAFE_PATH, None)
     try:
@@ -224,7 +224,7 @@ def _work(connection: Connection[Any, Any], begin: Callable[[], Callable[[T], R]
         while True:
             at, task = connection.recv()
             connection.send((at, do(task), None))
-    except (EOFError, ConnectionError):  # nobody reads any more
+    except (EOFError, ConnectionError):  # the consumer has stopped
         return
-    except Exception as error:  # noqa: BLE001 - it is raised again where the results are read
+    except Exception as error:  # noqa: BLE001 - it is raised again by the consumer
         connection.send((-1, None, error))

@@ -1,9 +1,8 @@
-"""Judging recorded cases again: by another policy, each as of its own time, and compared with what was ruled then.
+"""Judging of recorded cases by another policy, compared with the recorded rulings.
 
-A case is made again from the log: the base world, the history before the ruling, the time of the submission. What the
-log cannot tell, such as what people would have answered, is said to be undecided and never guessed; so is what reads
-computed values where the functions at hand are not those that were adopted then. ``worldprotocol.analysis.backtest``
-does this over a whole log.
+A case is created from the log: the base world, the history before the ruling, the time of the submission. Results that
+the log does not determine, such as human answers, are reported as undecided; so are cases that read computed values if
+the loaded functions differ from those adopted then. ``worldprotocol.analysis.backtest`` does this for a whole log.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from worldprotocol.policy_tools.recorded_cases import Cases
 __all__ = ["CaseRejudger", "CaseSelection", "RejudgedCases", "question_of"]
 
 MAX_PENDING: Final = 10_000
-"""Submissions remembered until their ruling comes."""
+"""Submissions kept until their rulings."""
 
 MAX_BINDINGS: Final = 1_024
-"""Bindings of actors kept ready."""
+"""Cached bindings of actors."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseSelection:
-    """Which cases are judged again.
+    """Selection of the cases to judge.
 
     Args:
         since: only submissions at or after this time, ms since 1970.
         until: only submissions at or before it.
-        branch: only those on this branch.
-        of: only those judged by the policy of this name.
+        branch: only submissions on this branch.
+        of: only cases judged by the policy of this name.
     """
 
     since: int | None = None
@@ -54,18 +53,18 @@ class CaseSelection:
     branch: str | None = None
     of: str | None = None
 
-    def takes(self, told: ProposalSubmitted) -> bool:
-        """Tell whether a submission is wanted."""
+    def takes(self, submitted: ProposalSubmitted) -> bool:
+        """Return whether a submission is selected."""
         return (
-            (self.since is None or told.at >= self.since)
-            and (self.until is None or told.at <= self.until)
-            and self.branch in (None, told.branch)
+            (self.since is None or submitted.at >= self.since)
+            and (self.until is None or submitted.at <= self.until)
+            and self.branch in (None, submitted.branch)
         )
 
 
 @dataclass(slots=True)
 class RejudgedCases:
-    """What a stretch of the log came to.
+    """Result for a partition of the log.
 
     Args:
         lines: flips and undecided cases, as JSON, in the order of the log.
@@ -80,12 +79,12 @@ class CaseRejudger:
     """Judges the cases of one log by one policy.
 
     Args:
-        archive: of the log.
-        domain: the domain at hand; cases under another schema are undecided.
+        archive: archive of the log.
+        domain: the loaded domain; cases under another schema are undecided.
         policy: the other policy.
-        wanted: which cases.
-        time_limit: for each rule.
-        at_hand: whether computed values are those of the functions at hand, even where others were adopted then.
+        wanted: selection of cases.
+        time_limit: time limit of each rule.
+        at_hand: use computed values of the loaded functions even if other functions were adopted then.
     """
 
     def __init__(
@@ -108,10 +107,10 @@ class CaseRejudger:
         self._code = None if at_hand else CodeThen(archive, domain)
 
     def stretch(self, after: int, upto: int) -> RejudgedCases:
-        """Judge the cases whose first ruling stands between two positions.
+        """Judge the cases with their first ruling between two positions.
 
         Raises:
-            DamagedLogError: where the log contradicts itself.
+            DamagedLogError: the log contradicts itself.
         """
         found = RejudgedCases()
         pending: OrderedDict[str, ProposalSubmitted] = OrderedDict()
@@ -125,13 +124,13 @@ class CaseRejudger:
             elif isinstance(event, WorldSealed):
                 self._cases.follow(event)
             elif isinstance(event, ProposalJudged):
-                told = pending.pop(event.proposal_id, None) or self._submitted(event.proposal_id, logged.position)
-                if told is not None and self._wanted.takes(told):
-                    self._take(found, told, event, logged.position)
+                submitted = pending.pop(event.proposal_id, None) or self._submitted(event.proposal_id, logged.position)
+                if submitted is not None and self._wanted.takes(submitted):
+                    self._take(found, submitted, event, logged.position)
         return found
 
     def _submitted(self, proposal_id: str, position: int) -> ProposalSubmitted | None:
-        """Return the submission where a ruling is the first one; later ones come of people's answers."""
+        """Return the submission of a proposal if the ruling is its first one."""
         first = None
         for logged in self.archive.log.stream(proposal_id):
             event = decoded(logged)
@@ -141,35 +140,35 @@ class CaseRejudger:
                 return first if logged.position == position else None
         return None
 
-    def _take(self, found: RejudgedCases, told: ProposalSubmitted, event: ProposalJudged, position: int) -> None:
+    def _take(self, found: RejudgedCases, submitted: ProposalSubmitted, event: ProposalJudged, position: int) -> None:
         bound_to = event.binding.get("policy")
         if event.binding.get("kind") != "policy_rules" or self._wanted.of not in (None, bound_to):
             found.counts["otherBindings"] += 1
             return
         found.counts["judged"] += 1
-        line = self._compared(told, event, position)
+        line = self._compared(submitted, event, position)
         if line is None:
             found.counts["same"] += 1
             return
         found.counts["flips" if line["kind"] == "flip" else "undecided"] += 1
-        about = {"position": position, "proposalId": told.proposal_id, "actor": told.actor["actorId"]}
-        body = told.intent["body"]
+        about = {"position": position, "proposalId": submitted.proposal_id, "actor": submitted.actor["actorId"]}
+        body = submitted.intent["body"]
         found.lines.append(
             {
                 **about,
                 "action": body["type"],
                 "input": body.get("input"),
-                "branch": told.branch,
-                "submittedAt": told.at,
+                "branch": submitted.branch,
+                "submittedAt": submitted.at,
                 **line,
             }
         )
 
-    def _compared(self, told: ProposalSubmitted, event: ProposalJudged, position: int) -> dict[str, Any] | None:
-        """Return the flip, or why nothing can be said; None where both say the same."""
-        if told.schema_hash != self.domain.schema.hash:
-            return _undecided("otherSchema", "it was judged under another schema than that of the domain at hand")
-        case = self._cases.past(Proposal(told), self._binding(told.actor["actorId"], event.binding), position)
+    def _compared(self, submitted: ProposalSubmitted, event: ProposalJudged, position: int) -> dict[str, Any] | None:
+        """Return the flip or the reason for being undecided; None for equal rulings."""
+        if submitted.schema_hash != self.domain.schema.hash:
+            return _undecided("otherSchema", "it was judged under another schema than that of the loaded domain")
+        case = self._cases.past(Proposal(submitted), self._binding(submitted.actor["actorId"], event.binding), position)
         changed = () if self._code is None else self._code.changed(position)
         view = None
         if changed:
@@ -177,7 +176,7 @@ class CaseRejudger:
         now = self._authority.judge(case)
         if view is not None and view.was_read:
             names = ", ".join(changed)
-            return _undecided("otherCode", f"computed values are read, and the functions at hand are others: {names}")
+            return _undecided("otherCode", f"computed values are read, and the loaded functions have changed: {names}")
         if _is_same(event.ruling, now):
             return None
         then = Ruling.from_wire(event.ruling)
@@ -186,15 +185,15 @@ class CaseRejudger:
         if now.verdict == "wait":
             if then.verdict == "wait" and question_of(then) == question_of(now):
                 return None
-            if then.verdict != "wait":  # its trace is in the decision that was made at once
-                then = as_ruled(then, self.archive.proposal(told.proposal_id).decision)
-            return {**_undecided("asksPeople", now.reason), "from": _told(then), "to": _told(now)}
+            if then.verdict != "wait":  # the trace of an immediate ruling is in the decision
+                then = as_ruled(then, self.archive.proposal(submitted.proposal_id).decision)
+            return {**_undecided("asksPeople", now.reason), "from": _wire(then), "to": _wire(now)}
         if then.verdict == now.verdict and then.approved_scope == now.approved_scope:
             return None
-        return self._flip(told.proposal_id, then, now)
+        return self._flip(submitted.proposal_id, then, now)
 
     def _binding(self, actor_id: str, bound: Mapping[str, Any]) -> FrozenDict:
-        """Return an actor's binding with the other policy in it; whom it asks is left as it was."""
+        """Return an actor's binding with the other policy in it."""
         known = self._bindings.get(actor_id)
         if known is None or known[0] != bound:
             if len(self._bindings) >= MAX_BINDINGS:
@@ -204,11 +203,13 @@ class CaseRejudger:
 
     def _flip(self, proposal_id: str, then: Ruling, now: Ruling) -> dict[str, Any] | None:
         proposal = self.archive.proposal(proposal_id)
-        if then.verdict == "wait":  # the last ruling is that of people, whatever became of its leases
+        if then.verdict == "wait":  # the last ruling follows from human answers
             then = Ruling.from_wire(proposal.ruling or {})
             if then.verdict == "wait":
-                return {**_undecided("neverDecided", "people never answered"), "from": _told(then), "to": _told(now)}
+                undecided = _undecided("neverDecided", "no human answer is recorded")
+                return {**undecided, "from": _wire(then), "to": _wire(now)}
         then = as_ruled(then, proposal.decision)
+
         if _timed_out(then):
             return _undecided("timedOut", then.reason)
         if then.verdict == now.verdict and then.approved_scope == now.approved_scope:
@@ -216,8 +217,8 @@ class CaseRejudger:
         return {
             "kind": "flip",
             "change": "scope" if then.verdict == now.verdict else "verdict",
-            "from": _told(then),
-            "to": _told(now),
+            "from": _wire(then),
+            "to": _wire(now),
             "worldId": proposal.world_id,
         }
 
@@ -227,7 +228,7 @@ def _undecided(why: str, words: str) -> dict[str, Any]:
 
 
 def _is_same(recorded: Mapping[str, Any], now: Ruling) -> bool:
-    """Tell whether a ruling that waits for nobody is the recorded one, without reading that."""
+    """Return whether an immediate ruling equals the recorded one, without decoding that."""
     if now.verdict != recorded["verdict"] or now.verdict == "wait" or _timed_out(now):
         return False
     scope = now.approved_scope
@@ -239,14 +240,14 @@ def _timed_out(ruling: Ruling) -> bool:
 
 
 def question_of(ruling: Ruling) -> tuple[Any, ...]:
-    """Return all that decides what people were asked for."""
+    """Return the content of a question to human actors."""
     asks = sorted((one.to, repr(one.quorum)) for one in ruling.trace if one.answer == "escalate")
     scopes = [one.scope for one in ruling.trace if one.scope is not None]
     return asks, scopes, ruling.timeout_ms, ruling.on_timeout
 
 
-def _told(ruling: Ruling) -> dict[str, Any]:
-    """Return what a ruling said, and what decided, by its marks."""
+def _wire(ruling: Ruling) -> dict[str, Any]:
+    """Return a ruling and its decisive rules, as JSON."""
     decisive = [one for one in ruling.trace if one.decisive]
     scope = ruling.approved_scope
     return {

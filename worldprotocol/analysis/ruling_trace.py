@@ -1,7 +1,6 @@
-"""Rulings with the traces they had: where a ruling decided at once, its trace stands in the decision alone.
+"""Traces of rulings: the trace of an immediate ruling is recorded in its decision only.
 
-What the engine added to that, because it overruled the ruling, is taken away again.
-``worldprotocol.analysis.recheck.recheck`` and what judges cases again import this.
+Additions of the engine, if it overruled the ruling, are removed.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ def as_ruled(ruling: Ruling, decision: Mapping[str, Any] | None) -> Ruling:
     """Return a recorded ruling with its trace.
 
     Args:
-        ruling: as its event tells it.
-        decision: the decision of its proposal, in wire form; None where there is none.
+        ruling: the ruling of the event.
+        decision: the decision of its proposal, in wire form, if any.
     """
     if ruling.trace or ruling.verdict == "wait" or decision is None:
         return ruling
@@ -30,11 +29,11 @@ def as_ruled(ruling: Ruling, decision: Mapping[str, Any] | None) -> Ruling:
 
 
 def _approving(trace: Sequence[RuleOutcome]) -> tuple[RuleOutcome, ...]:
-    """Return the trace of an approval that was overruled, with the marks on what approved."""
-    said = [one for one in trace if one.rule != ENGINE]
-    if said and said[-1].rule in OF_PEOPLE:
-        decisive = [len(said) - 1]
+    """Return the trace of an overruled approval, with the approving rules as decisive."""
+    outcomes = [one for one in trace if one.rule != ENGINE]
+    if outcomes and outcomes[-1].rule in OF_PEOPLE:
+        decisive = [len(outcomes) - 1]
     else:  # all narrowings, or the first approval (``authority.policies.combine``)
-        decisive = [at for at, one in enumerate(said) if one.answer == "narrow"]
-        decisive = decisive or [at for at, one in enumerate(said) if one.answer == "approve"][:1]
-    return tuple(replace(one, decisive=at in decisive) for at, one in enumerate(said))
+        decisive = [at for at, one in enumerate(outcomes) if one.answer == "narrow"]
+        decisive = decisive or [at for at, one in enumerate(outcomes) if one.answer == "approve"][:1]
+    return tuple(replace(one, decisive=at in decisive) for at, one in enumerate(outcomes))

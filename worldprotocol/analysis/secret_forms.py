@@ -1,9 +1,8 @@
-"""Forms of keys and passwords in texts, for ``worldctl doctor --secrets``: what is found is named, never shown.
+"""Patterns of keys and passwords, for ``worldctl doctor --secrets``.
 
-A value is found by its own form (``FORMS``), or by the name that it stands under: under names of passwords any
-literal, under names of tokens and keys what looks random. Hashes in hexadecimal, UUIDs, references
-(``${secret:NAME}``) and what was masked (``***``) are none. The table is small on purpose and finds usual forms, not
-all.
+A value is found by its own pattern (``FORMS``), or by its name: any literal with the name of a password, random-looking
+texts with the name of a token or a key. Hexadecimal hashes, UUIDs, references (``${secret:NAME}``) and masked values
+(``***``) are excluded. Findings contain the kind and never the value. The table covers common forms only.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _TABLE: Final[Mapping[str, str]] = {
     "Authorization value": r"(?i:\b(?:bearer|basic)) +(?!\*\*\*|\$\{)[A-Za-z0-9._~+/-]{16,}=*",
 }
 FORMS: Final = {name: re.compile(form) for name, form in _TABLE.items()}
-"""The forms of secrets, by what they are."""
+"""Patterns of secrets, by kind."""
 
 NAMED: Final = "value under a secret name"
-"""What a value is that was found by its name alone."""
+"""Kind of a value that was found by its name."""
 
 _PASSWORD: Final = re.compile(r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd)$|Password$")
 _TOKEN: Final = re.compile(
@@ -55,21 +54,21 @@ _HARMLESS: Final = re.compile(
 _MIN_PASSWORD: Final = 6
 _MIN_TOKEN: Final = 16
 _MIN_BITS: Final = 3.0
-"""Shannon entropy per character from which on a text under the name of a token looks random."""
+"""Minimum Shannon entropy per character of a random-looking text."""
 
 
 def may_hold_secrets(text: bytes) -> bool:
-    """Return whether a canonical JSON text is worth reading: it has a form, or the name of a secret."""
+    """Return whether canonical JSON contains a pattern or the name of a secret."""
     return _QUICK.search(text) is not None
 
 
 def forms_in(text: str) -> Iterator[str]:
-    """Yield what of ``FORMS`` a text holds."""
+    """Yield the kinds of secrets in a text."""
     return (name for name, form in FORMS.items() if form.search(text))
 
 
 def json_findings(value: Any, path: str = "$") -> Iterator[tuple[str, str]]:
-    """Yield the path and the form of each secret in a JSON value; a key that is a secret itself is ``***`` in paths."""
+    """Yield path and kind of each secret in a JSON value; a secret key is ``***`` in paths."""
     if isinstance(value, str):
         yield from ((path, form) for form in forms_in(value))
     elif isinstance(value, Mapping):
@@ -87,7 +86,7 @@ def json_findings(value: Any, path: str = "$") -> Iterator[tuple[str, str]]:
 
 
 def line_findings(line: str) -> Iterator[str]:
-    """Yield the forms of the secrets in a line of a file, values behind ``name =`` and ``name:`` included."""
+    """Yield the kinds of secrets in a line, including values of ``name =`` and ``name:``."""
     forms = list(forms_in(line))
     yield from forms
     if not forms and any(_is_named(name, value) for name, value in _ASSIGNED.findall(line)):

@@ -25,12 +25,12 @@ _EVERY: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FoundSecret:
-    """One place with what has the form of a secret.
+    """Location of a suspected secret.
 
     Args:
         where: ``log``, ``configuration`` or ``backups``.
         place: event and path, or file and line.
-        form: what it looks like.
+        form: kind of the secret.
     """
 
     where: str
@@ -43,10 +43,10 @@ class FoundSecret:
 
 
 def search_log(log: EventLog, progress: Progress) -> Iterator[FoundSecret]:
-    """Yield what the events hold, in the order of the log.
+    """Yield the findings in events, in the order of the log.
 
     Raises:
-        DamagedLogError: what reading the log raises.
+        DamagedLogError: an event cannot be read.
     """
     size = log.head().size
     for event in log.read(0):
@@ -59,7 +59,7 @@ def search_log(log: EventLog, progress: Progress) -> Iterator[FoundSecret]:
 
 
 def configuration_files(config: Config, file: Path) -> list[Path]:
-    """Return the configuration and the files that its references name; keys that it names are meant to hold keys."""
+    """Return the configuration file and the files of its references, without key files."""
     named = [config.domain or "", *config.projections, *config.policies, *config.effects]
     found = [file]
     for reference in named:
@@ -75,7 +75,7 @@ def configuration_files(config: Config, file: Path) -> list[Path]:
 
 
 def search_files(where: str, files: list[Path], progress: Progress) -> Iterator[FoundSecret]:
-    """Yield what files hold, by line; a file that cannot be read is left out, since it is not this user's."""
+    """Yield the findings in files, by line; files without read permission are skipped."""
     for done, path in enumerate(files):
         progress(done, len(files))
         try:
@@ -88,10 +88,10 @@ def search_files(where: str, files: list[Path], progress: Progress) -> Iterator[
 
 
 def search_backups(root: Path, progress: Progress) -> Iterator[FoundSecret]:
-    """Yield what the contents below ``.klock/backups`` of a workspace hold.
+    """Yield the findings below ``.klock/backups`` of a workspace.
 
     Args:
-        root: of the workspace.
+        root: root of the workspace.
         progress: called with files done and in all.
     """
     folder = root / ".klock" / "backups"

@@ -1,6 +1,6 @@
-"""What a shadowing policy said beside what was ruled: where both agree, and where they do not.
+"""Comparison of shadow rulings with the rulings in force.
 
-``worldctl policy shadow show`` imports this. It is told from the log alone. Source: design section 6; CARD-policy.
+``worldctl policy shadow show`` imports this; it reads only the log. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _TOPICS: Final = [kind.TOPIC for kind in (ProposalSubmitted, ProposalShadowed, P
 
 @dataclass(slots=True)
 class Shadows:
-    """What came of shadowing.
+    """Results of shadowing.
 
     Args:
-        counts: how often a policy was asked (``shadowed``), said the same (``agree``) or not (``disagree``), or could
-            not be asked (``notAsked``).
-        policies: how often each was asked, by name and hash.
-        lines: the proposals on which both do not agree, or the shadow could not be asked, in the order of the log.
+        counts: number of shadow rulings (``shadowed``), equal (``agree``) and different (``disagree``) ones, and of
+            cases that could not be judged (``notAsked``).
+        policies: number of shadow rulings by name and hash.
+        lines: proposals with different or missing shadow rulings, in the order of the log.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -44,24 +44,24 @@ class Shadows:
 
 
 def shadows_of(world: Realm, name: str | None = None, upto: int | None = None) -> Shadows:
-    """Compare what shadowing policies said with the rulings that were given, the first of each proposal.
+    """Compare shadow rulings with the first ruling of each proposal.
 
     Args:
         world: an open realm.
-        name: only what the policy of this name said.
-        upto: up to this event; None is up to now.
+        name: only rulings of the policy of this name.
+        upto: the last event; None is the newest one.
 
     Raises:
-        RefusedError: ``UNKNOWN_POLICY`` where no policy of that name ever shadowed.
+        RefusedError: ``UNKNOWN_POLICY`` if no policy of that name has shadowed.
     """
     if name is not None:
         _check_known(world, name)
     result = Shadows()
     if next(iter(world.log.read(upto=upto, topics=[ProposalShadowed.TOPIC])), None) is None:
         return result
-    submitted: ProposalSubmitted | None = None  # the events of a submission stand beside each other
+    submitted: ProposalSubmitted | None = None  # the events of a submission are consecutive
     shadows: dict[str, tuple[int, ProposalShadowed, ProposalSubmitted]] = {}
-    told: dict[str, tuple[dict[str, Any], Ruling]] = {}
+    compared: dict[str, tuple[dict[str, Any], Ruling]] = {}
     for logged in world.log.read(upto=upto, topics=_TOPICS):
         event: Any = decoded(logged)
         if isinstance(event, ProposalSubmitted):
@@ -74,10 +74,10 @@ def shadows_of(world: Realm, name: str | None = None, upto: int | None = None) -
             ruling = Ruling.from_wire(event.ruling)
             line = None if shadow is None else _compared(result, *shadow, ruling)
             if line is not None:
-                told[event.proposal_id] = line, ruling
+                compared[event.proposal_id] = line, ruling
                 result.lines.append(line)
-        elif isinstance(event, DecisionMade) and event.proposal_id in told:
-            _decided(*told.pop(event.proposal_id), event.decision)
+        elif isinstance(event, DecisionMade) and event.proposal_id in compared:
+            _decided(*compared.pop(event.proposal_id), event.decision)
     return result
 
 
@@ -87,8 +87,7 @@ def _check_known(world: Realm, name: str) -> None:
     if name not in known:
         raise RefusedError(
             "UNKNOWN_POLICY",
-            f"No policy {name!r} ever shadowed in this log, so it said nothing; there are: "
-            f"{', '.join(known) or 'none at all'}.",
+            f"No policy {name!r} has shadowed in this log; the shadow policies are: {', '.join(known) or 'none'}.",
             policy=name,
             known=known,
         )
@@ -97,9 +96,9 @@ def _check_known(world: Realm, name: str) -> None:
 def _compared(
     result: Shadows, position: int, shadow: ProposalShadowed, submitted: ProposalSubmitted, ruling: Ruling
 ) -> dict[str, Any] | None:
-    """Count a shadow, and return what is to be told of it; None where both agree."""
-    said = Ruling.from_wire(shadow.ruling)
-    change = None if shadow.policy_hash is None else _change(ruling, said)
+    """Count a shadow ruling, and return its line; None for equal rulings."""
+    shadowed = Ruling.from_wire(shadow.ruling)
+    change = None if shadow.policy_hash is None else _change(ruling, shadowed)
     result.counts["shadowed"] += 1
     result.policies[shadow.name, shadow.policy_hash] += 1
     kind = "notAsked" if shadow.policy_hash is None else "agree" if change is None else "disagree"
@@ -117,26 +116,26 @@ def _compared(
         "branch": submitted.branch,
         "submittedAt": submitted.at,
         **({} if change is None else {"change": change}),
-        "ruling": _told(ruling),
-        "shadow": {"name": shadow.name, **_told(said)},
+        "ruling": _wire(ruling),
+        "shadow": {"name": shadow.name, **_wire(shadowed)},
     }
 
 
-def _change(ruling: Ruling, said: Ruling) -> str | None:
-    if ruling.verdict != said.verdict:
+def _change(ruling: Ruling, shadowed: Ruling) -> str | None:
+    if ruling.verdict != shadowed.verdict:
         return "verdict"
-    if ruling.approved_scope != said.approved_scope:
+    if ruling.approved_scope != shadowed.approved_scope:
         return "scope"
-    return "question" if ruling.verdict == "wait" and _question(ruling) != _question(said) else None
+    return "question" if ruling.verdict == "wait" and _question(ruling) != _question(shadowed) else None
 
 
 def _question(ruling: Ruling) -> tuple[Any, ...]:
-    """Return who is asked, how many must approve where they vote, and what they can approve at most."""
+    """Return the asked actors, their quorums, and the widest scopes that they can approve."""
     quorums = sorted((one.to, one.quorum.rule, one.quorum.threshold or 0) for one in ruling.trace if one.quorum)
     return sorted(ruling.ask), quorums, {one.scope for one in ruling.trace if one.scope is not None}
 
 
-def _told(ruling: Ruling) -> dict[str, Any]:
+def _wire(ruling: Ruling) -> dict[str, Any]:
     scope = ruling.approved_scope
     return {
         "verdict": ruling.verdict,
@@ -150,8 +149,8 @@ def _told(ruling: Ruling) -> dict[str, Any]:
 
 
 def _decided(line: dict[str, Any], ruling: Ruling, decision: Mapping[str, Any]) -> None:
-    """Add how the proposal was decided in the end; the trace of an immediate ruling stands only there."""
+    """Add the decision, or the trace of an immediate ruling from it."""
     if ruling.verdict == "wait":
         line["decision"] = decision["decision"]
     else:
-        line["ruling"] = _told(as_ruled(ruling, decision))
+        line["ruling"] = _wire(as_ruled(ruling, decision))

@@ -1,6 +1,7 @@
-"""``Realm.actions``: what an actor may do in a state, for screens, for tools of language models, and why.
+"""``Realm.actions``: the actions available to an actor in a state.
 
-It reads the log and asks ``projections.catalog``; it needs no right to act. For façade, bridge and ``worldctl``.
+It reads the log and calls ``projections.catalog``; a realm open for reading is enough. Used by the API, the bridge and
+``worldctl``.
 Source: intent specification 7.4.
 """
 
@@ -34,14 +35,14 @@ class Actions:
     """The actions of a realm, seen from one world and by one actor.
 
     Args:
-        archive: past worlds.
-        domain: the domain at hand; without it, or under another schema, what the log says of its schema counts, and
-            values that Python functions compute are not known.
-        limits: ``max_call_ms`` is the time that one call of a local predicate may take.
+        archive: archive of the log.
+        domain: the loaded domain; without it, or with another schema, the recorded schema is used, and values that
+            Python functions compute are unknown.
+        limits: ``max_call_ms`` is the time limit of a call of a local predicate.
     """
 
     def __init__(self, archive: Archive, domain: Domain | None = None, limits: Limits | None = None) -> None:
-        """Look at a realm's actions."""
+        """Read a realm's actions."""
         self._archive = archive
         self._domain = domain
         self._projector = CatalogProjector(TimeLimit((limits or Limits()).max_call_ms))
@@ -57,15 +58,15 @@ class Actions:
     def explain(
         self, actor_id: str | None = None, **options: Unpack[CatalogOptions]
     ) -> tuple[ActionCatalog, list[Explanation]]:
-        """Return the catalog, and why every action is in it or is not; see ``request``."""
+        """Return the catalog, and the reason why each action is listed or not; see ``request``."""
         return explain_catalog(self.request(actor_id, **options), self._projector)
 
     def request(self, actor_id: str | None = None, **options: Unpack[CatalogOptions]) -> CatalogRequest:
-        """Return what a catalog is made from.
+        """Return the input of a catalog.
 
         Args:
-            actor_id: the acting actor; None makes the catalog of no particular actor: what depends on the actor is
-                unknown then.
+            actor_id: the acting actor; None makes a catalog without an actor, in which conditions on the actor are
+                unknown.
             **options: see ``CatalogOptions``.
 
         Raises:
@@ -85,7 +86,11 @@ class Actions:
         )
 
     def actor(self, actor_id: str, upto: int | None = None) -> ActorRef:
-        """Return a registered actor, as of now or of after an event; raises ``RefusedError`` ``UNKNOWN_ACTOR``."""
+        """Return a registered actor, as of now or after event ``upto``.
+
+        Raises:
+            RefusedError: ``UNKNOWN_ACTOR``.
+        """
         if upto is None:
             known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
         else:
@@ -95,12 +100,14 @@ class Actions:
                 if isinstance(event, ActorRegistered) and event.actor["actorId"] == actor_id:
                     known = event.actor
         if known is None:
-            then = "" if upto is None else f" up to event {upto}"
-            raise RefusedError("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r}{then}.", actor_id=actor_id)
+            period = "" if upto is None else f" up to event {upto}"
+            raise RefusedError(
+                "UNKNOWN_ACTOR", f"The actor {actor_id!r} was not registered{period}.", actor_id=actor_id
+            )
         return ActorRef.read(known)
 
     def place(self, branch: str | None = None, at: str | None = None) -> tuple[str, str]:
-        """Return the world that is looked at, and the schema under which.
+        """Return the id of the world to read, and the hash of the schema to use.
 
         Raises:
             RefusedError: ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``.
@@ -113,30 +120,31 @@ class Actions:
         name = active if branch is None else branch
         if name not in heads:
             raise RefusedError(
-                "UNKNOWN_BRANCH", f"There is no branch {name!r}; there is {', '.join(sorted(heads)) or 'none'}."
+                "UNKNOWN_BRANCH",
+                f"There is no branch {name!r}; the branches are: {', '.join(sorted(heads)) or 'none'}.",
             )
         return heads[name], in_force
 
     def view(self, world_id: str, schema_hash: str) -> SnapshotView:
-        """Return the data and computed values of a world, as far as they are known here."""
+        """Return the data of a world and its known computed values."""
         data = self._archive.state(world_id)
         return SnapshotView(data, self.computed(data, schema_hash))
 
     def _past_view(self, world_id: str, upto: int | None) -> SnapshotView:
-        """Return the data of a past world, and its computed values as far as the code of then is at hand."""
+        """Return the data of a past world, and the computed values whose code is unchanged."""
         data, reader = self._archive.state(world_id), PastValuesReader(self._archive, self._domain)
-        found = reader.of(self._archive.sealed(world_id), data) if upto is None else reader.in_force(upto, data)
-        return SnapshotView(data, found.of_then())
+        values = reader.of(self._archive.sealed(world_id), data) if upto is None else reader.in_force(upto, data)
+        return SnapshotView(data, values.of_then())
 
     def computed(self, data: FrozenDict, schema_hash: str) -> FrozenDict:
-        """Return the computed values of data under a schema; without its functions those of expressions alone."""
-        domain = self._at_hand(schema_hash)
+        """Return the computed values of data; without the functions, only those of expressions."""
+        domain = self._loaded(schema_hash)
         if domain is not None:
             return recompute(domain, data)
         return PastValuesReader(self._archive, None).by_schema(schema_hash, data).values
 
     def _descriptors(self, schema_hash: str) -> tuple[ActionDescriptor, ...]:
-        domain = self._at_hand(schema_hash)
+        domain = self._loaded(schema_hash)
         if domain is None:
             adopted = self._adopted(schema_hash)
             functions = [name.removeprefix(PREDICATE) for name in adopted.sources if name.startswith(PREDICATE)]
@@ -155,7 +163,7 @@ class Actions:
             raise RefusedError("UNKNOWN_WORLD", f"No domain was in force after event {upto}.")
         return last.schema_hash
 
-    def _at_hand(self, schema_hash: str) -> Domain | None:
+    def _loaded(self, schema_hash: str) -> Domain | None:
         return self._domain if self._domain is not None and self._domain.schema.hash == schema_hash else None
 
     def _adopted(self, schema_hash: str) -> DomainAdopted:
@@ -167,7 +175,7 @@ class Actions:
 
 
 PREDICATE: Final = "available:"
-"""How an adoption names the function that tells whether an action is available (``Domain.sources``)."""
+"""Prefix of the functions that decide whether an action is available (``Domain.sources``)."""
 
 _KNOWN: WeakKeyDictionary[Domain, tuple[DomainSchema, tuple[ActionDescriptor, ...]]] = WeakKeyDictionary()
-"""Descriptors of domains as of a schema: to make one is dear, a pydantic model's JSON Schema above all."""
+"""Cache of the descriptors of domains; the JSON Schema of a pydantic model is expensive to make."""

@@ -19,20 +19,20 @@ from worldprotocol.api.read_only import RealmReader
 __all__ = ["OPERATOR", "RealmOperator"]
 
 OPERATOR = "operator"
-"""Name recorded for what an operator does, unless the caller gives another."""
+"""Actor id that is recorded for commands of an operator by default."""
 
 
 class RealmOperator(RealmReader):
-    """A realm as its operator uses it; ``Realm`` adds what actors do.
+    """Operator's commands on a realm; ``Realm`` adds the commands of actors.
 
     Args:
-        log: an open log, which the object takes over and closes.
-        parts: what this process composed; None where the realm is open for reading only.
-        protocol: the writer of the log; None where the realm is open for reading only.
+        log: an open log, which the object owns and closes.
+        parts: components of this process; None if the realm is open for reading only.
+        protocol: the writer of the log; None if the realm is open for reading only.
     """
 
     def __init__(self, log: EventLog, parts: Components | None, protocol: WorldProtocol | None) -> None:
-        """Take over an open log."""
+        """Own an open log."""
         super().__init__(log, parts, Archive(log) if protocol is None else protocol.archive)
         self._protocol = protocol
 
@@ -46,10 +46,10 @@ class RealmOperator(RealmReader):
         meta: Mapping[str, Any] | None = None,
         by: str = OPERATOR,
     ) -> None:
-        """Make an actor known, and bind it to an authority where a binding is given: both, or neither.
+        """Register an actor and, with a binding, bind it to an authority, in one commit.
 
         Raises:
-            RefusedError: ``INVALID_VALUE``, ``ACTOR_MISMATCH``, and what ``bind`` refuses.
+            RefusedError: ``INVALID_VALUE``, ``ACTOR_MISMATCH``, and the codes of ``bind``.
         """
         actor = ActorRef.read({"actorId": actor_id, "kind": kind, "name": name, "meta": meta})
 
@@ -61,7 +61,7 @@ class RealmOperator(RealmReader):
         self._acting.run(command)
 
     def bind(self, actor_id: str, binding: Mapping[str, Any], *, by: str = OPERATOR) -> None:
-        """Give an actor its one authority binding, such as ``{"kind": "policy_rules", "policy": "shop"}``.
+        """Set an actor's authority binding, such as ``{"kind": "auto_approve"}``.
 
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``, ``POLICY_NOT_ADOPTED``, ``INVALID_BINDING``.
@@ -69,15 +69,18 @@ class RealmOperator(RealmReader):
         self._acting.bind_actor(actor_id, binding, by=by)
 
     def adopt_policy(self, name: str, *, by: str = OPERATOR) -> bool:
-        """Bring a policy at hand into force; False when this very policy is in force already."""
+        """Adopt a loaded policy; return False if it is in force already."""
         return self._acting.adopt_policy(name, by=by)
 
     def retire_policy(self, name: str, *, by: str = OPERATOR, reason: str = "") -> str:
-        """Take a policy out of force that nobody is bound by any more, and return its hash."""
+        """Retire a policy that no binding uses, and return its hash."""
         return self._acting.run(lambda work: retire_policy(work, name, by, reason))
 
     def shadow(self, name: str | None, *, actors: Iterable[str] = (), by: str = OPERATOR) -> bool:
-        """Let a policy at hand judge too, for the record only; None for none. See ``world.pipeline.shadowing``."""
+        """Evaluate a loaded policy in shadow, for the record only; None ends it.
+
+        See ``world.pipeline.shadowing``.
+        """
         chosen = (actors,) if isinstance(actors, str) else tuple(actors)
         return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
 
@@ -86,19 +89,19 @@ class RealmOperator(RealmReader):
         return self._acting.leasing.confirm_clock(by=by, reason=reason)
 
     def adopt_domain(self, *, by: str = OPERATOR) -> bool:
-        """Adopt the domain at hand; False when it is in force already. See ``open_to_adopt``."""
+        """Adopt the loaded domain; return False if it is in force already."""
         return self._acting.adopt_domain(by=by)
 
     def create_branch(
         self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False
     ) -> None:
-        """Make a branch at a world; None is the active branch's head.
+        """Create a branch at a world; None is the active branch's head.
 
         Args:
             name: letters, digits and ``. _ - /``; see ``world.model.branch_names``.
-            world_id: where it begins.
-            by: whom the record names.
-            allow_failed: begin at a world whose execution failed.
+            world_id: the world at which it begins.
+            by: actor id that the log records.
+            allow_failed: permit a world with a failed execution.
 
         Raises:
             RefusedError: ``INVALID_NAME``, ``BRANCH_EXISTS``, ``UNKNOWN_WORLD``, ``FAILED_BASE``.
@@ -112,13 +115,13 @@ class RealmOperator(RealmReader):
     @property
     def _acting(self) -> WorldProtocol:
         if self._protocol is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
+            raise RefusedError("LOG_READ_ONLY", "This realm is open for reading only; open it with Realm.open to act.")
         return self._protocol
 
     @property
     def _composed(self) -> Components:
         if self._parts is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open for looking only; open it with Realm.open to act.")
+            raise RefusedError("LOG_READ_ONLY", "This realm is open for reading only; open it with Realm.open to act.")
         return self._parts
 
     def _actor(self, actor_id: str) -> ActorRef:
@@ -126,7 +129,7 @@ class RealmOperator(RealmReader):
         if known is None:
             raise RefusedError(
                 "UNKNOWN_ACTOR",
-                f"Nobody registered the actor {actor_id!r}; register it first (`worldctl actor add`, Realm.register).",
+                f"The actor {actor_id!r} is not registered; register it first (`worldctl actor add`, Realm.register).",
                 actor_id=actor_id,
             )
         return ActorRef.read(known)

@@ -15,7 +15,9 @@ R = TypeVar("R")
 
 
 def in_thread(call: Callable[[], R], name: str, *, unclaimed: Callable[[R], object] | None = None) -> asyncio.Future[R]:
-    """Run a blocking call in a new thread; in a pool, waiting calls could block those they wait for.
+    """Run a blocking call in a new thread.
+
+    No thread pool is used, because waiting calls could block the calls they wait for.
 
     Args:
         call: the call; it runs in a copy of the caller's context.
@@ -23,7 +25,7 @@ def in_thread(call: Callable[[], R], name: str, *, unclaimed: Callable[[R], obje
         unclaimed: called with the result if the loop was closed meanwhile.
 
     Returns:
-        A future of the running loop; to cancel it does not stop the call.
+        A future of the running loop; cancelling it does not stop the call.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     future: asyncio.Future[R] = loop.create_future()
@@ -51,7 +53,7 @@ def in_thread(call: Callable[[], R], name: str, *, unclaimed: Callable[[R], obje
 
 
 async def wait_for_end(future: asyncio.Future[Any]) -> None:
-    """Wait until a future is done, even if the task is cancelled meanwhile; the caller reraises."""
+    """Wait until a future is done, even if the task is cancelled; the caller reraises."""
     while not future.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([future])

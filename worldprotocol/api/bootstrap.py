@@ -1,4 +1,4 @@
-"""The composition root: the only place where the rooms meet."""
+"""Composition root: creates the components of all packages and connects them."""
 
 from __future__ import annotations
 
@@ -75,23 +75,23 @@ __all__ = [
 
 DAY_MS = 86_400_000
 KEY_ENDING = ".secrets-key"
-"""What the file with the key of the digests of secrets is called, after the log's own file."""
+"""Suffix of the file with the key of the digests of secrets, after the log's file name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What one process composed around a log.
+    """Components that one process created around a log.
 
     Args:
-        domain: whose actions run.
-        projections: those at hand.
-        policies: those at hand.
-        policy_names: those that the operator named, to be adopted when a realm is founded.
-        authority: judges.
-        executor: executes.
-        ids: makes fresh ids.
-        issuer: gives intents their identity.
-        limits: of the pipeline.
+        domain: loaded domain.
+        projections: loaded projections.
+        policies: loaded policies.
+        policy_names: policies given by the operator, which are adopted when a realm is founded.
+        authority: evaluates proposals.
+        executor: executes approved proposals.
+        ids: source of new ids.
+        issuer: assigns intent ids.
+        limits: limits of the pipeline.
     """
 
     domain: Domain
@@ -105,7 +105,7 @@ class Components:
     limits: Limits
 
     def issue(self, actor: ActorRef, body: IntentBody, schema_hash: str, *, note: str | None = None) -> IntentInstance:
-        """Issue an intent that a caller states outright; for an actor of kind system it is a direct intent."""
+        """Issue an intent of a caller; with an actor of kind system, a direct intent."""
         event_id = self.ids.new_id()
         if actor.kind == "system":
             return self.issue_direct(actor, body, schema_hash, job="direct", event_id=event_id, note=note)
@@ -120,7 +120,7 @@ class Components:
         return direct(self.issuer, schema_hash=schema_hash, actor=actor, trigger=trigger, body=body, note=note)
 
     def projector(self, source: SourceEvent, actor: ActorRef) -> Projector:
-        """Return what asks the projections about a source event, for the protocol to run on a branch's head.
+        """Return the function that projects a source event on the head of a branch.
 
         Raises:
             RefusedError: ``SOURCE_TOO_LARGE``.
@@ -161,7 +161,7 @@ class Components:
 def bootstrap(
     address: str, *, create: bool, domain: Domain | str | Path, **options: Unpack[EngineOptions]
 ) -> tuple[EventLog, Components, WorldProtocol]:
-    """Open a log for acting and compose the engine around it; see ``worldprotocol.Realm``.
+    """Open a log for acting and compose the engine around it.
 
     Args:
         address: address of the log.
@@ -170,7 +170,7 @@ def bootstrap(
         **options: see ``EngineOptions``.
 
     Raises:
-        RefusedError: what cannot be loaded, and what opening the log refuses.
+        RefusedError: references that cannot be loaded, and the codes of ``open_log``.
     """
     check_names(options, EngineOptions)
     engine = EngineOptions(**options)
@@ -214,7 +214,7 @@ def compose(
         address: address of the log; its files are excluded from the workspace.
 
     Raises:
-        RefusedError: what cannot be loaded.
+        RefusedError: references that cannot be loaded.
     """
     given = options or ComponentOptions()
     check_names(given, ComponentOptions)
@@ -257,13 +257,13 @@ def environment_of(
     names: NameComparison = BYTE_WISE,
     private: Iterable[str] = (),
 ) -> HostEnvironment:
-    """Return the premises of a workspace; the log's own files in it are nobody's to touch.
+    """Return the environment of a workspace; files of the log in it are inaccessible.
 
     Args:
-        workspace: a folder, or all that can be said of it.
-        address: of the log.
-        names: which differences of names are ignored.
-        private: further files and folders that no effect and no run may touch.
+        workspace: a folder, or its configuration.
+        address: address of the log.
+        names: comparison of names.
+        private: further files and folders that effects and runs must not access.
 
     Raises:
         RefusedError: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
@@ -283,7 +283,7 @@ def environment_of(
 
 
 def log_files(address: str | None) -> list[str]:
-    """Return the files of a log that is kept in files, the key of its digests of secrets last."""
+    """Return the files of a log in SQLite, the key of the digests of secrets last."""
     if address is None:
         return []
     place = parse_address(address)
@@ -335,7 +335,7 @@ def _protocol(
 def rebuild_index(
     address: str, limits: Limits | None = None, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Build a log's index and the views of packages anew and return how many events they cover; no domain is needed.
+    """Rebuild a log's index and the views of packages; return the number of events. Needs no domain.
 
     Raises:
         RefusedError: what opening the log refuses; ``VIEW_FAILED`` and what else the views of packages refuse.
@@ -351,15 +351,17 @@ def rebuild_index(
 
 
 def open_for_reading(address: str) -> EventLog:
-    """Open a log for looking only; no byte of it changes."""
+    """Open a log for reading only; no byte of it changes."""
     return open_log(address, read_only=True, view=WorldIndex())
 
 
 def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) -> Domain:
-    """Return a domain from an object, a reference (``module:attribute``, ``file.py:attribute``) or a file.
+    """Load a domain from an object, a reference or a file.
+
+    A reference is ``module:attribute`` or ``file.py:attribute``.
 
     Raises:
-        RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and what ``world.core.load_domain`` refuses.
+        RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and the codes of ``world.core.load_domain``.
     """
     if isinstance(domain, Domain):
         return domain

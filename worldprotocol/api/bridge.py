@@ -1,4 +1,4 @@
-"""``Bridge``: two-way binding of a program to one branch, for one actor (intent specification 15).
+"""``Bridge``: binding of a program to one branch, for one actor.
 
 ::
 
@@ -6,11 +6,11 @@
     unsubscribe = bridge.subscribe(lambda view: draw(view.data))
     bridge.dispatch({"type": "todo.add", "input": {"title": "tea"}})
 
-What happened comes out as views, what is wanted goes in as intent bodies; the bridge issues them, so the World receives
-instances. Whoever is told of a change cannot make one from within: that is scheduled, and done afterwards. One who is
-told and raises disturbs nobody. Without a projector of catalogs every action counts as available.
+Source: intent specification 15. Changes of the branch are delivered as views; the bridge issues intent bodies and
+submits the instances. A callback cannot act while it is called: it schedules a reaction, which runs afterwards. An
+exception in a callback does not affect other callbacks. Without a catalog projector every action counts as available.
 
-For programs that act; in asyncio ``dispatch_async``, ``set_async``, ``project_action_catalog_async`` and ``views``.
+The methods for asyncio are ``dispatch_async``, ``set_async``, ``project_action_catalog_async`` and ``views``.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Unsubscribe = Callable[[], None]
 _LOGGER: Final = logging.getLogger("worldprotocol.api.bridge")
 
 
-class _Watched:
-    """Where the heads of the branches are, as far as somebody was told."""
+class _BranchHeads:
+    """Heads of the branches according to the events delivered so far."""
 
     def __init__(self, archive: Archive, branch: str | None) -> None:
         self._archive = archive
@@ -58,7 +58,7 @@ class _Watched:
         self._now: tuple[str | None, dict[str, str]] | None = None
 
     def begin(self) -> tuple[str | None, dict[str, str]]:
-        """Return the active branch and the heads, first of all as they are now."""
+        """Return the active branch and the heads; the first call reads the current ones."""
         if self._now is None:
             self._now = self._archive.peek(
                 lambda realm: (realm.active, {one.name: one.head for one in realm.branches.values()})
@@ -66,7 +66,7 @@ class _Watched:
         return self._now
 
     def moved_to(self, event: Event) -> str | None:
-        """Take in an event and return the world to which it moved the branch; None for any other event."""
+        """Apply an event; return the world to which it moved the branch, or None."""
         active, heads = self.begin()
         if isinstance(event, BranchCreated):
             heads[event.branch] = event.world_id
@@ -80,13 +80,13 @@ class _Watched:
 
 
 class Bridge:
-    """One actor's view of one branch, and its way to change it; many threads may use it.
+    """One actor's view of one branch, and commands to change it; thread-safe.
 
     Args:
         world: a realm open for acting.
-        actor_id: who acts through it.
-        projector: what makes catalogs; None is the schema's list with everything available (INT-15.5).
-        branch: the branch; None is the active one, whichever that is at the time.
+        actor_id: the acting actor.
+        projector: projector of catalogs; None is the schema's list with every action available (INT-15.5).
+        branch: the branch; None is the branch that is active at the time of each call.
 
     Raises:
         RefusedError: ``UNKNOWN_ACTOR``, ``UNKNOWN_BRANCH``.
@@ -120,27 +120,27 @@ class Bridge:
         self.close()
 
     def close(self) -> None:
-        """Tell nobody any more; the world stays open."""
+        """End all subscriptions; the realm stays open."""
         while self._ends:
             self._ends.pop()()
 
-    # What is
+    # Reading
 
     def view(self) -> SnapshotView:
         """Return data and computed values of the branch's head, frozen."""
         return self._view_of(*self._actions.place(self._branch))
 
     def get(self, path: str) -> Any:
-        """Return what stands at a path now, None where nothing does.
+        """Return the current value at a path; None if there is no value.
 
         Args:
-            path: into the data (``todos.0.title``; a leading ``data.`` may stand there), or ``computed.NAME``.
+            path: a path in the data (``todos.0.title``, with or without a leading ``data.``), or ``computed.NAME``.
 
         Raises:
-            RefusedError: ``INVALID_PATH`` for a path that leads elsewhere, and for what is none.
+            RefusedError: ``INVALID_PATH`` for a path outside of these, or an invalid one.
         """
         if not isinstance(path, str):
-            raise RefusedError("INVALID_PATH", f"A path is a text, such as todos.0.title, not {path!r:.80}.")
+            raise RefusedError("INVALID_PATH", f"A path must be a string such as todos.0.title, not {path!r:.80}.")
         view = self.view()
         root, _, rest = path.partition(".")
         if root == "data" and "data" not in view.data:
@@ -148,28 +148,33 @@ class Bridge:
                 return view.data
             path = rest
         if not path or path.partition(".")[0] in _ELSEWHERE or path.startswith("$"):
-            raise RefusedError("INVALID_PATH", f"A bridge reads the data and computed values; {path!r:.80} is neither.")
+            raise RefusedError(
+                "INVALID_PATH", f"{path!r:.80} is outside the data and the computed values; a bridge reads only these."
+            )
         return compile_expression({"kind": "get", "path": path})(Scope(view.data, computed=view.computed))
 
     def subscribe(self, callback: Callback) -> Unsubscribe:
-        """Tell a callback the new view whenever the branch's head moves, and return what ends that.
+        """Call a callback with the new view whenever the branch's head moves.
 
-        Views come in the order of the log, after the commit: those of this process in the thread that committed, or in
-        one that was telling at the moment; those of other processes soon after, in a thread of the World's own. Only
-        one callback is told at a time. From inside of it a callback cannot act (``CALL_FROM_HANDLER``); it may read,
-        and ``schedule`` what is to be done afterwards. What it raises is logged and disturbs nobody.
+        Views are delivered in the order of the log, after the commit: those of this process in the committing thread or
+        in one that is delivering at that moment; those of other processes soon after, in a thread of the realm. One
+        callback is called at a time. A callback cannot act (``CALL_FROM_HANDLER``); it may read, and ``schedule`` work
+        to be done afterwards. An exception that it raises is logged.
+
+        Returns:
+            A function that ends the subscription.
         """
-        watched = _Watched(self._world.archive, self._branch)
+        watched = _BranchHeads(self._world.archive, self._branch)
 
-        def told(_position: int, event: Event, _schedule: Schedule) -> None:
+        def handle(_position: int, event: Event, _schedule: Schedule) -> None:
             head = watched.moved_to(event)
             if head is None:
                 return
             schema_hash = self._actions.place(at=None if isinstance(event, BranchSwitched) else head)[1]
             callback(self._view_of(head, schema_hash))
 
-        end = self._world.subscribe(told)
-        watched.begin()  # afterwards: what happens in between is told
+        end = self._world.subscribe(handle)
+        watched.begin()  # after subscribing, so that no event in between is missed
         self._ends.append(end)
 
         def unsubscribe() -> None:
@@ -180,11 +185,11 @@ class Bridge:
         return unsubscribe
 
     def schedule(self, reaction: Reaction) -> None:
-        """Have something done as soon as everybody was told; where nobody is being told, it is done at once."""
+        """Run a reaction after the current callbacks, or at once outside of them."""
         self._world.schedule(reaction)
 
     async def views(self) -> AsyncGenerator[SnapshotView, None]:
-        """Yield the new view whenever the branch's head moves, from when the iteration begins; see ``subscribe``."""
+        """Yield the new view whenever the branch's head moves; see ``subscribe``."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Queue[SnapshotView]()
         unsubscribe = self.subscribe(lambda view: loop.call_soon_threadsafe(arrived.put_nowait, view))
         try:
@@ -193,42 +198,42 @@ class Bridge:
         finally:
             unsubscribe()
 
-    # What is wanted
+    # Acting
 
     def dispatch(self, body: IntentBody | Mapping[str, Any], *, note: str | None = None) -> Proposal:
         """Issue an intent and submit it (15.3).
 
         Args:
             body: ``{"type", "input"?, "scopeProposal"?}``.
-            note: for people.
+            note: free text, stored with the intent.
 
         Returns:
-            The proposal, as far as it went.
+            The proposal in its current state.
 
         Raises:
             RefusedError: ``INVALID_VALUE``, and see ``Realm.submit``.
         """
-        wanted = body if isinstance(body, IntentBody) else IntentBody.read(body)
-        scope = wanted.scope_proposal
-        return self._world.act(self._actor_id, wanted.type, wanted.input, scope=scope, note=note, branch=self._branch)
+        parsed = body if isinstance(body, IntentBody) else IntentBody.read(body)
+        scope = parsed.scope_proposal
+        return self._world.act(self._actor_id, parsed.type, parsed.input, scope=scope, note=note, branch=self._branch)
 
     def set(self, path: str, value: Any) -> Proposal:
-        """Dispatch ``field.set`` with ``{path, value}``, an action that the schema may have (15.4).
+        """Dispatch the action ``field.set`` with ``{path, value}`` (15.4).
 
         Raises:
-            RefusedError: ``UNKNOWN_ACTION`` where it has none, and as ``dispatch``.
+            RefusedError: ``UNKNOWN_ACTION`` if the schema has no such action, and as ``dispatch``.
         """
         return self.dispatch({"type": "field.set", "input": {"path": path, "value": value}})
 
     async def dispatch_async(self, body: IntentBody | Mapping[str, Any], *, note: str | None = None) -> Proposal:
-        """Dispatch without blocking the loop; to cancel the task does not take the intent back."""
+        """Dispatch without blocking the loop; cancelling the task does not undo the intent."""
         return await asyncio.to_thread(self.dispatch, body, note=note)
 
     async def set_async(self, path: str, value: Any) -> Proposal:
         """Set without blocking the loop; see ``set`` and ``dispatch_async``."""
         return await asyncio.to_thread(self.set, path, value)
 
-    # What may be wanted
+    # Catalogs
 
     async def project_action_catalog_async(
         self,
@@ -247,26 +252,26 @@ class Bridge:
         mode: Mode = "llm",
         pruning: Pruning | Mapping[str, Any] | None = None,
     ) -> ActionCatalog:
-        """Return the actions that are offered in the present state; it never fails for want of a projector (INT-15.5).
+        """Return the actions available in the current state (INT-15.5).
 
         Args:
-            req: a request of the caller's own; None is this actor on this branch.
-            mode: for whom it is shown.
-            pruning: what is left out.
+            req: a request; None is this actor on this branch.
+            mode: kind of reader.
+            pruning: omitted parts.
 
         Raises:
-            RefusedError: ``INVALID_VALUE`` for a mode or pruning options that do not exist.
+            RefusedError: ``INVALID_VALUE`` for an unknown mode or pruning option.
         """
-        asked = req or self._actions.request(self._actor_id, mode=mode, pruning=pruning, branch=self._branch)
+        request = req or self._actions.request(self._actor_id, mode=mode, pruning=pruning, branch=self._branch)
         if self._projector is None:
-            return static_catalog(asked)
+            return static_catalog(request)
         try:
-            return self._projector.project_action_catalog(asked)
-        except Exception:  # a runtime without its catalog goes on with all actions
+            return self._projector.project_action_catalog(request)
+        except Exception:  # without its catalog a program continues with all actions
             _LOGGER.exception("the catalog projector failed; every action counts as available")
-            return static_catalog(asked)
+            return static_catalog(request)
 
-    # Inside
+    # Internals
 
     def _view_of(self, world_id: str, schema_hash: str) -> SnapshotView:
         latest, where = self._latest, (world_id, schema_hash)
@@ -276,4 +281,4 @@ class Bridge:
 
 
 _ELSEWHERE: Final = frozenset({"input", "meta", "system"})
-"""Where expressions may look and a bridge does not (INT-10.2)."""
+"""Roots that expressions read and a bridge does not (INT-10.2)."""

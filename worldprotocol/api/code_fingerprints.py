@@ -1,8 +1,7 @@
-"""Whether the functions of the domain at hand are those that were adopted at some point of a log.
+"""Comparison of the loaded domain's functions with those adopted in a log.
 
-The schema of a domain holds everything but its Python functions; of those the adoption has the hashes. Of what an
-authority sees of a proposal, only computed values, and what an action declares to touch where it reads one, come from
-such functions. The policy tools import this.
+The schema of a domain holds everything except its Python functions; the adoption records their hashes. Of the input of
+an authority, only computed values, and the resources that an action declares from them, depend on such functions.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ COMPUTED: Final = "computed:"
 
 
 class CodeThen:
-    """Compares the functions for computed values at hand with those adopted in the course of a log.
+    """Compares the loaded functions for computed values with those adopted in a log.
 
     Args:
-        archive: of the log; its adoptions are read once.
-        domain: the domain at hand.
+        archive: archive of the log; its adoptions are read once.
+        domain: the loaded domain.
 
     Raises:
-        DamagedLogError: where an adoption cannot be read.
+        DamagedLogError: an adoption cannot be read.
     """
 
     def __init__(self, archive: Archive, domain: Domain) -> None:
@@ -46,22 +45,22 @@ class CodeThen:
                 self._changed.append(changed_computed(domain, event))
 
     def changed(self, before: int) -> tuple[str, ...]:
-        """Return the names of computed values whose functions were others then, in order; none where all are the same.
+        """Return the names of computed values with other functions at that time, in order.
 
         Args:
-            before: a position of the log; what was adopted last before it counts.
+            before: a position of the log; the last adoption before it is used.
         """
         at = bisect_left(self._places, before)
         return self._changed[at - 1] if at else ()
 
 
 def changed_computed(domain: Domain, adopted: DomainAdopted) -> tuple[str, ...]:
-    """Return the short names of computed values whose functions at hand are not the adopted ones, in order."""
+    """Return the short names of computed values with other functions than adopted, in order."""
     return tuple(name.removeprefix(COMPUTED) for name in domain.changed(adopted.sources) if name.startswith(COMPUTED))
 
 
 def changed_versions(adopted: DomainAdopted, domain: Domain) -> tuple[str, ...]:
-    """Return the distributions that functions reach whose version is another one than was adopted, in words."""
+    """Describe the distributions that functions use in other versions than adopted."""
     then, now = adopted.distributions, domain.distributions()
     if then is None:
         return ()
@@ -73,32 +72,32 @@ def changed_versions(adopted: DomainAdopted, domain: Domain) -> tuple[str, ...]:
 
 
 def is_whole(adopted: DomainAdopted) -> bool:
-    """Whether the recorded identities cover all that functions reach, and not each function's own source alone."""
-    return all(":" in told for told in adopted.sources.values() if told is not None)
+    """Return whether the recorded hashes cover all code that the functions use."""
+    return all(":" in identity for identity in adopted.sources.values() if identity is not None)
 
 
 class WatchedView(SnapshotView):
-    """A view that notes whether anybody reads its computed values: ``was_read``."""
+    """View that records in ``was_read`` whether its computed values were read."""
 
     __slots__ = ("was_read",)
     was_read: bool
 
     def __init__(self, data: FrozenDict, computed: FrozenDict) -> None:
-        """Nobody has read anything yet."""
+        """Begin with nothing read."""
         super().__init__(data, computed)
         object.__setattr__(self, "was_read", False)
 
     def __getattribute__(self, name: str) -> object:
-        """Return an attribute, and note it where that is the computed values."""
+        """Return an attribute; record reads of ``computed``."""
         if name == "computed":
             object.__setattr__(self, "was_read", True)
         return super().__getattribute__(name)
 
 
 def watched(case: Case) -> tuple[Case, WatchedView]:
-    """Return a case whose view notes whether computed values are read, and that view.
+    """Return a case with a view that records reads of computed values, and the view.
 
-    They count as read where the manifest that the action declares names one.
+    They also count as read if the action's declared manifest names one.
     """
     view = WatchedView(case.view.data, case.view.computed)
     if b"computed" in canonical_bytes((case.action or {}).get("manifest")):

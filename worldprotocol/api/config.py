@@ -1,6 +1,6 @@
-"""The operator's composition of a realm: ``world.toml``, read strictly.
+"""``world.toml``: the operator's configuration of a realm, read strictly.
 
-This is all that can stand in it::
+All of its keys::
 
 log = "world.db"                          # a file, or a SQLAlchemy URL with an optional #name
 domain = "shop.domain:shop"               # package.module:attribute, file.py:attribute, or a YAML/JSON file
@@ -8,8 +8,8 @@ projections = ["shop.projections:orders"]
 policies = ["shop.rules:policy"]
 effects = ["shop.effects:handlers"]
 enforcement = "enforcing"                 # or "trusting"
-paranoid = false                          # ask every projection twice under guard, not once
-unsafe_unguarded_projections = false      # true: ask projections without any guard
+paranoid = false                          # true: call every projection twice under guard, not once
+unsafe_unguarded_projections = false      # true: call projections without any guard
 durability = "full"                       # or "normal"
 
 [limits]
@@ -17,39 +17,39 @@ max_intent_bytes = 1048576
 
 [klis]                                    # see world.klis.settings
 default_ttl_ms = 60000
-authentication = "channel"                # or "signed", or "open": what shows that a manifest is its agent's
+authentication = "channel"                # or "signed", or "open": how the agent of a manifest is authenticated
 
-[workspace]                               # effects and governed runs touch it; without it nothing is watched
+[workspace]                               # folder of effects and governed runs; without it nothing is observed
 root = "."                                # the folder that agents see as FILE:/
-unwatched = ["node_modules", ".venv"]     # below the root: whose content is not compared
-read = ["~/.gitconfig"]                   # outside: what may be read without being declared
-write = []                                # outside: where everything is allowed, such as a shared cache
-hard_links = "refuse"                     # or "allow": files with further names outside of what is backed up
-namespaces = "auto"                       # what makes those of commands: "unshare", "bubblewrap", or whichever works
-keep_days = 14                            # how long backups of ended runs are kept
-keep_bytes = 10000000000                  # and how much of them
+unwatched = ["node_modules", ".venv"]     # below the root: folders that are not compared
+read = ["~/.gitconfig"]                   # outside the root: may be read without a declaration
+write = []                                # outside the root: everything is allowed, such as a shared cache
+hard_links = "refuse"                     # or "allow": files with further names outside of the backed-up files
+namespaces = "auto"                       # tool that creates namespaces of commands: "unshare", "bubblewrap" or either
+keep_days = 14                            # days for which backups of ended runs are kept
+keep_bytes = 10000000000                  # bytes of backups that are kept
 
-[checkpoint]                              # signed tree heads, for those who check this log from outside
-origin = "example.com/shop"               # the name of the log in them; unless given, made of the log's own id
-key = "checkpoint.key"                    # what signs them, from `worldctl checkpoint keygen`
-signed = "checkpoint.key.signed"          # where it is noted what was signed; unless given, beside the key
+[checkpoint]                              # signed tree heads, for external verification of this log
+origin = "example.com/shop"               # name of the log in them; default: made of the log's own id
+key = "checkpoint.key"                    # signing key, from `worldctl checkpoint keygen`
+signed = "checkpoint.key.signed"          # file that records the signed checkpoints; default: beside the key
 
-[redact]                                  # what --redact role=NAME hides from whom
+[redact]                                  # by role: what --redact role=NAME hides
 guest = ["inputs", "actors"]
 
-[secrets]                                 # what ${secret:NAME} stands for in effects; read when an effect is performed
-order = ["environment", "folder", "keyring"]  # the first source that has a secret decides
+[secrets]                                 # values of ${secret:NAME} in effects; read when an effect is performed
+order = ["environment", "folder", "keyring"]  # the first source that has a secret is used
 environment = ["API_TOKEN"]               # environment variables that are secrets under their own names
 prefix = "WORLD_SECRET_"                  # secret NAME is the environment variable WORLD_SECRET_NAME
 folder = "/run/secrets"                   # secret NAME is the file NAME; only its owner may read it
 keyring = "shop"                          # service name in the system's keyring (extra keyring)
-key = "world.db.secrets-key"              # key of the digests in the log; unless given, beside the log
+key = "world.db.secrets-key"              # key of the digests in the log; default: beside the log
 
-[secrets.uses]                            # with which resources alone a secret may be used; others may be used with all
+[secrets.uses]                            # resources with which a secret may be used; unlisted secrets: all
 API_TOKEN = ["URL:https://api.example.com/*"]
 
-[digests]                                 # of resources, in what lease list, waits and explain --redact show
-key = "digests.key"                       # 32 bytes as 64 hex digits; without it each output has a key of its own
+[digests]                                 # of resources, in the output of lease list, waits and explain --redact
+key = "digests.key"                       # 32 bytes as 64 hex digits; default: a new key for each output
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CONFIG_NAME = "world.toml"
 
 
 class WorkspaceConfig(BaseModel):
-    """What stands under ``[workspace]``."""
+    """Section ``[workspace]``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -85,17 +85,21 @@ class WorkspaceConfig(BaseModel):
     keep_bytes: int = Field(default=10_000_000_000, ge=0)
 
     def in_folder(self, folder: Path) -> WorkspaceConfig:
-        """Return the same with absolute paths; relative ones start at the configuration's folder."""
+        """Return a copy with absolute paths; relative ones start at the given folder."""
 
-        def placed(name: str) -> str:
+        def absolute(name: str) -> str:
             return str((folder / Path(name).expanduser()).resolve())
 
-        places = {"root": placed(self.root), "read": [*map(placed, self.read)], "write": [*map(placed, self.write)]}
-        return self.model_copy(update=places)
+        paths = {
+            "root": absolute(self.root),
+            "read": [*map(absolute, self.read)],
+            "write": [*map(absolute, self.write)],
+        }
+        return self.model_copy(update=paths)
 
 
 class CheckpointConfig(BaseModel):
-    """What stands under ``[checkpoint]``."""
+    """Section ``[checkpoint]``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -105,7 +109,7 @@ class CheckpointConfig(BaseModel):
 
 
 class DigestsConfig(BaseModel):
-    """What stands under ``[digests]``."""
+    """Section ``[digests]``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -113,7 +117,7 @@ class DigestsConfig(BaseModel):
 
 
 class SecretsConfig(BaseModel):
-    """What stands under ``[secrets]``."""
+    """Section ``[secrets]``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -126,16 +130,16 @@ class SecretsConfig(BaseModel):
     uses: dict[str, list[str]] = Field(default_factory=dict)
 
     def in_folder(self, folder: Path) -> SecretsConfig:
-        """Return the same with absolute paths; relative ones start at the configuration's folder."""
+        """Return a copy with absolute paths; relative ones start at the given folder."""
 
-        def placed(name: str | None) -> str | None:
+        def absolute(name: str | None) -> str | None:
             return None if name is None else str((folder / Path(name).expanduser()).resolve())
 
-        return self.model_copy(update={"folder": placed(self.folder), "key": placed(self.key)})
+        return self.model_copy(update={"folder": absolute(self.folder), "key": absolute(self.key)})
 
 
 class Config(BaseModel):
-    """What stands in ``world.toml``; relative paths start at ``folder``."""
+    """Content of ``world.toml``; relative paths start at ``folder``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -158,7 +162,7 @@ class Config(BaseModel):
     folder: Path = Field(default=Path(), exclude=True)
 
     def placed_workspace(self) -> WorkspaceConfig | None:
-        """Return what is said of the workspace, with absolute paths; None where nothing is said."""
+        """Return the section ``[workspace]`` with absolute paths; None if it is absent."""
         return None if self.workspace is None else self.workspace.in_folder(self.folder)
 
     @property
@@ -169,10 +173,10 @@ class Config(BaseModel):
         return str(self.folder / self.log)
 
     def parts(self) -> dict[str, Any]:
-        """Return what ``Realm.create``, ``Realm.open`` and ``Realm.open_to_adopt`` want to know beside the address.
+        """Return keyword arguments for ``Realm.create`` and ``Realm.open``.
 
         Raises:
-            RefusedError: ``INVALID_CONFIG`` when no domain is named, or a limit is wrong.
+            RefusedError: ``INVALID_CONFIG`` if ``domain`` is absent or a limit is invalid.
         """
         if self.domain is None:
             raise RefusedError(
@@ -197,7 +201,7 @@ class Config(BaseModel):
         }
 
     def chosen_limits(self) -> Limits:
-        """Return the limits with the configured ones in place.
+        """Return the limits, with the configured values in place of the defaults.
 
         Raises:
             RefusedError: ``INVALID_CONFIG`` for a limit that does not exist or is below 1.
@@ -207,7 +211,8 @@ class Config(BaseModel):
             if name not in known or value < 1:
                 raise RefusedError(
                     "INVALID_CONFIG",
-                    f"[limits] {name} = {value}: the limits are {', '.join(sorted(known))}, each at least 1.",
+                    f"[limits] {name} = {value} is invalid: the limits are {', '.join(sorted(known))}, "
+                    "each at least 1.",
                 )
         return Limits(**self.limits, klis=KlisSettings.read(self.klis))
 
@@ -216,17 +221,17 @@ def read_config(path: Path) -> Config:
     """Read a ``world.toml``.
 
     Raises:
-        RefusedError: ``NO_CONFIG`` when there is no such file, ``INVALID_CONFIG`` when it is not as it should be.
+        RefusedError: ``NO_CONFIG`` if the file does not exist, ``INVALID_CONFIG`` if its content is invalid.
     """
     try:
         size = path.stat().st_size
         if size > MAX_CONFIG_BYTES:
             message = f"{path} has {size} bytes; the limit is {MAX_CONFIG_BYTES} (MAX_CONFIG_BYTES)."
             raise RefusedError("INVALID_CONFIG", message)
-        told = load_toml(path.read_text(encoding="utf-8"))
+        content = load_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RefusedError(
-            "NO_CONFIG", f"There is no {path}; `worldctl init` makes one, or name another with --config."
+            "NO_CONFIG", f"{path} does not exist; create it with `worldctl init`, or name another file with --config."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise RefusedError("INVALID_CONFIG", f"{path} cannot be read: {error}.") from None
@@ -235,7 +240,7 @@ def read_config(path: Path) -> Config:
             raise
         raise RefusedError("INVALID_CONFIG", f"{path} cannot be read: {fault.message}", **fault.details) from None
     try:
-        return Config(**{**told, "folder": path.parent})
+        return Config(**{**content, "folder": path.parent})
     except ValidationError as error:
         refused = refused_value(error, what=str(path))
         raise RefusedError("INVALID_CONFIG", refused.message, **refused.details) from None

@@ -1,4 +1,4 @@
-"""``Realm.host``: governed runs, their records, and executions that need a person."""
+"""``Realm.host``: governed runs, their records, and effects in doubt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from host.builtin.notes import prune_notes
 from host.confinement.descendants import end_orphans
@@ -20,6 +20,7 @@ from world.pipeline.recover import Choice
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from worldprotocol.api.leases import Cancel, Leases
+from worldprotocol.api.options import check_names
 from worldprotocol.runs.backups import BackupAdministration
 from worldprotocol.runs.declaring import manifest_of_places, url_resource
 from worldprotocol.runs.governed import GovernedRun, Wishes
@@ -33,21 +34,64 @@ if TYPE_CHECKING:
     from host.isolation import Isolation
     from worldprotocol.runs.python import PythonResult
 
-__all__ = ["Hosting"]
+__all__ = ["Hosting", "PythonOptions", "SessionOptions"]
 
 _LOGGER = logging.getLogger("worldprotocol")
 
 NOTES_KEPT_MS: Final = 30 * 86_400_000
-"""How long the notes of effects are kept, in ms: one made again after that does not know what it had done."""
+"""Time for which notes of effects are kept, in ms; later repetitions of an effect find no note of the first attempt."""
+
+
+class SessionOptions(TypedDict, total=False):
+    """Declared resources and governance of a session.
+
+    Args:
+        agent: agent of the session and identity of the caller; with ``manifest``, its agent_id is used, and it needs a
+            signature unless ``wishes.by`` is that agent or the setting ``authentication`` is ``open``.
+        session: unit of work; None begins one.
+        reads: paths that are read (CONSUMES); see ``worldprotocol.runs.declaring`` for their syntax.
+        writes: paths that are changed (MUTATES).
+        creates: paths that are created (PROVIDES).
+        deletes: paths that are deleted (DELETES).
+        connects: URLs that are read (CONSUMES).
+        manifest: a manifest in place of all these.
+        wishes: options of governance; None is strict governance.
+    """
+
+    agent: str | None
+    session: str | None
+    reads: Iterable[str]
+    writes: Iterable[str]
+    creates: Iterable[str]
+    deletes: Iterable[str]
+    connects: Iterable[str]
+    manifest: Mapping[str, Any] | None
+    wishes: Wishes | None
+
+
+class PythonOptions(SessionOptions, total=False):
+    """Options of Python code that runs under leases.
+
+    Args:
+        isolation: ``process`` is a child process, confined like a governed command; ``thread`` is the calling thread,
+            under audit hooks. None is ``process`` for source text, and for code of an agent or an actor that is not
+            registered.
+        timeout_ms: time limit of a process, in milliseconds; None is a week.
+        require: mechanisms that must confine the process: ``namespaces``, ``landlock``.
+    """
+
+    isolation: Isolation | None
+    timeout_ms: int | None
+    require: Sequence[str]
 
 
 class Hosting:
-    """What the host does beside effects of proposals."""
+    """Governed runs, backups and executions of a realm."""
 
     def __init__(
         self, protocol: WorldProtocol, leases: Leases, ids: IdSource, premises: HostEnvironment | None
     ) -> None:
-        """Serve a realm; without premises there are no governed runs."""
+        """Serve a realm; governed runs need a host environment."""
         self._protocol = protocol
         self._leases = leases
         self._ids = ids
@@ -63,122 +107,69 @@ class Hosting:
         if self._premises is None:
             raise RefusedError(
                 "NO_WORKSPACE",
-                "This realm has no workspace: add [workspace] with root to world.toml, or open it with workspace=...",
+                "This realm has no workspace; add [workspace] with root to world.toml, or open it with workspace=...",
             )
         return self._premises
 
     # Governed runs
 
-    def session(
-        self,
-        *,
-        agent: str | None = None,
-        session: str | None = None,
-        reads: Iterable[str] = (),
-        writes: Iterable[str] = (),
-        creates: Iterable[str] = (),
-        deletes: Iterable[str] = (),
-        connects: Iterable[str] = (),
-        manifest: Mapping[str, Any] | None = None,
-        wishes: Wishes | None = None,
-    ) -> GovernedSession:
-        """Return a session for Python code; nothing happens before it is entered.
+    def session(self, **options: Unpack[SessionOptions]) -> GovernedSession:
+        """Return a session for Python code; it acquires leases when it is entered.
 
         Args:
-            agent: whose session it is, and the caller's identity; with ``manifest``, its agent_id counts, and it needs
-                a signature unless ``wishes.by`` is that agent or the setting ``authentication`` is ``open``.
-            session: its unit of work; None begins one.
-            reads: places that are read (CONSUMES); see ``worldprotocol.runs.declaring`` for how places are written.
-            writes: places that are changed (MUTATES).
-            creates: places that are made (PROVIDES).
-            deletes: places that are removed (DELETES).
-            connects: URLs that are read (CONSUMES).
-            manifest: a whole manifest in place of all these.
-            wishes: how it is to be governed; None is strictly.
+            **options: see ``SessionOptions``.
 
         Raises:
             RefusedError: ``NO_WORKSPACE``, ``INVALID_VALUE``, ``NO_MATCH``, ``OUTSIDE_WORKSPACE``,
                 ``NOTHING_DECLARED``.
         """
-        places = _places(reads, writes, creates, deletes, connects)
-        chosen, how = self._chosen(agent, session, places, manifest, wishes)
-        return GovernedSession(self.premises, lambda cancel: self.begin(chosen, how, cancel=cancel))
+        check_names(options, SessionOptions)
+        manifest, wishes = self._declaration(options)
+        return GovernedSession(self.premises, lambda cancel: self.begin(manifest, wishes, cancel=cancel))
 
     def run_python(
-        self,
-        code: str | Callable[[Any], Any],
-        argument: Any = None,
-        *,
-        agent: str | None = None,
-        session: str | None = None,
-        reads: Iterable[str] = (),
-        writes: Iterable[str] = (),
-        creates: Iterable[str] = (),
-        deletes: Iterable[str] = (),
-        connects: Iterable[str] = (),
-        manifest: Mapping[str, Any] | None = None,
-        wishes: Wishes | None = None,
-        isolation: Isolation | None = None,
-        timeout_ms: int | None = None,
-        require: Sequence[str] = (),
+        self, code: str | Callable[[Any], Any], argument: Any = None, **options: Unpack[PythonOptions]
     ) -> PythonResult:
-        """Run Python code under leases, and return what it answers; what is not trusted gets a process of its own.
+        """Run Python code under leases and return its result.
 
         Args:
-            code: a text that defines ``main(argument)``, or a function of one argument.
-            argument: what it is given; for a process of its own JSON, as its result is.
-            agent: as for ``session``, like all down to ``wishes``.
-            session: its unit of work.
-            reads: places that are read.
-            writes: places that are changed.
-            creates: places that are made.
-            deletes: places that are removed.
-            connects: URLs that are read.
-            manifest: a whole manifest in place of all these.
-            wishes: how it is to be governed.
-            isolation: ``process`` is a child that the operating system holds like a governed command; ``thread`` is
-                this thread, under audit hooks. None is ``process`` for texts, and for whatever runs for an agent or an
-                actor that is not registered.
-            timeout_ms: after which a process is killed, in milliseconds; None is a week.
-            require: walls that have to hold a process: ``namespaces``, ``landlock``.
+            code: source text that defines ``main(argument)``, or a function of one argument.
+            argument: argument of the function; JSON for a process, as the result is.
+            **options: see ``PythonOptions``.
 
         Raises:
-            ScopeViolationError: the code attempted what it had not declared.
+            ScopeViolationError: the code attempted an undeclared access.
             RefusedError: as ``session``; ``PYTHON_FAILED``, ``LEASE_LOST``, ``CONFINEMENT_UNAVAILABLE``,
                 ``CONFINEMENT_FAILED``.
         """
         from worldprotocol.runs.python import default_isolation, run_in_thread, run_isolated
 
-        places = _places(reads, writes, creates, deletes, connects)
-        chosen, how = self._chosen(agent, session, places, manifest, wishes)
-        name = agent if manifest is None else manifest.get("agent_id")
-        actor = self._protocol.archive.peek(lambda realm: realm.actors.get(str(name)))
-        begin = partial(self.begin, chosen, how)
-        if (isolation or default_isolation(code, actor)) == "thread":
+        check_names(options, PythonOptions)
+        manifest, wishes = self._declaration(options)
+        given = options.get("manifest")
+        agent = options.get("agent") if given is None else given.get("agent_id")
+        actor = self._protocol.archive.peek(lambda realm: realm.actors.get(str(agent)))
+        begin = partial(self.begin, manifest, wishes)
+        if (options.get("isolation") or default_isolation(code, actor)) == "thread":
             return run_in_thread(GovernedSession(self.premises, lambda cancel: begin(cancel=cancel)), code, argument)
+        timeout_ms, require = options.get("timeout_ms"), options.get("require", ())
         return run_isolated(begin, self.premises, code, argument, timeout_ms=timeout_ms, require=require)
 
-    def _chosen(
-        self,
-        agent: str | None,
-        session: str | None,
-        places: Mapping[Predicate, Sequence[str]],
-        manifest: Mapping[str, Any] | None,
-        wishes: Wishes | None,
-    ) -> tuple[Mapping[str, Any], Wishes]:
-        """Return the manifest of a session, and how it is to be governed."""
+    def _declaration(self, options: SessionOptions) -> tuple[Mapping[str, Any], Wishes]:
+        """Return the manifest of a session, and the options of its governance."""
+        places, manifest, agent = _places(options), options.get("manifest"), options.get("agent")
         workspace = self.premises.workspace
-        how = wishes or Wishes()
+        wishes = options.get("wishes") or Wishes()
         if manifest is not None:
-            return manifest, how
+            return manifest, wishes
         if not agent:
-            raise RefusedError("INVALID_VALUE", "Say whose session it is (agent), or give a manifest.")
-        name = session or self._ids.new_id()
-        document = manifest_of_places(workspace, agent=agent, session=name, places=places)
-        return document, replace(how, by=how.by or agent)
+            raise RefusedError("INVALID_VALUE", "The session has no agent; give agent, or a manifest.")
+        session = options.get("session") or self._ids.new_id()
+        document = manifest_of_places(workspace, agent=agent, session=session, places=places)
+        return document, replace(wishes, by=wishes.by or agent)
 
     def begin(self, manifest: Mapping[str, Any], wishes: Wishes, *, cancel: Cancel | None = None) -> GovernedRun:
-        """Get the leases for a run; who runs something opens it and ends it. See ``GovernedRun``."""
+        """Acquire the leases of a run; the caller opens and ends it. See ``GovernedRun``."""
         return GovernedRun.begin(
             self._protocol,
             self._leases,
@@ -202,15 +193,15 @@ class Hosting:
         """Return the governed runs, newest first.
 
         Args:
-            most: at most so many; None is all.
-            agent: only this agent's.
-            open_only: only those that have not ended.
+            most: maximum number; None is all.
+            agent: only runs of this agent.
+            open_only: only runs that have not ended.
         """
         return list(list_runs(self._protocol.archive, most=most, agent=agent, open_only=open_only))
 
     @property
     def backups(self) -> BackupAdministration:
-        """The backups of the workspace: what there is, giving it back, removing old ones.
+        """Backups of the workspace: list, restore and prune.
 
         Raises:
             RefusedError: ``NO_WORKSPACE``.
@@ -218,7 +209,7 @@ class Hosting:
         return BackupAdministration(self._protocol.archive, self.premises, self._protocol.now_ms(), self._protocol)
 
     def end_orphans(self) -> None:
-        """End what effects had started and left behind when their worker was killed, before anybody takes over."""
+        """End processes that effects of killed workers left, before their executions resume."""
 
         def begun(realm: RealmState) -> list[tuple[str, str]]:
             return [(name, one.started.worker) for name, one in realm.proposals.items() if one.started is not None]
@@ -232,16 +223,16 @@ class Hosting:
                 remove_left(proposal_id)
 
     def look_after(self) -> None:
-        """Do what is due in the workspace: end what was cut off, and remove what nobody needs any more."""
+        """Recover interrupted runs, and prune expired backups and notes."""
         self.recover()
         prune_sometimes(self._protocol, self.premises)
         prune_notes(self.premises.scratch, self._protocol.now_ms(), NOTES_KEPT_MS)
 
     def recover(self, premises: HostEnvironment | None = None) -> list[VerificationLog]:
-        """End the runs whose process vanished, and give back what they left half done; returns their records.
+        """End runs of ended processes, roll back their changes, and return their records.
 
         Args:
-            premises: where they ran; None is the realm's own.
+            premises: environment in which they ran; None is the realm's own.
 
         Raises:
             RefusedError: ``NO_WORKSPACE``.
@@ -251,7 +242,7 @@ class Hosting:
     # Executions
 
     def stuck(self) -> list[dict[str, Any]]:
-        """Return the effects of which nobody knows whether they happened, oldest first."""
+        """Return the effects in doubt, oldest first."""
         return self._protocol.archive.peek(in_doubt)
 
     def resolve(
@@ -264,15 +255,15 @@ class Hosting:
         effect: str | None = None,
         value: Any = None,
     ) -> Proposal:
-        """Say as a person what became of an effect in doubt, and let its execution go on.
+        """Resolve an effect in doubt as a human actor, and continue its execution.
 
         Args:
-            proposal_id: whose effect it is.
-            choice: ``happened``, with what it gave in ``value``; ``retry``, it did not happen; ``fail``, nobody knows.
-            by: the person, a registered actor.
-            reason: how it is known, for the record.
-            effect: the requirement's id; None where only one is in doubt.
-            value: what the action receives.
+            proposal_id: proposal of the effect.
+            choice: ``happened``, with its result in ``value``; ``retry``: it did not happen; ``fail``: unknown.
+            by: id of a registered actor.
+            reason: evidence for the choice, which is recorded.
+            effect: id of the requirement; None if a single effect is in doubt.
+            value: result that the action receives.
 
         Raises:
             RefusedError: ``NOT_IN_DOUBT``, ``UNKNOWN_ACTOR``, ``REASON_MISSING``, ``INVALID_VALUE``, ``NOT_CANONICAL``,
@@ -281,7 +272,7 @@ class Hosting:
         return self._protocol.resolve(proposal_id, effect, choice, by=by, reason=reason, value=value)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
-        """Call an approved execution off: what is under way is given up, what it did to files is undone, it fails.
+        """Cancel an approved execution: stop its effects, undo its file changes, and fail it.
 
         Raises:
             RefusedError: ``NOT_RUNNING``, ``REASON_MISSING``, ``NO_WORKSPACE``.
@@ -289,24 +280,18 @@ class Hosting:
         return self._protocol.cancel(proposal_id, by=by, reason=reason)
 
 
-def _places(
-    reads: Iterable[str],
-    writes: Iterable[str],
-    creates: Iterable[str],
-    deletes: Iterable[str],
-    connects: Iterable[str],
-) -> dict[Predicate, Sequence[str]]:
+def _places(options: SessionOptions) -> dict[Predicate, Sequence[str]]:
     return {
-        Predicate.CONSUMES: [*reads, *map(url_resource, connects)],
-        Predicate.MUTATES: list(writes),
-        Predicate.PROVIDES: list(creates),
-        Predicate.DELETES: list(deletes),
+        Predicate.CONSUMES: [*options.get("reads", ()), *map(url_resource, options.get("connects", ()))],
+        Predicate.MUTATES: list(options.get("writes", ())),
+        Predicate.PROVIDES: list(options.get("creates", ())),
+        Predicate.DELETES: list(options.get("deletes", ())),
     }
 
 
 def in_doubt(realm: RealmState) -> list[dict[str, Any]]:
-    """Return the effects in a realm of which nobody knows whether they happened, oldest first."""
-    found = [
+    """Return the effects in doubt of a realm, oldest first."""
+    effects = [
         {
             "proposalId": proposal.proposal_id,
             "actorId": proposal.submitted.actor["actorId"],
@@ -320,9 +305,9 @@ def in_doubt(realm: RealmState) -> list[dict[str, Any]]:
         for proposal in realm.proposals.values()
         for name, asked in proposal.in_doubt.items()
     ]
-    return sorted(found, key=lambda one: one["requestedAt"])
+    return sorted(effects, key=lambda one: one["requestedAt"])
 
 
 def under_way(realm: RealmState) -> int:
-    """Return how many effects were asked for and have not come back yet, whether their worker is still there or not."""
+    """Return the number of requested effects without a result."""
     return sum(len(proposal.requested) for proposal in realm.proposals.values())

@@ -18,7 +18,7 @@ def _conflict_text(conflict: Mapping[str, Any]) -> str:
 
 
 def _reason_of_death(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> str:
-    """Describe a conflict with an older agent, a holder rather than a waiting one."""
+    """Describe a conflict with an older agent; holders have priority over waiting agents."""
     own = ranks[verdict.agent_id]
     older = [conflict for conflict in verdict.conflicts if ranks[conflict["holder"]] <= own]
     if not older:  # a setting limits how many are listed

@@ -15,7 +15,7 @@ from world.read_models.archive import Archive
 __all__ = ["LOST", "LeaseHandle"]
 
 LOST: Final = frozenset({"LEASE_NOT_ACTIVE", "UNKNOWN_LEASE", "NOT_THE_HOLDER"})
-"""Refusals of a heartbeat that mean that the lease has ended."""
+"""Codes with which a heartbeat is refused because the lease has ended."""
 
 MAX_BEAT_S: Final = 3_600.0
 """Longest pause between two heartbeats, in seconds."""
@@ -25,7 +25,7 @@ class LeaseHandle:
     """Leases that were granted together; a context manager that releases them.
 
     Attributes: ``agent``, ``session``, ``lease_ids``, ``tokens`` (one fencing token for each lease) and ``token``, the
-    largest of them: a store that keeps the largest token it has seen can refuse earlier holders.
+    largest of them: a store that records the largest token received can refuse earlier holders.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class LeaseHandle:
 
     @property
     def token(self) -> int:
-        """The fencing token: it is larger than that of every earlier grant."""
+        """Fencing token, larger than the tokens of all earlier grants."""
         return max(self.tokens)
 
     @property
     def is_active(self) -> bool:
-        """Whether every lease is still in force, by the log as it is now."""
+        """Whether every lease is in force according to the current log."""
         return self._why_lost() is None
 
     def check(self) -> None:
-        """Check that the leases are still in force; call it before what cannot be undone.
+        """Check that the leases are in force; call it before irreversible work.
 
         Raises:
             RefusedError: ``LEASE_LOST``.
@@ -65,7 +65,7 @@ class LeaseHandle:
         if why is not None:
             raise RefusedError(
                 "LEASE_LOST",
-                f"{why} Stop the work that needs it, and acquire it again.",
+                f"{why} Stop the work that needs the lease, and acquire it again.",
                 lease_ids=list(self.lease_ids),
             )
 
@@ -93,7 +93,7 @@ class LeaseHandle:
         """Release the leases; those that have ended already and repeated calls have no effect."""
         self._stop()
         if self._lost is None:
-            self._lost = "It was released."
+            self._lost = "The lease was released."
             try:
                 self._leasing.release(self.lease_ids, agent_id=self.agent, session_id=self.session)
             except RefusedError as refused:

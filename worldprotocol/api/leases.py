@@ -1,12 +1,12 @@
-"""Leases for agents that want nothing but leases: hold what you work on, wait your turn, give it back.
+"""Direct use of leases: acquire, hold, release.
 
 As a context manager::
 
     with world.leases.acquire(agent="ann", resource="FILE:/src/a.py", predicate="MUTATES", timeout=30) as held:
         write(token=held.token)
 
-While a lease is held, a thread keeps it alive. Waiting is in the log's own queue: the oldest agent comes first, a
-younger one dies instead of waiting (KP-3a), and no circle of waits can form. Safe in many threads and processes.
+While a lease is held, a thread sends heartbeats. A request waits in a queue of the log: the oldest agent comes first, a
+younger one gets Die in place of Wait (KP-3a), so that deadlocks are impossible. Thread-safe and process-safe.
 """
 
 from __future__ import annotations
@@ -37,52 +37,52 @@ from worldprotocol.api.options import check_names
 __all__ = ["Cancel", "LeaseOptions", "Leases"]
 
 POLL_MS: Final = 100
-"""How often who waits looks for what other processes did; what this one does is seen at once."""
+"""Interval, in ms, at which a waiting request polls for events of other processes; those of this process notify it."""
 
 
 class Cancel:
-    """Lets another thread break off a wait."""
+    """Token with which another thread cancels a wait."""
 
     def __init__(self) -> None:
-        """Begin with nothing to break off."""
-        self.told = threading.Event()
+        """Create a token that is not cancelled."""
+        self.is_cancelled = threading.Event()
         self._follower: Follower | None = None
         self._mutex = threading.Lock()
 
     def watch(self, follower: Follower) -> None:
-        """Break this one off when it is told."""
+        """Stop this follower when the wait is cancelled."""
         with self._mutex:
             self._follower = follower
-            if self.told.is_set():
+            if self.is_cancelled.is_set():
                 follower.stop()
 
-    def tell(self) -> None:
-        """Break the wait off."""
+    def cancel(self) -> None:
+        """Cancel the wait."""
         with self._mutex:
-            self.told.set()
+            self.is_cancelled.set()
             if self._follower is not None:
                 self._follower.stop()
 
 
 class LeaseOptions(TypedDict, total=False):
-    """What is acquired, for which agent, and how long the request waits.
+    """Resources to acquire, the requesting agent, and the timeout.
 
     Args:
         agent: requesting agent; with ``manifest``, its agent_id counts.
-        session: unit of work, whose leases never conflict with each other; None begins one.
-        resource: resource that is wanted, such as ``FILE:/src/*``.
-        resources: further resources, a text being one; all or none are granted.
+        session: unit of work; leases of one session never conflict with each other. None begins a session.
+        resource: requested resource, such as ``FILE:/src/*``.
+        resources: further resources (a string is one resource); all or none are granted.
         predicate: one of the six KLIS predicates, ``MUTATES`` by default.
-        manifest: a whole manifest in place of the five above, maybe signed.
-        ttl_ms: time to live of a lease without a heartbeat, in ms; None is the default of the settings.
+        manifest: a manifest in place of the five above, with or without a signature.
+        ttl_ms: time to live of a lease without a heartbeat, in ms; None is the value of the KLIS settings.
         timeout: longest wait in seconds; None and infinity are unlimited, 0 does not wait.
-        retry: request again after Die, at the time that the verdict gives, until the timeout.
+        retry: request again after Die, at the time given by the verdict, until the timeout.
         by: identity of the caller, which authenticates a request in its own name. None is ``agent``; with
             ``manifest`` the caller is anonymous, so that the manifest needs a signature unless the setting
             ``authentication`` is ``open``.
         require_signature: accept a signed manifest only.
-        run_id: for the engine: the open run that requests.
-        cancel: cancels the wait from another thread.
+        run_id: id of the open run that requests; used by the engine.
+        cancel: token with which another thread cancels the wait.
     """
 
     agent: str | None
@@ -103,15 +103,15 @@ class LeaseOptions(TypedDict, total=False):
 class Leases:
     """Direct use of leases; ``Realm.leases``."""
 
-    def __init__(self, protocol: WorldProtocol, ids: IdSource, keeper: BackupService | None = None) -> None:
-        """Use the desk of what acts on the log.
+    def __init__(self, protocol: WorldProtocol, ids: IdSource, backup_service: BackupService | None = None) -> None:
+        """Use the lease commands of the log's writer.
 
         Args:
-            protocol: acts on the log.
-            ids: makes the ids of sessions and requests.
-            keeper: copies ahead what will be backed up, so that the log's lock is not held for it.
+            protocol: writer of the log.
+            ids: source of ids of sessions and requests.
+            backup_service: copies files for backups in advance, outside of the log's lock.
         """
-        self._keeper = keeper
+        self._backup_service = backup_service
         self._protocol = protocol
         self._archive = protocol.archive
         self._ids = ids
@@ -119,28 +119,28 @@ class Leases:
 
     @property
     def desk(self) -> LeaseCommands:
-        """The single commands: request, heartbeat, release, revoke, withdraw, agents and keys."""
+        """The individual commands, such as request, heartbeat, release and revoke."""
         return self._protocol.leasing
 
     def acquire(self, **options: Unpack[LeaseOptions]) -> LeaseHandle:
-        """Acquire leases, waiting where Wait-Die lets this agent wait; use the result as a context manager.
+        """Acquire leases, and wait if Wait-Die permits; the result is a context manager.
 
         Args:
             **options: see ``LeaseOptions``.
 
         Returns:
-            The leases. They are not kept alive until the context is entered or ``keep_alive`` is called.
+            The leases. Heartbeats start when the context is entered or ``keep_alive`` is called.
 
         Raises:
             RefusedError: ``DIED`` with ``retry_after_ms`` and ``conflicts``, ``WAIT_TIMED_OUT``, ``WAIT_CANCELLED``,
-                ``INVALID_VALUE``, and what ``LeaseCommands.request`` refuses.
+                ``INVALID_VALUE``, and the codes of ``LeaseCommands.request``.
         """
         check_names(options, LeaseOptions)
         agent, manifest, run_id = options.get("agent"), options.get("manifest"), options.get("run_id")
         cancel, retry = options.get("cancel"), options.get("retry", False)
         session = options.get("session") or self._ids.new_id()
-        wanted = [*_one(options.get("resource")), *_several(options.get("resources", ()))]
-        request = _manifest(manifest, agent, session, wanted, options.get("predicate", "MUTATES"))
+        resources = [*_one(options.get("resource")), *_several(options.get("resources", ()))]
+        request = _manifest(manifest, agent, session, resources, options.get("predicate", "MUTATES"))
         limit = _seconds(options.get("timeout"))
         caller: dict[str, Any] = {
             "by": options.get("by") or agent,
@@ -152,14 +152,14 @@ class Leases:
         while True:
             self._copy_ahead(request, run_id)
             left = None if until is None else until - time.monotonic()
-            verdict = self._ask(request, left, cancel, caller)
+            verdict = self._request(request, left, cancel, caller)
             if verdict.status == "Granted":
                 return LeaseHandle(self.desk, self._archive, verdict, now_ms=self._now_ms)
             pause = (verdict.retry_after_ms or 0) / 1000
-            signed = "signature" in request  # its nonce has been used
-            if not retry or signed or (until is not None and time.monotonic() + pause > until):
+            is_signed = "signature" in request  # its nonce has been used
+            if not retry or is_signed or (until is not None and time.monotonic() + pause > until):
                 raise died(verdict, self._ranks(verdict))
-            waker = cancel.told if cancel is not None else threading.Event()
+            waker = cancel.is_cancelled if cancel is not None else threading.Event()
             if waker.wait(pause):
                 raise cancelled(verdict.request_id)
 
@@ -167,7 +167,7 @@ class Leases:
     async def hold_async(self, **options: Unpack[LeaseOptions]) -> AsyncIterator[LeaseHandle]:
         """Hold leases in ``async with``; arguments as for ``acquire``.
 
-        A cancelled wait withdraws its request, a cancelled body releases what it holds.
+        If the task is cancelled, the waiting request is withdrawn and held leases are released.
 
         Raises:
             RefusedError: as ``acquire``.
@@ -180,46 +180,46 @@ class Leases:
             await run_to_end(held.release)
 
     async def acquire_async(self, **options: Unpack[LeaseOptions]) -> LeaseHandle:
-        """Get leases without blocking the loop; arguments, result and errors as for ``acquire``."""
+        """Acquire leases without blocking the event loop; see ``acquire``."""
         options["cancel"] = cancel = Cancel()
-        asking = in_thread(
+        acquiring = in_thread(
             lambda: self.acquire(**options),
             "worldprotocol-acquire",
             unclaimed=LeaseHandle.release,
         )
         try:
-            await asyncio.wait([asking])
+            await asyncio.wait([acquiring])
         except asyncio.CancelledError:
-            cancel.tell()
-            await wait_for_end(asking)
-            if asking.exception() is None:
-                await run_to_end(asking.result().release)
+            cancel.cancel()
+            await wait_for_end(acquiring)
+            if acquiring.exception() is None:
+                await run_to_end(acquiring.result().release)
             raise
-        return asking.result()
+        return acquiring.result()
 
-    # Within
+    # Internals
 
-    def _copy_ahead(self, told: Mapping[str, Any], run_id: str | None) -> None:
-        if self._keeper is None:
+    def _copy_ahead(self, manifest: Mapping[str, Any], run_id: str | None) -> None:
+        if self._backup_service is None:
             return
         settings, types = self._archive.peek(lambda realm: (realm.klis.in_force, realm.klis.types))
-        read = read_manifest(told, settings=settings, types=types, on_the_way=run_id is not None)
-        self._keeper.prepare(read.triples)
+        read = read_manifest(manifest, settings=settings, types=types, on_the_way=run_id is not None)
+        self._backup_service.prepare(read.triples)
 
-    def _ask(
+    def _request(
         self,
-        told: Mapping[str, Any],
+        manifest: Mapping[str, Any],
         left: float | None,
         cancel: Cancel | None,
         caller: Mapping[str, Any],
     ) -> VerdictGiven:
-        """Ask once, and wait where that is the answer; return the last verdict."""
+        """Request once, wait if the verdict is Wait, and return the last verdict."""
         may_wait = left is None or left > 0
         request_id = self._ids.new_id()
         position = self._archive.log.head().size
         try:
             verdict = self.desk.request(
-                told,
+                manifest,
                 queue=may_wait,
                 wait_ms=None if left is None or not may_wait else max(1, math.ceil(left * 1000)),
                 request_id=request_id,
@@ -232,17 +232,18 @@ class Leases:
             final = self._wait(request_id, position, left, cancel)
         except RefusedError:
             raise
-        except BaseException:  # the caller was broken off: nothing may stay behind, neither queued nor granted
+        except BaseException:  # the call was interrupted: neither a queued request nor leases may remain
             with suppress(WorldProtocolError):
                 self._clean_up(request_id, position)
             raise
         if isinstance(final, VerdictGiven):
             return final
-        is_over = final is None and (cancel is None or not cancel.told.is_set())
+        is_over = final is None and (cancel is None or not cancel.is_cancelled.is_set())
         if final is not None and final.reason not in ("timeout", "cancelled"):
             raise RefusedError(
                 final.reason.upper(),
-                f"Its turn had come, but nothing was granted: {final.reason}. Ask again once that is mended.",
+                f"The waiting request {request_id} was evaluated again and not granted: {final.reason}. Correct the "
+                "cause and request again.",
                 request_id=request_id,
             )
         if is_over or (final is not None and final.reason == "timeout"):
@@ -252,7 +253,7 @@ class Leases:
     def _wait(
         self, request_id: str, position: int, left: float | None, cancel: Cancel | None
     ) -> VerdictGiven | RequestWithdrawn | None:
-        """Wait for the last word about a request; None where it was taken back here."""
+        """Wait for the final event of a request; None if this call withdrew it."""
         topics = [VerdictGiven.TOPIC, RequestWithdrawn.TOPIC]
         follower = self._archive.log.follow(position, poll_ms=POLL_MS, topics=topics)
         timer = None if left is None else threading.Timer(left, follower.stop)
@@ -262,30 +263,30 @@ class Leases:
         if cancel is not None:
             cancel.watch(follower)
         try:
-            end = _last_word(follower, request_id)
+            end = _final_event(follower, request_id)
         finally:
             if timer is not None:
                 timer.cancel()
         if end is None and not self.desk.withdraw(request_id):  # it may have been granted at the last moment
-            end = _last_word(follower.poll(), request_id)
+            end = _final_event(follower.poll(), request_id)
         return end
 
     def _ranks(self, verdict: VerdictGiven) -> dict[str, Rank]:
-        """Return the priorities of who asked and of who is in the way."""
+        """Return the priorities of the requesting and the conflicting agents."""
         names = {verdict.agent_id, *(conflict["holder"] for conflict in verdict.conflicts)}
         return self._archive.peek(lambda realm: {name: realm.klis.agents[name] for name in names})
 
     def _clean_up(self, request_id: str, position: int) -> None:
         if self.desk.withdraw(request_id):
             return
-        end = _last_word(self._archive.log.read(position, topics=[VerdictGiven.TOPIC]), request_id)
+        end = _final_event(self._archive.log.read(position, topics=[VerdictGiven.TOPIC]), request_id)
         if isinstance(end, VerdictGiven) and end.leases:
             ids = [lease["leaseId"] for lease in end.leases]
             self.desk.release(ids, agent_id=end.agent_id, session_id=end.session_id)
 
 
-def _last_word(logged: Iterable[LoggedEvent], request_id: str) -> VerdictGiven | RequestWithdrawn | None:
-    """Return the event that ends the waiting of a request."""
+def _final_event(logged: Iterable[LoggedEvent], request_id: str) -> VerdictGiven | RequestWithdrawn | None:
+    """Return the event that ends the wait of a request."""
     needle = request_id.encode()
     for one in logged:
         if needle not in one.state:
@@ -305,14 +306,14 @@ def _manifest(
         if not isinstance(manifest, Mapping):
             kind = type(manifest).__name__
             raise RefusedError(
-                "INVALID_VALUE", f"A manifest is given as a mapping, such as json.loads makes; not as {kind}."
+                "INVALID_VALUE", f"A manifest is a mapping, such as the result of json.loads; this is a {kind}."
             )
         if agent is not None or resources:
             raise RefusedError("INVALID_VALUE", "Give a manifest, or an agent with resources, but not both.")
         return manifest
     if agent is None or not resources:
         raise RefusedError(
-            "INVALID_VALUE", "Say who asks (agent) and for what (resource, resources), or give a manifest."
+            "INVALID_VALUE", "The request has no agent or no resource; give agent and resource(s), or a manifest."
         )
     scope = [{"predicate": predicate, "resource": one} for one in resources]
     return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": scope}
@@ -323,26 +324,26 @@ def _one(resource: str | None) -> list[str]:
 
 
 def _several(resources: object) -> list[str]:
-    if isinstance(resources, str):  # its letters are surely not meant
+    if isinstance(resources, str):  # one resource, not a sequence of letters
         return [resources]
     if not isinstance(resources, Iterable):
         raise RefusedError(
-            "INVALID_VALUE", f"resources is a list of texts such as 'FILE:/src/*', and not {resources!r:.100}."
+            "INVALID_VALUE", f"resources is {resources!r:.100}; it must be a list of strings such as 'FILE:/src/*'."
         )
     return list(resources)
 
 
 def _seconds(timeout: object) -> float | None:
-    """Check how long to wait, in seconds; return None where there is no limit.
+    """Check a timeout in seconds; return None for no limit.
 
     Raises:
         RefusedError: ``INVALID_VALUE``.
     """
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:  # NaN is not, either
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:  # refuses NaN too
         raise RefusedError(
             "INVALID_VALUE",
-            f"timeout is how many seconds to wait: a number from 0, or None for no limit; not {timeout!r:.100}.",
+            f"timeout is {timeout!r:.100}; it must be a number of seconds from 0, or None for no limit.",
         )
-    return None if timeout >= threading.TIMEOUT_MAX else float(timeout)  # nothing can wait for longer
+    return None if timeout >= threading.TIMEOUT_MAX else float(timeout)  # the longest wait of the threading module

@@ -1,4 +1,4 @@
-"""Options that travel from the public API to where they are used, as typed dictionaries for keyword arguments."""
+"""Keyword arguments of the public API as typed dictionaries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def check_names(options: Mapping[str, Any], kind: type) -> None:
-    """Refuse keyword arguments that a typed dictionary does not define, as Python does for named parameters.
+    """Refuse keyword arguments that a typed dictionary does not define.
 
     Args:
         options: keyword arguments by name.
@@ -46,7 +46,7 @@ def check_names(options: Mapping[str, Any], kind: type) -> None:
 
 
 class ComponentOptions(TypedDict, total=False):
-    """What a process composes beside its domain, whether or not a log is open.
+    """Components beside the domain, independent of a log.
 
     Args:
         folder: start of relative references; None is the current folder.
@@ -78,7 +78,7 @@ class ComponentOptions(TypedDict, total=False):
 
 
 class EngineOptions(ComponentOptions, total=False):
-    """How a realm is opened for acting.
+    """Options for opening a realm for acting.
 
     Args:
         durability: ``full`` (a commit survives the loss of power) or ``normal`` (the last commits may not).
@@ -92,7 +92,7 @@ class EngineOptions(ComponentOptions, total=False):
 
 
 class FoundingOptions(EngineOptions, total=False):
-    """How a realm is founded or opened.
+    """Options for founding or opening a realm.
 
     Args:
         data: initial data where it differs from the defaults of the domain.
@@ -104,16 +104,16 @@ class FoundingOptions(EngineOptions, total=False):
 
 
 class SubmitOptions(TypedDict, total=False):
-    """How an intent is submitted; see ``world.pipeline.submit.Submission``.
+    """Options for submitting an intent; see ``world.pipeline.submit.Submission``.
 
     Args:
         branch: the branch to move; None is the active one, or a new one where ``base_world`` is given.
         base_world: the world to start from. With ``branch`` it must be that branch's head; without, a new branch
             is made at it (a fork).
         fork_name: name of the branch that a fork makes; None makes one up.
-        trace: JSON that the caller wants to find in the log.
+        trace: JSON that is recorded with the proposal.
         execution_key: proposals with equal keys execute one after the other; None is a key of its own.
-        allow_failed_base: start from a world whose execution failed.
+        allow_failed_base: permit a base world with a failed execution.
     """
 
     branch: str | None
@@ -125,7 +125,7 @@ class SubmitOptions(TypedDict, total=False):
 
 
 class CatalogOptions(TypedDict, total=False):
-    """From where and for what a catalog of actions is made.
+    """Options of a catalog of actions.
 
     Args:
         mode: kind of reader it is shown to.

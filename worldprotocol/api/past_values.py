@@ -1,8 +1,9 @@
-"""The computed values of past worlds, by the schema of then: for ``state``, ``bisect``, catalogs and the façade.
+"""Computed values of past worlds, by their own schemas.
 
 Values of expressions are evaluated by the world's own schema, which the log holds. Values of Python functions are
-evaluated by the functions at hand: where these are the adopted ones, the values are those of then; where they differ
-under the same schema, the values are marked; where there is none, they are left out. Sources: WP-restore, CARD-audit.
+evaluated by the loaded functions: if these are the adopted ones, the values are the original ones; if they differ
+under the same schema, the values are marked; without a loaded function the value is omitted. Sources: WP-restore,
+CARD-audit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from worldprotocol.api.code_fingerprints import changed_computed
 
 __all__ = ["PastValues", "PastValuesReader"]
 
-NO_DOMAIN: Final = "no domain is at hand; world.toml names one"
+NO_DOMAIN: Final = "no domain is loaded; set domain in world.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class PastValues:
 
     Args:
         values: by full name, such as ``computed.total``.
-        by_other_code: the names of those that today's code evaluated, which differs from the code of then.
-        missing: the names of those that no code at hand evaluates.
-        why: why some are missing; None where none is.
+        by_other_code: names of values evaluated by loaded code that differs from the code adopted then.
+        missing: names of values that no loaded code evaluates.
+        why: reason for missing values; None if none are missing.
     """
 
     values: FrozenDict
@@ -43,7 +44,7 @@ class PastValues:
     why: str | None = None
 
     def of_then(self) -> FrozenDict:
-        """Return the values alone that the code of then would give."""
+        """Return only the values that the code adopted then would return."""
         return FrozenDict({name: value for name, value in self.values.items() if name not in self.by_other_code})
 
 
@@ -51,10 +52,10 @@ class PastValuesReader:
     """Evaluates the computed values of past worlds; adoptions are read from the log once.
 
     Args:
-        archive: of the log.
-        domain: the domain at hand; None where there is none.
-        limits: how long an evaluation may take.
-        why_none: why there is no domain.
+        archive: archive of the log.
+        domain: the loaded domain, if any.
+        limits: time limits of an evaluation.
+        why_none: reason for the absence of a domain.
     """
 
     def __init__(
@@ -68,26 +69,26 @@ class PastValuesReader:
         self._programs: dict[int, tuple[_Program, tuple[str, ...], tuple[str, ...]]] = {}
 
     def of(self, sealed: WorldSealed, data: FrozenDict) -> PastValues:
-        """Return the computed values of a world; one that takes too long leaves all of them out.
+        """Return the computed values of a world; a time-out omits all of them.
 
         Args:
             sealed: the world.
             data: its data.
 
         Raises:
-            RefusedError: ``UNKNOWN_WORLD`` where the log holds no adoption of its schema.
+            RefusedError: ``UNKNOWN_WORLD`` if the log has no adoption of its schema.
         """
         return self._by(self._adoption(sealed.schema_hash, self._archive.world(sealed.world_id).position), data)
 
     def in_force(self, upto: int, data: FrozenDict) -> PastValues:
-        """Return the computed values of data by the schema that was in force after an event.
+        """Return the computed values of data by the schema in force after an event.
 
         Raises:
-            RefusedError: ``UNKNOWN_WORLD`` where none was.
+            RefusedError: ``UNKNOWN_WORLD`` if no schema was in force.
         """
-        for found in reversed(self._adoptions()):
-            if found[0] <= upto:
-                return self._by(found, data)
+        for adoption in reversed(self._adoptions()):
+            if adoption[0] <= upto:
+                return self._by(adoption, data)
         raise RefusedError("UNKNOWN_WORLD", f"No domain was in force after event {upto}.")
 
     def by_schema(self, schema_hash: str, data: FrozenDict) -> PastValues:
@@ -120,7 +121,7 @@ class PastValuesReader:
         return self._adopted
 
     def _adoption(self, schema_hash: str, before: int | None) -> tuple[int, DomainAdopted]:
-        """Return the last adoption of a schema before a position, with its own position; None is before none."""
+        """Return the last adoption of a schema before a position, with its position."""
         known = [one for one in self._adoptions() if one[1].schema_hash == schema_hash]
         earlier = [one for one in known if before is None or one[0] < before]
         if not known:
@@ -128,18 +129,18 @@ class PastValuesReader:
         return earlier[-1] if earlier else known[0]
 
     def _program(self, adopted: DomainAdopted) -> tuple[_Program, tuple[str, ...], tuple[str, ...]]:
-        """Return what evaluates values by an adopted schema, the names that other code evaluates, and those missing."""
+        """Return the evaluator of an adopted schema, names that other code evaluates, and missing names."""
         domain = self._domain
         is_same = domain is not None and domain.schema.hash == adopted.schema_hash
         schema = domain.schema if domain is not None and is_same else unchecked_schema(adopted.schema)
         changed: set[str] = set()
-        at_hand: set[str] = set()
+        loaded: set[str] = set()
         if domain is not None:
             changed = {f"computed.{name}" for name in changed_computed(domain, adopted)}
-            at_hand = {spec.name for spec in domain.schema.computed if spec.python is not None}
+            loaded = {spec.name for spec in domain.schema.computed if spec.python is not None}
         other, missing = set[str](), set[str]()
-        for spec in schema.computed:  # each comes after those it depends on
-            is_usable = spec.python is None or (spec.name in at_hand and (is_same or spec.name not in changed))
+        for spec in schema.computed:  # in order of dependency
+            is_usable = spec.python is None or (spec.name in loaded and (is_same or spec.name not in changed))
             if not is_usable or not missing.isdisjoint(spec.inner):
                 missing.add(spec.name)
             elif (spec.python is not None and spec.name in changed) or not other.isdisjoint(spec.inner):
@@ -151,22 +152,24 @@ class PastValuesReader:
         names = ", ".join(missing)
         if self._domain is None:
             return f"{names}: {self._why_none}"
-        return f"{names}: the domain at hand has another schema than the world's, {adopted.schema_hash[:12]}"
+        return f"{names}: the schema of the loaded domain differs from the world's, {adopted.schema_hash[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A schema whose computed values are expressions, or Python functions of a domain at hand."""
+    """Schema with computed values from expressions and from Python functions of a loaded domain."""
 
     schema: DomainSchema
     domain: Domain | None
 
     def run_action(self, execution: Execution) -> NoReturn:
-        raise RefusedError("PYTHON_REQUIRED", f"The action {execution.action_id!r} cannot be executed here.")
+        raise RefusedError("PYTHON_REQUIRED", f"The action {execution.action_id!r} cannot run without its domain.")
 
     def computed_function(self, name: str) -> Callable[..., Any]:
         if self.domain is None:
-            raise RefusedError("PYTHON_REQUIRED", f"No function at hand computes {name!r}.")
+            raise RefusedError(
+                "PYTHON_REQUIRED", f"No loaded function computes {name!r}; load the domain that defines it."
+            )
         return self.domain.computed_function(name)
 
     def local_predicate(self, _action: str) -> None:

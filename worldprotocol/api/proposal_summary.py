@@ -1,4 +1,4 @@
-"""What became of a proposal that no person can answer any more, in one sentence."""
+"""One-sentence summary of a proposal that no longer waits for human decisions."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ from world.state.proposal import Proposal
 
 
 def fate_of(archive: Archive, proposal_id: str) -> str:
-    """Say why a proposal waits for nobody: there is none, or how and when it was decided or left behind.
+    """Return why a proposal does not wait for a human decision.
 
     Args:
-        archive: of the realm.
-        proposal_id: what was to be answered.
+        archive: archive of the log.
+        proposal_id: id of the proposal.
     """
     try:
         proposal = archive.proposal(proposal_id)
     except RefusedError:
-        return f"There is no proposal {proposal_id!r}; `worldctl inbox` lists what waits for people."
-    return f"Proposal {proposal_id} waits for nobody any more: {_told(archive, proposal)}"
+        return f"There is no proposal {proposal_id!r}; `worldctl inbox` lists the waiting ones."
+    return f"Proposal {proposal_id} no longer waits for a human decision: {_summary(archive, proposal)}"
 
 
-def _told(archive: Archive, proposal: Proposal) -> str:
+def _summary(archive: Archive, proposal: Proposal) -> str:
     events = [decoded(logged) for logged in archive.log.stream(proposal.proposal_id)]
     if proposal.status == "superseded":
         return (
             f"it was superseded at {moment(_at(events[-1]))}, before it was decided, by a change of the active branch "
-            "or of the domain. Submit the intent anew."
+            "or of the domain. Submit the intent again."
         )
     record = proposal.decision
     if record is None:
-        return f"it is {proposal.status}, and no person is asked."
+        return f"it is {proposal.status}, and no human decision is requested."
     last = next((event for event in reversed(events) if isinstance(event, HumanTimedOut | HumanAnswered)), None)
-    late = last if isinstance(last, HumanTimedOut) else None  # after an earlier one, the next step was asked
-    timed_out = "" if late is None else f"nobody decided by {moment(late.deadline)}, so it timed out and "
+    late = (
+        last if isinstance(last, HumanTimedOut) else None
+    )  # after an earlier time-out the binding's next step was asked
+    timed_out = "" if late is None else f"it was not decided by {moment(late.deadline)}, so it timed out and "
     words = f"{timed_out}{'' if timed_out else 'it '}was {record['decision']} at {moment(record['decidedAt'])}"
     if not timed_out and record.get("reason"):
         words += f" ({record['reason'].rstrip('.')})"
     if record["decision"] == "approved":
         return f"{words}; it is {proposal.status} now."
-    return f"{words}. Submit the intent anew where it is still wanted."
+    return f"{words}. Submit the intent again if it is still needed."
 
 
 def _at(event: Any) -> int:

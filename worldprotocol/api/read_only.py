@@ -1,4 +1,4 @@
-"""``RealmReader``: what may be asked of a realm without acting on it; ``World`` adds what acts.
+"""``RealmReader``: the read methods of a realm; ``Realm`` adds the commands.
 
 Sources: WP-restore, CARD-audit; design section 9.
 """
@@ -26,16 +26,16 @@ from worldprotocol.api.requests import waiting_in
 
 
 class RealmReader:
-    """A realm as one looks at it: its branches, worlds, proposals, data and events.
+    """Read access to a realm: its branches, worlds, proposals, data and events.
 
     Args:
         log: an open log.
-        parts: what this process composed; None where the realm is open for looking only.
-        archive: of the log.
+        parts: components of this process; None if the realm is open for reading only.
+        archive: archive of the log.
     """
 
     def __init__(self, log: EventLog, parts: Components | None, archive: Archive) -> None:
-        """Look at an open log."""
+        """Read an open log."""
         self._log = log
         self._parts = parts
         self._archive = archive
@@ -52,14 +52,14 @@ class RealmReader:
 
     @property
     def parts(self) -> Components | None:
-        """What this process composed; None when the realm is open for looking only."""
+        """Components of this process; None if the realm is open for reading only."""
         return self._parts
 
     def realm(self) -> RealmState:
-        """Return actors, bindings, policies, branches, open proposals and leases as of now, a copy of one's own.
+        """Return a copy of the current state of the realm.
 
-        The copy costs the more, the more proposals are open and leases held; what reads one thing of the realm asks
-        ``archive.peek`` for that thing alone.
+        It holds actors, bindings, policies, branches, open proposals and leases. The cost of the copy grows with the
+        number of open proposals and held leases; use ``archive.peek`` to read a single value.
         """
         return self._archive.realm()
 
@@ -68,7 +68,11 @@ class RealmReader:
         return self._archive.proposal(proposal_id)
 
     def branch(self, name: str | None = None) -> Branch:
-        """Return a branch, a copy of one's own; None is the active one. Raises ``RefusedError`` ``UNKNOWN_BRANCH``."""
+        """Return a copy of a branch; None is the active one.
+
+        Raises:
+            RefusedError: ``UNKNOWN_BRANCH``.
+        """
         return self._archive.peek(lambda realm: _branch_of(realm, name))
 
     def branches(self) -> list[Branch]:
@@ -80,7 +84,7 @@ class RealmReader:
         return self._archive.sealed(world_id or self.branch().head)
 
     def worlds(self, most: int = 100) -> Iterator[WorldRow]:
-        """Yield the newest worlds first."""
+        """Yield at most ``most`` worlds, newest first."""
         for row in self._archive.rows("worlds", most=most):
             yield WorldRow(*row)
 
@@ -91,8 +95,9 @@ class RealmReader:
     def snapshot(self, world_id: str | None = None) -> Snapshot:
         """Return the snapshot of any world with its computed values.
 
-        The computed values of a branch's head are those of the domain at hand. Those of a past world are those of its
-        own schema, as ``computed`` gives them, without any that code other than that of then evaluates.
+        The computed values of a branch's head are those of the loaded domain. Those of a past world are those of its
+        own schema, as ``computed`` returns them, without the values that would be evaluated by other code than the
+        code adopted at that time.
         """
         sealed = self.sealed(world_id)
         data = self._archive.state(sealed.world_id)
@@ -108,7 +113,9 @@ class RealmReader:
         return Snapshot(data, computed, system, None, Meta(sealed.height, sealed.at, "", sealed.schema_hash))
 
     def computed(self, world_id: str | None = None) -> PastValues:
-        """Return the computed values of any world by the schema of then; None is the active branch's head.
+        """Return the computed values of a world by its own schema.
+
+        Without ``world_id`` the world is the active branch's head.
 
         Values of Python functions that have changed since are marked (``by_other_code``).
 
@@ -125,7 +132,9 @@ class RealmReader:
         return PastValuesReader(self._archive, parts.domain, parts.limits)
 
     def blame(self, path: str, world_id: str | None = None) -> Blame:
-        """Tell who last touched a place in the data, and why it was allowed; None is the active branch's head.
+        """Return the last change of a path, and the decision that allowed it.
+
+        Without ``world_id`` the world is the active branch's head.
 
         Raises:
             RefusedError: ``UNKNOWN_WORLD``, ``INVALID_PATH``.
@@ -138,25 +147,25 @@ class RealmReader:
             yield logged.position, decoded(logged)
 
     def inbox(self) -> list[Proposal]:
-        """Return the proposals that wait for people, oldest first.
+        """Return the proposals that wait for human decisions, oldest first.
 
-        One whose deadline has passed cannot be answered any more: the next thing that acts decides it by its
-        binding's rule, and until then it is listed here.
+        A proposal past its deadline cannot be answered any more: the next command decides it by its binding's rule;
+        until then it is listed.
         """
         waiting = self._archive.peek(waiting_in)
         return sorted(waiting, key=lambda proposal: (proposal.submitted.at, proposal.proposal_id))
 
     @property
     def actions(self) -> Actions:
-        """Which actions there are for an actor in a state: catalogs, tools of language models, and why."""
+        """Actions available to an actor in a state: catalogs, tools, explanations."""
         parts = self._parts
         return Actions(self._archive) if parts is None else Actions(self._archive, parts.domain, parts.limits)
 
 
 def _branch_of(realm: RealmState, name: str | None) -> Branch:
-    """Return a copy of a branch; None is the active one. Raises ``RefusedError`` ``UNKNOWN_BRANCH``."""
-    found = realm.branches.get(realm.active if name is None else name)
-    if found is None:
-        known = ("are " if len(realm.branches) > 1 else "is ") + (", ".join(sorted(realm.branches)) or "none")
-        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there {known}.")
-    return replace(found)
+    """Return a copy of a branch; None is the active one."""
+    branch = realm.branches.get(realm.active if name is None else name)
+    if branch is None:
+        known = ", ".join(sorted(realm.branches)) or "none"
+        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; the branches are: {known}.")
+    return replace(branch)

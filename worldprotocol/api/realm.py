@@ -1,11 +1,11 @@
-"""``Realm``, the main class of the Python API: open a realm, act on it, read it, and subscribe to its events.
+"""``Realm``, the main class of the Python API: open, act, read, subscribe.
 
-Found a realm, act and read::
+Create a realm, act and read::
 
-with Realm.create("shop.db", domain=shop) as world:
-    world.register("ann", "human", binding={"kind": "auto_approve"})
-    done = world.act("ann", "order.place", {"item": "tea"})
-    print(done.status, world.data())
+with Realm.create("shop.db", domain=shop) as realm:
+    realm.register("ann", "human", binding={"kind": "auto_approve"})
+    proposal = realm.act("ann", "order.place", {"item": "tea"})
+    print(proposal.status, realm.data())
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from worldprotocol.api.requests import (
 
 
 class Realm(RealmOperator):
-    """One realm of worlds, open for acting (``create``, ``open``) or for reading only (``open_read_only``)."""
+    """A realm, open for acting (``create``, ``open``) or for reading only."""
 
     # Opening
 
@@ -59,17 +59,17 @@ class Realm(RealmOperator):
         by: str = OPERATOR,
         **options: Unpack[EngineOptions],
     ) -> Realm:
-        """Found a new realm and open it; see ``open_or_create`` for a program that is run again.
+        """Found a new realm and open it.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
             domain: a ``Domain``, a reference to one, or a YAML or JSON file.
             data: initial data that differs from the domain's defaults.
-            by: whom the record names.
-            **options: as for ``open``; policies at hand are adopted.
+            by: actor id that the log records as the founder.
+            **options: as for ``open``; the policies given are adopted.
 
         Raises:
-            RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``, and what opening refuses.
+            RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``, and the codes of ``open``.
         """
         domain = fitting(domain, data, options.get("folder"), options.get("limits"))
         world = cls._opened(str(address), domain, create=True, **options)
@@ -90,21 +90,20 @@ class Realm(RealmOperator):
         by: str = OPERATOR,
         **options: Unpack[EngineOptions],
     ) -> Realm:
-        """Open a realm for acting, and found it first where there is none: for a program that is run again.
+        """Open a realm for acting, and found it first if it does not exist.
 
-        There is none where the file is missing or empty, where the database holds none of a log's tables, and where it
-        holds no log of that name. A realm that is there keeps its data and its adopted policies, whatever ``data`` and
-        ``policies`` say; ``adopt_policy`` brings a changed policy into force.
+        A realm does not exist if its file is missing or empty, or if the database has no tables or no log of that name.
+        An existing realm keeps its data and its policies; ``adopt_policy`` adopts a changed policy.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
             domain: the domain in force.
-            data: as for ``create``, where there is no realm yet.
-            by: whom the record names as founder.
+            data: as for ``create``; used only to found the realm.
+            by: actor id that the log records as the founder.
             **options: as for ``open``.
 
         Raises:
-            RefusedError: as ``create`` and ``open``, but neither ``ALREADY_FOUNDED`` nor ``LOG_NOT_FOUND``.
+            RefusedError: as ``create`` and ``open``, except ``ALREADY_FOUNDED`` and ``LOG_NOT_FOUND``.
         """
         options["projections"] = list(options.get("projections", ()))  # iterables may be read twice
         options["policies"] = list(options.get("policies", ()))
@@ -117,13 +116,13 @@ class Realm(RealmOperator):
         try:
             return cls.create(address, domain=domain, data=data, by=by, **options)
         except RefusedError as refused:
-            if refused.code != "ALREADY_FOUNDED":  # by another process, meanwhile
+            if refused.code != "ALREADY_FOUNDED":  # by another process in the meantime
                 raise
         return cls.open(address, domain=domain, **options)
 
     @classmethod
     def open(cls, address: str | Path, *, domain: Domain | str | Path, **options: Unpack[EngineOptions]) -> Realm:
-        """Open a realm for acting, and settle what an earlier process left undone.
+        """Open a realm for acting, and complete the unfinished work of earlier processes.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
@@ -144,7 +143,7 @@ class Realm(RealmOperator):
 
     @classmethod
     def open_read_only(cls, address: str | Path) -> Realm:
-        """Open a realm for looking only; no byte of the log changes.
+        """Open a realm for reading only; no byte of the log changes.
 
         Raises:
             RefusedError: ``LOG_NOT_FOUND``, ``NOT_A_LOG`` and others.
@@ -158,19 +157,19 @@ class Realm(RealmOperator):
     def from_config(
         cls, config: Config, *, address: str | None = None, create: bool = False, **options: Unpack[FoundingOptions]
     ) -> Realm:
-        """Open what a ``world.toml`` composes; ``create`` founds it first.
+        """Open the realm that a ``world.toml`` defines, or found it with ``create``.
 
         Args:
             config: see ``worldprotocol.api.config.read_config``.
-            address: another log than the one it names.
+            address: address of the log; None is the one in the configuration.
             create: found a new realm.
-            **options: as for ``create`` or ``open``; what is given here has priority over the configuration.
+            **options: as for ``create`` or ``open``; they override the configuration.
 
         Raises:
-            RefusedError: as ``create`` and ``open``; ``INVALID_CONFIG`` when it names no domain.
+            RefusedError: as ``create`` and ``open``; ``INVALID_CONFIG`` if the configuration has no domain.
         """
-        way_in = cls.create if create else cls.open
-        return way_in(address or config.log_address, **{**config.parts(), **options})
+        opener = cls.create if create else cls.open
+        return opener(address or config.log_address, **{**config.parts(), **options})
 
     @classmethod
     def _opened(
@@ -183,7 +182,7 @@ class Realm(RealmOperator):
         return cls(log, composed, protocol)
 
     def _settle_at_opening(self) -> None:
-        """Settle, unless the clock is ahead: then every command is refused until it is set right or confirmed."""
+        """Settle, unless the clock is behind the log and commands are refused."""
         try:
             self.settle()
         except RefusedError as refused:
@@ -191,7 +190,7 @@ class Realm(RealmOperator):
                 raise
 
     def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
-        """Found the realm and adopt its policies in one commit: no other process meets the realm without them."""
+        """Found the realm and adopt its policies in one commit."""
         names = self._composed.policy_names
 
         def command(work: UnitOfWork) -> None:
@@ -208,22 +207,24 @@ class Realm(RealmOperator):
         self.close()
 
     def close(self) -> None:
-        """Close the log, whatever else cannot be closed; closing twice does nothing."""
-        with self._log:  # who follows a log that stays open waits for ever
+        """Close the log even if another resource fails to close; idempotent."""
+        with self._log:  # a follower of a log that stays open would wait forever
             if self._protocol is not None:
                 self._protocol.close()
-            premises = None if self._parts is None else self._parts.executor.environment
-            if premises is not None:
-                premises.workspace.close()
+            environment = None if self._parts is None else self._parts.executor.environment
+            if environment is not None:
+                environment.workspace.close()
 
     @classmethod
     def open_to_adopt(
         cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **options: Unpack[EngineOptions]
     ) -> Realm:
-        """Open a realm under a changed domain and adopt it; every head must obey the new schema.
+        """Open a realm with a changed domain and adopt it.
+
+        The data of every branch head must conform to the new schema.
 
         Raises:
-            RefusedError: ``DATA_DOES_NOT_FIT``, and what ``open`` refuses.
+            RefusedError: ``DATA_DOES_NOT_FIT``, and the codes of ``open``.
         """
         world = cls._opened(str(address), domain, create=False, **options)
         try:
@@ -235,7 +236,7 @@ class Realm(RealmOperator):
         return world
 
     def settle(self) -> None:
-        """Do what is due: finish abandoned executions and runs, decide what timed out, start what is approved."""
+        """Finish abandoned executions, decide timed-out proposals, start approved ones."""
         mode = self._composed.executor.enforcement
         is_founded, in_force, klis = self._archive.peek(
             lambda realm: (realm.founded is not None, realm.enforcement, realm.klis.settings)
@@ -244,9 +245,9 @@ class Realm(RealmOperator):
             raise RefusedError(
                 "NOT_FOUNDED", "This log has not been founded; `worldctl init` (Realm.create) founds it."
             )
-        keeper = self._composed.executor.keeper
-        if keeper is not None and klis is not None:
-            keeper.follow(klis.names)
+        backup_service = self._composed.executor.keeper
+        if backup_service is not None and klis is not None:
+            backup_service.follow(klis.names)
         if in_force != mode:
             self._acting.choose_enforcement(by=OPERATOR)
         self.host.end_orphans()
@@ -254,7 +255,7 @@ class Realm(RealmOperator):
         if self._composed.executor.environment is not None:
             self.host.look_after()
 
-    # The actors' part
+    # Commands of actors
 
     def issue(
         self,
@@ -268,11 +269,11 @@ class Realm(RealmOperator):
         """Issue an intent without submitting it.
 
         Args:
-            actor_id: a registered actor; for one of kind system this is a system direct intent.
+            actor_id: a registered actor; with an actor of kind system, the intent is a system direct intent.
             action: the action's type.
             input: its input, JSON.
             scope: proposed write scope: an ``IntentScope``, its wire form, or patterns.
-            note: a note for people.
+            note: free text, stored with the intent.
 
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``, ``NOT_CANONICAL``.
@@ -297,14 +298,14 @@ class Realm(RealmOperator):
             actor_id: a registered actor of kind system.
             action: the action's type.
             input: its input, JSON.
-            job: what produced it, such as ``scheduler``; the projectionId of the origin is ``system:`` and this.
-            event_id: what triggered it, such as a run of the job; the same run gives the same id.
+            job: name of the issuing job, such as ``scheduler``; part of the origin's projectionId, after ``system:``.
+            event_id: id of the trigger, such as one run of the job; the same run has the same id.
             scope: as for ``issue``.
-            note: a note for people.
+            note: free text, stored with the intent.
 
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``, ``NOT_CANONICAL``; ``NOT_A_DIRECT_INTENT`` for an actor
-                that is no system, or a job without a plain name.
+                of another kind than system, or an invalid job name.
         """
         body, schema_hash = body_of(action, input, scope), self._archive.peek(schema_in_force)
         actor = self._actor(actor_id)
@@ -320,7 +321,7 @@ class Realm(RealmOperator):
         note: str | None = None,
         **options: Unpack[SubmitOptions],
     ) -> Proposal:
-        """Issue and submit an intent, and take it as far as it goes; see ``issue`` and ``submit``."""
+        """Issue and submit an intent; see ``issue`` and ``submit``."""
         return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **options)
 
     def submit(self, intent: IntentInstance | Mapping[str, Any], **options: Unpack[SubmitOptions]) -> Proposal:
@@ -331,11 +332,11 @@ class Realm(RealmOperator):
             **options: see ``worldprotocol.api.options.SubmitOptions``.
 
         Returns:
-            The proposal: completed, failed, rejected, or waiting for people.
+            The proposal: completed, failed, rejected, or waiting for human decisions.
 
         Raises:
-            RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an origin that
-                names no registered projection, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
+            RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an unregistered
+                projection as origin, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
         if options.get("fork_name") is not None:
             check_branch_name(options["fork_name"])
@@ -346,26 +347,26 @@ class Realm(RealmOperator):
     def project(
         self, source: SourceEvent | Mapping[str, Any], actor_id: str, **options: Unpack[SubmitOptions]
     ) -> ProjectionOutcome:
-        """Let the projections select an intent for a source event, and submit it.
+        """Project a source event to an intent, and submit the intent.
 
         Args:
             source: the event, or its wire form.
-            actor_id: who acts.
+            actor_id: the acting actor.
             **options: as for ``submit``; the projections read the head of ``branch``.
 
         Raises:
-            RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, what a projection does wrong, and see ``submit``;
-                ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
+            RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, the errors of projections, and the codes of
+                ``submit``; ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
         if options.get("fork_name") is not None:
             check_branch_name(options["fork_name"])
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
-        came = self._acting.project(projector, lambda intent: Submission(intent, **options), options.get("branch"))
-        proposal = None if came.proposal_id is None else self.proposal(came.proposal_id)
-        result = {} if came.record is None else came.record.result
+        outcome = self._acting.project(projector, lambda intent: Submission(intent, **options), options.get("branch"))
+        proposal = None if outcome.proposal_id is None else self.proposal(outcome.proposal_id)
+        result = {} if outcome.record is None else outcome.record.result
         return ProjectionOutcome(
-            projection_id=None if came.record is None else came.record.projection_id,
+            projection_id=None if outcome.record is None else outcome.record.projection_id,
             reason=result.get("reason"),
             proposal=proposal,
         )
@@ -380,19 +381,19 @@ class Realm(RealmOperator):
         to: str | None = None,
         reason: str = "",
     ) -> Proposal:
-        """Answer a waiting proposal as a person.
+        """Answer a waiting proposal as a human actor.
 
         Args:
             proposal_id: the proposal.
-            choice: approve, reject, narrow (with ``scope``), abstain, ask (a question back, in ``reason``), reply (to
-                one, by the proposer), delegate (the own place, to ``to``) or escalate (to the binding's next step).
+            choice: approve, reject, narrow (with ``scope``), abstain, ask (the proposer, in ``reason``), reply (to such
+                a question), delegate (to the actor ``to``) or escalate (to the binding's next step).
             by: the answering actor's id.
             scope: the narrower scope.
-            to: the id of the actor who answers instead.
-            reason: why, for the record.
+            to: id of the actor that answers instead.
+            reason: reason that is recorded.
 
         Raises:
-            RefusedError: ``NOT_WAITING`` with what became of it, ``UNKNOWN_ACTOR``, and what the Authority refuses.
+            RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and the codes of the Authority.
         """
         narrowed = scope_of(scope)
         answer = HumanAnswer.read(
@@ -413,37 +414,37 @@ class Realm(RealmOperator):
             raise RefusedError("NOT_WAITING", fate_of(self._archive, proposal_id), proposal_id=proposal_id) from None
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
-        """Tell a handler ``(position, event, schedule)`` all that is committed from now on; returns what ends it."""
+        """Call a handler for every new event; returns the function that ends this."""
         return self._acting.subscribers.subscribe(handler)
 
     def schedule(self, reaction: Reaction) -> None:
-        """Have something done when all handlers were told; at once in a thread that is telling nobody."""
+        """Run a reaction after the current handler calls, or at once outside of them."""
         self._acting.subscribers.schedule(reaction)
 
     @property
     def leases(self) -> Leases:
-        """Leases for agents that want nothing else; raises ``RefusedError`` ``LOG_READ_ONLY``."""
+        """Direct use of leases; raises ``RefusedError`` ``LOG_READ_ONLY``."""
         return Leases(self._acting, self._composed.ids, self._composed.executor.keeper)
 
     @property
     def host(self) -> Hosting:
-        """Governed runs, and executions that need a person; raises ``RefusedError`` ``LOG_READ_ONLY``."""
+        """Governed runs and effects in doubt; raises ``RefusedError`` ``LOG_READ_ONLY``."""
         return Hosting(self._acting, self.leases, self._composed.ids, self._composed.executor.environment)
 
     def new_id(self) -> str:
-        """Return an id that was never used, for sessions and requests."""
+        """Return a new unique id, for sessions and requests."""
         return self._composed.ids.new_id()
 
-    # Inside
+    # Internals
 
     def _check_schema(self) -> None:
-        """Refuse to go on under another schema than the one in force (WP-schema)."""
-        in_force, at_hand = self._archive.peek(schema_in_force), self._composed.domain.schema.hash
-        if in_force and in_force != at_hand:
+        """Refuse a domain with another schema than the one in force (WP-schema)."""
+        in_force, loaded = self._archive.peek(schema_in_force), self._composed.domain.schema.hash
+        if in_force and in_force != loaded:
             raise RefusedError(
                 "SCHEMA_MISMATCH",
-                f"The log goes on under schema {in_force[:12]}, the domain at hand has {at_hand[:12]}. Open it with "
-                "the domain it was made with, or adopt the new one on purpose (`worldctl adopt`, Realm.open_to_adopt).",
+                f"Schema {in_force[:12]} is in force in the log, but the loaded domain has schema {loaded[:12]}. Open "
+                "the realm with the domain in force, or adopt the new one (`worldctl adopt`, Realm.open_to_adopt).",
                 in_force=in_force,
-                at_hand=at_hand,
+                at_hand=loaded,
             )

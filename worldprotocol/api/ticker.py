@@ -1,6 +1,7 @@
-"""The ticker: runs scheduled work while no caller is active: time-outs, expiries of leases, retries after Die.
+"""Timer that runs scheduled work when no caller is active.
 
-One daemon thread per open realm, started when work is due for the first time, which sleeps until then.
+The work is time-outs, expiries of leases and retries after Die. Each open realm has one daemon thread, started when a
+time is first scheduled.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class Ticker:
     """Calls ``act`` at the time that was scheduled last."""
 
     def __init__(self, act: Callable[[], object], now_ms: Callable[[], int]) -> None:
-        """Begin without a thread; nothing runs until ``schedule`` names a time.
+        """Create the timer; no thread runs until ``schedule`` names a time.
 
         Args:
-            act: does what is due, in the ticker's own thread; it may schedule a new time.
+            act: runs the work that is due, in the timer's own thread; it may schedule a new time.
             now_ms: returns the current time, ms since 1970.
         """
         self._act = act
@@ -37,7 +38,7 @@ class Ticker:
         self._stopped = False
 
     def schedule(self, due: int | None) -> None:
-        """Set when work is due next, in place of any time before: ms since 1970; None is never."""
+        """Schedule the next call, ms since 1970; None cancels it."""
         with self._changed:
             if due == self._due or self._stopped:
                 return
@@ -50,7 +51,7 @@ class Ticker:
             self._changed.notify()
 
     def stop(self) -> None:
-        """End the thread; what it is doing at the moment may take until ``STOP_S`` is over, and goes on alone then."""
+        """Stop the thread, and wait at most ``STOP_S`` for its running call."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -62,14 +63,14 @@ class Ticker:
             try:
                 self._act()
             except WorldProtocolError as error:
-                _LOGGER.warning("What was due could not be done: %s", error)
+                _LOGGER.warning("Scheduled work failed and is repeated: %s", error)
                 self._pause()
-            except Exception:  # a database that is away for a while must not end the ticker
-                _LOGGER.exception("What was due could not be done")
+            except Exception:  # a database that is temporarily unreachable must not end the thread
+                _LOGGER.exception("Scheduled work failed and is repeated")
                 self._pause()
 
     def _wait(self) -> bool:
-        """Sleep until work is due; False when the ticker was stopped."""
+        """Wait until work is due; return False if the timer was stopped."""
         with self._changed:
             while not self._stopped:
                 if self._due is not None:

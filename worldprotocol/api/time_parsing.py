@@ -1,4 +1,4 @@
-"""Times as people write them: ISO 8601, ms since 1970, or how long ago."""
+"""Parsing of times: ISO 8601, ms since 1970, or a duration before now."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def moment_of(text: str, now: int) -> int:
     """Return a time in ms since 1970.
 
     Args:
-        text: ``2026-01-31T12:00:00Z``, in UTC where it says nothing else; digits, ms since 1970; or ``15m``, ``2h``,
-            ``3d`` for ago.
-        now: what ago is meant from, ms since 1970.
+        text: ``2026-01-31T12:00:00Z`` (UTC if it names no zone); digits, ms since 1970; or ``15m``, ``2h``, ``3d``
+            before now.
+        now: current time, ms since 1970.
 
     Raises:
-        ValueError: for anything else, with what could stand there.
+        ValueError: any other text, with the accepted forms.
     """
     if text.isascii() and text.isdigit():
         return int(text)
@@ -28,10 +28,10 @@ def moment_of(text: str, now: int) -> int:
         return milliseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r:.60} is no time: write 2024-05-01T12:00:00Z, milliseconds since 1970, or 15m, 2h, 3d for ago"
+            f"{text!r:.60} is not a time: write 2024-05-01T12:00:00Z, milliseconds since 1970, or 15m, 2h, 3d for ago"
         ) from None
 
 
-def milliseconds(told: datetime) -> int:
-    """Return a time in ms since 1970; one that names no zone is in UTC."""
-    return ((told if told.tzinfo else told.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+def milliseconds(time: datetime) -> int:
+    """Return a time in ms since 1970; without a zone it is UTC."""
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)

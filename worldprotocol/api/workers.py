@@ -1,4 +1,4 @@
-"""This process as a worker, and whether another one is gone (``world.pipeline.unit_of_work.WorkerRegistry``)."""
+"""Worker ids of processes (``world.pipeline.unit_of_work.WorkerRegistry``)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _closing = threading.Lock()
 class ProcessWorkers:
     """Names a worker by machine, process id, start time and a number in its process.
 
-    So neither a reused process id nor a second realm in one process is taken for another worker. Processes of another
-    process id space (containers on one host) count as another machine.
+    A reused process id and a second realm in one process therefore have ids of their own. Another pid namespace
+    (containers on one host) counts as another machine.
     """
 
     def __init__(self) -> None:
-        """Take a new name in the current process; a forked child must make its own."""
+        """Create a new worker id in the current process; a forked child must create its own."""
         self._machine = f"{uuid.getnode():012x}-{int(psutil.boot_time())}-{_process_space()}"
         self._process = self._process_of(psutil.Process(os.getpid()))
         self._name = f"{self._process}:{next(_numbers)}"
@@ -34,12 +34,12 @@ class ProcessWorkers:
         return self._name
 
     def close(self) -> None:
-        """Say that this worker does nothing any more."""
+        """Mark this worker as ended."""
         with _closing:
             _closed.add(self._name)
 
     def is_gone(self, worker: str) -> bool:
-        """Tell whether a worker of this machine does not run any more; of other machines nothing is known."""
+        """Return whether a worker of this machine has ended; False for other machines."""
         process, _, _ = worker.rpartition(":")
         if process == self._process:
             return worker in _closed
@@ -48,8 +48,8 @@ class ProcessWorkers:
         if machine != self._machine or not number.isdigit():
             return False
         try:
-            found = psutil.Process(int(number))
-            return self._process_of(found) != process or found.status() == psutil.STATUS_ZOMBIE
+            current = psutil.Process(int(number))
+            return self._process_of(current) != process or current.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
         except psutil.AccessDenied:

@@ -1,1 +1,1 @@
-"""Reports: what a log tells, as one HTML file that needs nothing else. One pass over the log, in bounded memory."""
+"""Reports of a log as self-contained HTML files, from one pass in bounded memory."""

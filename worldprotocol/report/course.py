@@ -1,6 +1,6 @@
-"""A number over time, in few spans of equal length: how many leases were held, and what changed that.
+"""Time series of a number, such as held leases, in a bounded number of equal spans.
 
-The spans grow as time goes on, each into a multiple of itself, so that one pass is enough and memory is bounded.
+The length of the spans grows with the duration, each time to a multiple, so that one pass needs bounded memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 __all__ = ["MAX_SPANS", "Span", "TimeSeries"]
 
 MAX_SPANS: Final = 72
-"""Spans that are kept."""
+"""Maximum number of spans."""
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _WIDTHS: Final[tuple[int, ...]] = (
@@ -23,12 +23,12 @@ _WIDTHS: Final[tuple[int, ...]] = (
     *(base * _HOUR for base in (1, 2, 6, 12)),
     *(base * _DAY * 10**power for power in range(9) for base in (1, 2)),
 )
-"""How long a span may be, ms; each is a multiple of the one before."""
+"""Lengths of spans, ms; each is a multiple of the previous one."""
 
 
 @dataclass(slots=True)
 class Span:
-    """What happened in a span: the number where it began and ended, its highest value, and the changes by kind."""
+    """One span: the number at its begin and end, its maximum, and the changes by kind."""
 
     begin: int
     most: int
@@ -37,10 +37,10 @@ class Span:
 
 
 class TimeSeries:
-    """A number over time."""
+    """Time series of a number."""
 
     def __init__(self) -> None:
-        """Begin with nothing, at no time yet."""
+        """Create an empty series."""
         self._now = 0
         self._level = 0
         self._first: int | None = None
@@ -48,40 +48,40 @@ class TimeSeries:
 
     @property
     def width_ms(self) -> int:
-        """How long each span is, ms."""
+        """Length of each span, ms."""
         return _WIDTHS[self._level]
 
     def take(self, at: int, number: int, kind: str | None = None, count: int = 1) -> None:
-        """Note the number at a time.
+        """Add the number at a time.
 
         Args:
-            at: ms since 1970; where a clock was set back, it counts with the newest span.
-            number: what it is from here on.
-            kind: what changed it; None where nothing did.
-            count: how often that happened at once.
+            at: ms since 1970; after a clock was set back, the newest span is used.
+            number: the number from this time on.
+            kind: kind of the change; None without a change.
+            count: number of simultaneous changes.
         """
         if self._first is None:
-            self._now = number  # it was that before, as far as anybody knows
+            self._now = number  # the value before the first one is unknown
         span = self._span(at)
         span.most, span.end, self._now = max(span.most, number), number, number
         if kind is not None:
             span.changes[kind] += count
 
     def __iter__(self) -> Iterator[tuple[int, Span]]:
-        """Yield each span with when it began, ms."""
+        """Yield the start of each span, ms, with the span."""
         for place, span in enumerate(self._spans):
             yield ((self._first or 0) + place) * self.width_ms, span
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as JSON; spans in which nothing changed are left out."""
+        """Return the series as JSON, without unchanged spans."""
         rows = [
             {"from": at, "begin": span.begin, "most": span.most, "end": span.end, "changes": dict(span.changes)}
             for at, span in self
             if span.changes
         ]
         began = [at for at, _ in self]
-        told: dict[str, Any] = {"spanMs": self.width_ms, "spans": len(began), "rows": rows}
-        return told if not began else {**told, "from": began[0], "to": began[-1] + self.width_ms}
+        wire: dict[str, Any] = {"spanMs": self.width_ms, "spans": len(began), "rows": rows}
+        return wire if not began else {**wire, "from": began[0], "to": began[-1] + self.width_ms}
 
     def _span(self, at: int) -> Span:
         if self._first is None:

@@ -1,4 +1,4 @@
-"""Decisions: by authority, policy and rule, by actor, what people said, why it was refused, and how long it took."""
+"""Report of decisions: by rule and actor, human answers, refusals and durations."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from worldprotocol.report.tally import EventPosition, Spell, Tally
 __all__ = ["Decisions"]
 
 MAX_POLICIES: Final = 100
-"""Changes of policies that are listed, the newest."""
+"""Maximum number of listed changes of policies, newest first."""
 
 
 @dataclass(slots=True)
 class _Decided:
-    """How often it was approved, approved with a narrower scope, and rejected; and the waits for people before."""
+    """Number of approvals, narrowed approvals and rejections, and waits for human decisions."""
 
     approved: int = 0
     narrowed: int = 0
@@ -59,7 +59,7 @@ class _Decided:
 
 @dataclass(slots=True)
 class _ActorDecisions(_Decided):
-    """The same of an actor's proposals, and how many it submitted."""
+    """Decisions on an actor's proposals, and the number of its submissions."""
 
     submitted: int = 0
 
@@ -68,13 +68,13 @@ class _ActorDecisions(_Decided):
         return max(self.submitted, self.approved + self.rejected)
 
     def to_wire(self) -> dict[str, Any]:
-        told = _Decided.to_wire(self)
-        return {"submitted": self.submitted, **told, "decided": self.approved + self.rejected}
+        wire = _Decided.to_wire(self)
+        return {"submitted": self.submitted, **wire, "decided": self.approved + self.rejected}
 
 
 @dataclass(slots=True)
 class _Times:
-    """How often something happened, and where and when last."""
+    """Number of occurrences, with time and position of the last one."""
 
     count: int = 0
     last_at: int = 0
@@ -98,10 +98,10 @@ def _is_narrower(decision: dict[str, Any], row: Row) -> bool:
 
 
 class Decisions:
-    """The part of the report about judgement.
+    """Section of the report about decisions.
 
     Args:
-        proposals: what is known of those under way.
+        proposals: the open proposals.
     """
 
     def __init__(self, proposals: Proposals) -> None:
@@ -117,7 +117,7 @@ class Decisions:
         self._waiting = Tally(("authority",), _Asked)
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
-        """Return what to call with the events of each type."""
+        """Return the handler of each type of event."""
         return {
             ProposalSubmitted: self._on_submitted,
             ProposalJudged: self._on_judged,
@@ -130,7 +130,7 @@ class Decisions:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what it found, as JSON."""
+        """Return the figures as JSON."""
         return {
             "byRule": self._rules.to_wire(),
             "byActor": self._actors.to_wire(),
@@ -160,8 +160,8 @@ class Decisions:
         self._actors.of(HIDDEN if row is None else row.actor).count(decision, row, event.at)
         if decision["decision"] == "rejected":
             action = HIDDEN if row is None else row.action
-            told = self._refusals.of(action, authority, rule, decision["reason"])
-            told.happened(event.at, moment.position)
+            times = self._refusals.of(action, authority, rule, decision["reason"])
+            times.happened(event.at, moment.position)
         self._stopped_waiting(row, event.at)
 
     def _stopped_waiting(self, row: Row | None, at: int) -> None:
@@ -170,8 +170,8 @@ class Decisions:
 
     def _on_answered(self, event: HumanAnswered, moment: EventPosition) -> None:
         if moment.counts:
-            told = self._answers.of(event.answer["by"]["actorId"], event.answer["choice"])
-            told.happened(event.at, moment.position)
+            times = self._answers.of(event.answer["by"]["actorId"], event.answer["choice"])
+            times.happened(event.at, moment.position)
 
     def _on_timed_out(self, event: HumanTimedOut, moment: EventPosition) -> None:
         row = self._proposals.row(event.proposal_id)
@@ -186,14 +186,14 @@ class Decisions:
     def _on_policy(self, event: PolicyAdopted | PolicyRetired, moment: EventPosition) -> None:
         if moment.counts:
             self._policies_seen += 1
-            what = "adopted" if isinstance(event, PolicyAdopted) else "retired"
-            told = {"at": event.at, "position": moment.position, "what": what, "name": event.name}
-            self._policies.append({**told, "policyHash": event.policy_hash, "by": event.by})
+            change = "adopted" if isinstance(event, PolicyAdopted) else "retired"
+            row = {"at": event.at, "position": moment.position, "what": change, "name": event.name}
+            self._policies.append({**row, "policyHash": event.policy_hash, "by": event.by})
 
 
 @dataclass(slots=True)
 class _Asked:
-    """How often an authority asked people, and how long it took them where that is over."""
+    """Number of questions of an authority to human actors, and their ended waits."""
 
     asked: int = 0
     waited: Spell = field(default_factory=Spell)

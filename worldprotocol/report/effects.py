@@ -1,4 +1,4 @@
-"""Effects: how often each type was made, failed, was made again, or left nobody knowing what came of it."""
+"""Report of effects by type: performed, failed, retried and in doubt."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from worldprotocol.report.tally import EventPosition, Tally
 __all__ = ["Effects"]
 
 MAX_DOUBTS: Final = 100
-"""Effects in doubt that are listed, the oldest."""
+"""Maximum number of listed effects in doubt, oldest first."""
 
 
 @dataclass(slots=True)
 class _Effect:
-    """How often effects of one type were asked for, and what became of them."""
+    """Number of requests and results of effects of one type."""
 
     requested: int = 0
     made: int = 0
@@ -54,10 +54,10 @@ class _Effect:
 
 
 class Effects:
-    """The part of the report about effects.
+    """Section of the report about effects.
 
     Args:
-        proposals: what is known of those under way.
+        proposals: the open proposals.
     """
 
     def __init__(self, proposals: Proposals) -> None:
@@ -68,7 +68,7 @@ class Effects:
         self._doubts: dict[tuple[str, str], dict[str, Any]] = {}
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
-        """Return what to call with the events of each type."""
+        """Return the handler of each type of event."""
         return {
             EffectRequested: self._on_requested,
             EffectFulfilled: self._on_fulfilled,
@@ -80,7 +80,7 @@ class Effects:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what it found, as JSON."""
+        """Return the figures as JSON."""
         doubts = list(self._doubts.values())
         return {
             "total": self._all.to_wire(),
@@ -90,7 +90,7 @@ class Effects:
         }
 
     def ended(self, event: Any) -> None:
-        """Let go of the doubts about a proposal that ended."""
+        """Remove the effects in doubt of an ended proposal."""
         if self._doubts and isinstance(event, ProposalCompleted | ProposalFailed):
             for key in [key for key in self._doubts if key[0] == event.proposal_id]:
                 del self._doubts[key]
@@ -101,8 +101,8 @@ class Effects:
 
     def _count(self, event: Any, what: str, moment: EventPosition) -> None:
         if moment.counts:
-            for told in (self._all, self._types.of(self._type(event.proposal_id, event.requirement_id))):
-                setattr(told, what, getattr(told, what) + 1)
+            for figures in (self._all, self._types.of(self._type(event.proposal_id, event.requirement_id))):
+                setattr(figures, what, getattr(figures, what) + 1)
 
     def _counting(self, what: str) -> Callable[[Any, EventPosition], None]:
         return lambda event, moment: self._count(event, what, moment)
@@ -111,11 +111,11 @@ class Effects:
         row, wanted = self._proposals.row(event.proposal_id), event.requirement
         if row is not None:
             if wanted["id"] in row.effects:
-                return  # it is made again: counted where that is said
+                return  # a retry, which has an event of its own
             row.effects[wanted["id"]] = wanted["type"]
         if moment.counts:
-            for told in (self._all, self._types.of(wanted["type"])):
-                told.requested += 1
+            for figures in (self._all, self._types.of(wanted["type"])):
+                figures.requested += 1
 
     def _on_fulfilled(self, event: EffectFulfilled, moment: EventPosition) -> None:
         self._count(event, "failed" if event.result.get("error") else "made", moment)

@@ -1,7 +1,7 @@
-"""Gathering: one pass over a log, each event handed to the parts of the report that count it.
+"""Collection of a report's figures in one pass over a log.
 
-What is remembered beside the figures is what is under way (proposals, leases, runs) and one row for each branch. A
-hidden event (``--redact``) is handed to nobody: what the report tells follows from what its reader may see.
+Beside the figures, memory holds the open proposals, leases and runs, and one row for each branch. Hidden events
+(``--redact``) are skipped, so that the report depends only on events that its reader may see.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from worldprotocol.report.tally import EventPosition, Part
 __all__ = ["RealmReport", "Window", "gather"]
 
 EVERY: Final = 1_000
-"""Events between two words about progress."""
+"""Events between two reports of progress."""
 
 Progress = Callable[[int, int], None]
-"""Called with how many events are done, and how many there are."""
+"""Called with the number of events done and of all events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which events a report counts.
+    """Range of the events that a report counts.
 
     Args:
-        after: the position before the first one.
-        upto: the last one; the report tells of the log as it stood then.
-        since: what was asked for in words, for the page; None where nothing was.
-        until: likewise.
+        after: the position before the first event.
+        upto: position of the last event; the report shows the log at this position.
+        since: the requested start as text, for the page; None without one.
+        until: the requested end as text.
     """
 
     after: int
@@ -52,13 +52,13 @@ class Window:
 
 
 class RealmReport:
-    """What a log tells.
+    """Figures of a log.
 
     Args:
-        archive: of the log.
-        window: which events are counted.
-        redaction: which events are hidden.
-        every: list all proposals, not the newest only; takes memory for each.
+        archive: archive of the log.
+        window: range of the counted events.
+        redaction: rules for hidden events.
+        every: list all proposals instead of the newest; needs memory for each.
     """
 
     def __init__(self, archive: Archive, window: Window, redaction: Redaction, *, every: bool = False) -> None:
@@ -95,10 +95,10 @@ class RealmReport:
         return dict(steps)
 
     def read(self, progress: Progress | None = None) -> None:
-        """Go through the log, once.
+        """Read the log.
 
         Raises:
-            DamagedLogError: an event is not what was logged.
+            DamagedLogError: an event was changed.
         """
         log, window = self._archive.log, self.window
         self._redaction.learn(log)
@@ -140,7 +140,7 @@ class RealmReport:
         self._log_id = event.log_id
 
     def _position_of(self, world_id: str) -> int | None:
-        if self._redaction:  # where it is would be told by an event that may be hidden
+        if self._redaction:  # the position may belong to a hidden event
             return None
         try:
             return self._archive.world(world_id).position
@@ -150,7 +150,7 @@ class RealmReport:
     def to_wire(self) -> dict[str, Any]:
         """Return all figures as JSON, without the proposals."""
         window, head = self.window, self._head
-        told: dict[str, Any] = {
+        wire: dict[str, Any] = {
             "log": {"name": self._archive.log.name, "logId": self._log_id},
             "head": {"size": head.size, "root": head.root_hex},
             "window": {"after": window.after, "upto": window.upto, "since": window.since, "until": window.until},
@@ -165,11 +165,11 @@ class RealmReport:
             "runs": self.runs.to_wire(),
         }
         if self._redaction:
-            told["redacted"] = {"rules": list(self._redaction.kinds), "hidden": self._hidden}
-        return told
+            wire["redacted"] = {"rules": list(self._redaction.kinds), "hidden": self._hidden}
+        return wire
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the proposals that are listed, the newest first."""
+        """Yield the listed proposals, newest first."""
         yield from self.proposals
 
 
@@ -181,14 +181,14 @@ def gather(
     every: bool = False,
     progress: Progress | None = None,
 ) -> RealmReport:
-    """Return what a log tells, from one pass over it.
+    """Collect the figures of a log in one pass.
 
     Args:
         archive: of the log.
-        window: which events are counted; those before it are read for what they began.
-        redaction: which events are hidden.
+        window: range of the counted events; earlier events are read for open proposals, leases and runs.
+        redaction: rules for hidden events.
         every: list all proposals.
-        progress: called with events read, and events in all.
+        progress: called with the number of events read and of all events.
 
     Raises:
         DamagedLogError: an event is not what was logged.

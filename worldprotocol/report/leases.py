@@ -1,4 +1,4 @@
-"""Leases: what was asked for and granted, who waited and died and for how long, and how many were held over time."""
+"""Report of leases: verdicts and waits by agent, and held leases over time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["LeasesPart"]
 
 @dataclass(slots=True)
 class _Agent:
-    """What one agent was answered, how long it stood in the queue, and what became of its leases."""
+    """Verdicts on one agent's requests, its waits in the queue, and its leases."""
 
     granted: int = 0
-    told_to_wait: int = 0
+    waits: int = 0
     died: int = 0
     leases: int = 0
     withdrawn: int = 0
@@ -33,13 +33,13 @@ class _Agent:
 
     @property
     def weight(self) -> int:
-        return self.granted + self.told_to_wait + self.died
+        return self.granted + self.waits + self.died
 
     def to_wire(self) -> dict[str, Any]:
         return {
             "verdicts": self.weight,
             "granted": self.granted,
-            "wait": self.told_to_wait,
+            "wait": self.waits,
             "die": self.died,
             "leases": self.leases,
             "withdrawn": self.withdrawn,
@@ -48,10 +48,10 @@ class _Agent:
 
 
 class LeasesPart:
-    """The part of the report about leases."""
+    """Section of the report about leases."""
 
     def __init__(self) -> None:
-        """Begin with none held."""
+        """Create empty figures."""
         self._held: set[str] = set()
         self._waiting: dict[str, tuple[str, int]] = {}
         self._agents = Tally(("agent",), _Agent)
@@ -60,7 +60,7 @@ class LeasesPart:
         self.course = TimeSeries()
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
-        """Return what to call with the events of each type."""
+        """Return the handler of each type of event."""
         return {
             VerdictGiven: self._on_verdict,
             LeaseRenewed: self._on_renewed,
@@ -71,7 +71,7 @@ class LeasesPart:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what it found, as JSON."""
+        """Return the figures as JSON."""
         return {
             "held": len(self._held),
             "mostHeld": self._most,
@@ -82,18 +82,18 @@ class LeasesPart:
         }
 
     def at(self, at: int) -> None:
-        """Let the course begin, or go on, at a time at which nothing changed."""
+        """Add a time without a change to the time series."""
         self.course.take(at, len(self._held))
         self._most = max(self._most, len(self._held))
 
     def _on_verdict(self, event: VerdictGiven, moment: EventPosition) -> None:
         self._held.update(one["leaseId"] for one in event.leases)
         if moment.counts:
-            for told in (self._all, self._agents.of(event.agent_id)):
-                told.granted += event.status == "Granted"
-                told.told_to_wait += event.status == "Wait"
-                told.died += event.status == "Die"
-                told.leases += len(event.leases)
+            for figures in (self._all, self._agents.of(event.agent_id)):
+                figures.granted += event.status == "Granted"
+                figures.waits += event.status == "Wait"
+                figures.died += event.status == "Die"
+                figures.leases += len(event.leases)
             if event.leases:
                 self._changed(event.at, "granted", len(event.leases))
         if event.queued and event.status == "Wait":

@@ -1,4 +1,4 @@
-"""The lineage of worlds: the first and the newest ones, the branches with their heads, and counts of all between."""
+"""Report of the lineage: first and newest worlds, branches, and counts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from worldprotocol.report.tally import EventPosition
 __all__ = ["Gap", "LineagePart", "Node", "Twig"]
 
 FIRST: Final = 20
-"""Worlds of the beginning that are kept."""
+"""Number of first worlds that are kept."""
 
 NEWEST: Final = 200
-"""Worlds of the end that are kept."""
+"""Number of newest worlds that are kept."""
 
 MAX_BRANCHES: Final = 100
-"""Branches that are listed, and whose heads are drawn however old they are."""
+"""Maximum number of listed branches; their heads are always drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Node:
     """One world.
 
     Args:
-        number: its place among the worlds of the log, from 0.
-        failed_before: how many failed ones were sealed before it.
-        who: the actor whose proposal made it; empty for what nobody proposed.
+        number: its index among the worlds of the log, from 0.
+        failed_before: number of failed worlds sealed before it.
+        actor: the proposer of the world; empty without a proposal.
     """
 
     number: int
@@ -44,12 +44,12 @@ class Node:
     height: int
     is_failed: bool
     action: str
-    who: str
+    actor: str
     error: str
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as JSON."""
-        told = {
+        wire = {
             "worldId": self.world_id,
             "parent": self.parent,
             "position": self.position,
@@ -58,14 +58,14 @@ class Node:
             "height": self.height,
             "outcome": "failed" if self.is_failed else "completed",
             "action": self.action,
-            "actor": self.who,
+            "actor": self.actor,
         }
-        return {**told, "error": self.error} if self.error else told
+        return {**wire, "error": self.error} if self.error else wire
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Worlds that are not drawn: how many, how many of them failed, and the position of the last one before them."""
+    """Worlds that are not drawn: their number, the failed ones, and the position before them."""
 
     worlds: int
     failed: int
@@ -78,14 +78,14 @@ class Twig:
 
     Args:
         name: its name.
-        position: where it was created.
+        position: position of its creation.
         start: the id of the world where it begins.
-        start_position: that world's position; None where that is not known.
+        start_position: that world's position; None if it is unknown.
         head: id of its last completed world.
         tip: id of its last world, completed or failed.
-        moved: the position of what moved it last.
-        last: the head, where it is among the worlds that are remembered.
-        newest: the tip, likewise.
+        moved: position of the event that moved it last.
+        last: the head, if it is among the kept worlds.
+        newest: the tip, if it is among the kept worlds.
     """
 
     name: str
@@ -115,11 +115,11 @@ class Twig:
 
 
 class LineagePart:
-    """The part of the report about worlds and branches.
+    """Section of the report about worlds and branches.
 
     Args:
-        proposals: what is known of those under way.
-        position_of: tells where a world was sealed that is not kept here; None where that is not to be told.
+        proposals: the open proposals.
+        position_of: returns the position of a world that is not kept; None if it is hidden.
     """
 
     def __init__(self, proposals: Proposals, position_of: Callable[[str], int | None]) -> None:
@@ -134,7 +134,7 @@ class LineagePart:
         self.active = ""
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
-        """Return what to call with the events of each type."""
+        """Return the handler of each type of event."""
         return {
             WorldSealed: self._on_sealed,
             BranchCreated: self._on_created,
@@ -144,8 +144,8 @@ class LineagePart:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what it found, as JSON; the worlds and gaps are in order of the log, oldest first."""
-        told = [self.branches[name] for name in self._listed()]
+        """Return the figures as JSON; worlds and gaps are in log order."""
+        listed = [self.branches[name] for name in self._listed()]
         drawn = [
             one.to_wire() if isinstance(one, Node) else {"leftOut": one.worlds, "failed": one.failed}
             for one in self.drawn()
@@ -155,12 +155,12 @@ class LineagePart:
             "failed": self._failed,
             "sealed": dict(self._counted),
             "active": self.active,
-            "branches": {"rows": [one.to_wire() for one in told], "more": len(self.branches) - len(told)},
+            "branches": {"rows": [one.to_wire() for one in listed], "more": len(self.branches) - len(listed)},
             "drawn": drawn,
         }
 
     def drawn(self) -> Iterator[Node | Gap]:
-        """Yield the worlds that are drawn, oldest first, and what is left out between them."""
+        """Yield the drawn worlds, oldest first, and the gaps between them."""
         nodes = {one.number: one for one in (*self._first, *self._newest)}
         for name in self._listed():
             twig = self.branches[name]
@@ -173,7 +173,7 @@ class LineagePart:
             expected, failed, after = number + 1, node.failed_before + node.is_failed, node.position
 
     def _listed(self) -> list[str]:
-        """Return the names of the branches that are listed: the first, the active one, and those that moved last."""
+        """Return the names of the listed branches: the first, the active, and the last moved ones."""
         names = list(self.branches)
         if len(names) <= MAX_BRANCHES:
             return names
@@ -185,7 +185,7 @@ class LineagePart:
     def _on_sealed(self, event: WorldSealed, moment: EventPosition) -> None:
         row = self._proposals.row(event.created_by)
         is_failed = event.outcome == "failed"
-        action, who = ("genesis" if event.parent is None else HIDDEN, "") if row is None else (row.action, row.actor)
+        action, actor = ("genesis" if event.parent is None else HIDDEN, "") if row is None else (row.action, row.actor)
         node = Node(
             self._completed + self._failed,
             self._failed,
@@ -197,7 +197,7 @@ class LineagePart:
             event.height,
             is_failed,
             action,
-            who,
+            actor,
             "" if event.error is None else str(event.error["code"]),
         )
         if len(self._first) < FIRST:
@@ -218,7 +218,7 @@ class LineagePart:
             twig.moved, twig.tip, twig.newest = moment.position, node.world_id, node
 
     def _on_ended(self, event: ProposalCompleted | ProposalFailed, moment: EventPosition) -> None:
-        """Move a branch: to a world that was sealed for it, or to one that two executions came to."""
+        """Move a branch to the world of a proposal."""
         twig = self.branches.get(event.branch)
         if twig is None:
             return

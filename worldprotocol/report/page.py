@@ -1,8 +1,7 @@
-"""The page: a report as one HTML file that loads nothing, runs nothing, and shows every word as what it is.
+"""HTML page of a report: self-contained, without scripts, all values escaped.
 
-Its templates are rendered by jinja2 with autoescape. Its Content-Security-Policy allows the one style sheet that stands
-in it, by hash, and nothing else: no script, no image, no font, no connection. Equal logs give equal pages: no clock is
-read.
+Its templates are rendered by jinja2 with autoescape. Its Content-Security-Policy allows its one embedded style sheet,
+by hash, and nothing else: no script, image, font or connection. Equal logs give equal pages, since no clock is read.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 MAX_WORDS: Final = 160
-"""Characters of one value that are shown; of a longer one the beginning and the end."""
+"""Maximum number of characters shown of a value; longer ones are shortened in the middle."""
 
 BRIEF: Final = 12
-"""Characters of an id that are shown where it is one of many."""
+"""Characters shown of an id in lists."""
 
 MAX_TITLE: Final = 2_000
-"""Characters of a value that was cut that can still be seen under the pointer."""
+"""Maximum number of characters in the tooltip of a shortened value."""
 
 _PLANE_ENDS: Final = "".join(chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF))
 _NO_CHARACTER: Final = re.compile(f"[\ufdd0-\ufdef{_PLANE_ENDS}]")
@@ -45,10 +44,10 @@ def render(report: RealmReport) -> Iterator[str]:
     """Yield the page piece by piece.
 
     Args:
-        report: what was gathered.
+        report: the collected figures.
 
     Raises:
-        RefusedError: ``NOT_LOADED`` where jinja2 is not installed.
+        RefusedError: ``NOT_LOADED`` if jinja2 is not installed.
     """
     template = _environment().get_template("report.html.j2")
     style = _style()
@@ -101,12 +100,12 @@ def _environment() -> Environment:
 
 
 def _plain(value: Any) -> str:
-    r"""Return a value as text in which nothing steers, and which HTML can hold."""
+    r"""Return a value as text without control characters and characters invalid in HTML."""
     return _NO_CHARACTER.sub(lambda found: f"\\u{ord(found[0]):04x}", visible(str(value)))
 
 
 def _cut(value: Any, most: int = MAX_WORDS) -> str:
-    """Return a value as text of at most so many characters, or a few more that say what is left out."""
+    """Return a value as text, shortened to at most ``most`` characters."""
     words = _plain(value)
     if len(words) <= most:
         return words
@@ -115,12 +114,12 @@ def _cut(value: Any, most: int = MAX_WORDS) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return the beginning of an id or a hash, as ids are shown and named everywhere."""
+    """Return the first characters of an id or a hash."""
     return _plain(value)[:BRIEF]
 
 
 def _word(value: Any, most: int = MAX_WORDS) -> Markup:
-    """Return what others wrote, kept apart from the words around it whatever way it is read; None is empty."""
+    """Return a value isolated from the text direction around it; None is empty."""
     from markupsafe import Markup
 
     if value is None:
@@ -133,27 +132,27 @@ def _word(value: Any, most: int = MAX_WORDS) -> Markup:
 
 
 def _when(at_ms: int | None) -> Markup:
-    """Return a time to the second, as HTML has them; None is empty."""
+    """Return a time to the second as an HTML element; None is empty."""
     from markupsafe import Markup
 
-    told = moment(at_ms)
-    if not told.endswith("Z"):
-        return Markup("{}").format(told)
-    return Markup('<time datetime="{}">{}</time>').format(told, told.replace("T", " ").replace("Z", " UTC"))
+    text = moment(at_ms)
+    if not text.endswith("Z"):
+        return Markup("{}").format(text)
+    return Markup('<time datetime="{}">{}</time>').format(text, text.replace("T", " ").replace("Z", " UTC"))
 
 
 def _exact(at_ms: int) -> Markup:
-    """Return a time to the millisecond where it falls between two seconds."""
-    told = _when(at_ms)
-    return told if at_ms % 1_000 == 0 else told + f" +{at_ms % 1_000} ms"
+    """Return a time, with milliseconds unless they are zero."""
+    element = _when(at_ms)
+    return element if at_ms % 1_000 == 0 else element + f" +{at_ms % 1_000} ms"
 
 
 def _stamp(at_ms: int, line: int) -> str:
-    """Return one of the two lines of a time below an axis: the day, or the time of day."""
+    """Return a line of an axis label: the day (0) or the time of day (1)."""
     day, _, clock = moment(at_ms).rstrip("Z").partition("T")
     return clock if line else day
 
 
 def _number(value: int) -> str:
-    """Return a number with its thousands set apart."""
+    """Return a number with separators of thousands."""
     return f"{value:,}"

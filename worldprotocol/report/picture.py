@@ -1,6 +1,6 @@
-"""Where things stand in the pictures: the lineage row by row, newest first, and the leases held over time.
+"""Layout of the drawings: the lineage, newest first, and held leases over time.
 
-Only numbers and short words come out of here; the page's template draws them, and escapes every word.
+The page's template draws the results and escapes every text.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from worldprotocol.report.lineage import Gap, LineagePart, Node
 __all__ = ["Chart", "Mark", "Sheet", "chart", "sheets"]
 
 ROWS: Final = 40
-"""Rows of one sheet, which fits on a printed page."""
+"""Rows of one sheet, to fit on a printed page."""
 
 LANES: Final = 16
-"""Branches that have a lane of their own; worlds of others share the last one."""
+"""Number of lanes; further branches share the last one."""
 
 ROW: Final = 20
 LANE: Final = 16
 LEFT: Final = 14
 TEXT: Final = 680
-"""How wide what is written beside the lanes is."""
+"""Width of the text beside the lanes."""
 
 WIDTH: Final = 720
 HEIGHT: Final = 180
@@ -34,15 +34,15 @@ PLOT: Final = (56, 12, 704, 140)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One row: a world, or what is left out.
+    """One row: a world, or a gap.
 
     Args:
-        y: its middle.
-        x: the middle of its lane.
+        y: its vertical centre.
+        x: the horizontal centre of its lane.
         lane: the lane's number, for its colour.
-        node: the world; None where worlds are left out.
-        gap: what is left out; None for a world.
-        labels: the branches whose head or tip it is.
+        node: the world; None for a gap.
+        gap: the gap; None for a world.
+        labels: labels of heads and tips.
     """
 
     y: int
@@ -55,7 +55,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Sheet:
-    """Some rows, drawn together.
+    """Rows of one drawing.
 
     Args:
         number: from 1.
@@ -98,7 +98,7 @@ def _x(lane: int) -> int:
 
 
 def _lanes(lineage: LineagePart, items: Sequence[Node | Gap]) -> dict[str, int]:
-    """Return the lane of each branch that has worlds among those drawn, in order of creation."""
+    """Return the lane of each branch with drawn worlds, in order of creation."""
     present = {one.branch for one in items if isinstance(one, Node)}
     ordered = [name for name in lineage.branches if name in present]
     ordered += sorted(present.difference(ordered))
@@ -106,15 +106,15 @@ def _lanes(lineage: LineagePart, items: Sequence[Node | Gap]) -> dict[str, int]:
 
 
 def _extent(lineage: LineagePart, name: str, items: Sequence[Node | Gap]) -> tuple[int, int, str | None]:
-    """Return the rows from a branch's newest world to where it begins, and the branch it begins on."""
+    """Return a branch's first and last row, and its parent branch."""
     own = [place for place, one in enumerate(items) if isinstance(one, Node) and one.branch == name]
     twig = lineage.branches.get(name)
     if twig is None or twig.start_position is None:
         return own[0], own[-1], None
     for place, one in enumerate(items):
         if (one.position if isinstance(one, Node) else one.after + 1) <= twig.start_position:
-            there = one if isinstance(one, Node) and one.world_id == twig.start else None
-            fork = None if there is None or there.branch == name else there.branch
+            base = one if isinstance(one, Node) and one.world_id == twig.start else None
+            fork = None if base is None or base.branch == name else base.branch
             return own[0], max(place, own[-1]), fork
     return own[0], own[-1], None
 
@@ -122,7 +122,7 @@ def _extent(lineage: LineagePart, name: str, items: Sequence[Node | Gap]) -> tup
 def _lane_lines(
     items: Sequence[Node | Gap], lane: int, span: tuple[int, int], first: int, count: int
 ) -> list[tuple[int, int, int, int, int, bool]]:
-    """Return the pieces of a lane on a sheet; where worlds are left out they are dashed."""
+    """Return the lines of a lane on a sheet, dashed at gaps."""
     top, bottom = span
     pieces: list[tuple[int, int, int, int, int, bool]] = []
     for place in range(max(top, first), min(bottom, first + count - 1) + 1):
@@ -148,11 +148,11 @@ def _mark(lineage: LineagePart, lanes: dict[str, int], item: Node | Gap, place: 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A number over time as steps.
+    """Step chart of a time series.
 
     Args:
-        line: the path of the highest number in each span.
-        area: the same, filled down to nothing.
+        line: path of the maximum of each span.
+        area: closed path of the area below the line.
         ticks: ``(x, time in ms)``.
         levels: ``(y, number)``.
     """
@@ -165,7 +165,7 @@ class Chart:
 
 
 def chart(course: TimeSeries) -> Chart | None:
-    """Return the chart of what a course tells; None where it tells nothing."""
+    """Return the chart of a time series; None for an empty one."""
     spans = list(course)
     if not spans or not any(span.changes or span.most for _, span in spans):
         return None
@@ -192,7 +192,7 @@ def chart(course: TimeSeries) -> Chart | None:
 
 
 def _step(most: int) -> int:
-    """Return how far the levels of an axis are apart, so that there are at most five: 1, 2 or 5 times a power of 10."""
+    """Return the step of an axis with at most five levels: 1, 2 or 5 times a power of 10."""
     power = 1
     while True:
         for base in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""Proposals: the newest of them as rows, how all of them ended, and what is remembered of those under way."""
+"""Report of proposals: the newest as rows, outcomes, and the open ones."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from worldprotocol.report.tally import EventPosition
 __all__ = ["NEWEST", "Proposals", "Row", "deciding_rule"]
 
 NEWEST: Final = 200
-"""Proposals that are listed unless all are asked for."""
+"""Default number of listed proposals."""
 
 HIDDEN: Final = "hidden"
-"""What stands for what a redacted event would tell."""
+"""Placeholder for data of redacted events."""
 
 
 @dataclass(slots=True)
 class Row:
-    """One proposal, as far as it has got.
+    """One proposal in its current state.
 
     Args:
-        position: of its submission.
-        at: of its submission, ms since 1970.
-        paths: where it wants to write; None is anywhere.
-        asked_at: since when people are asked, ms; None where nobody was.
-        asked: the authority that asked them.
-        effects: types of its effects under way, by requirement id.
+        position: position of its submission.
+        at: time of its submission, ms since 1970.
+        paths: proposed write scope; None is unrestricted.
+        asked_at: time of its question to human actors, ms; None without one.
+        asked: the authority that asked.
+        effects: types of its requested effects, by requirement id.
     """
 
     position: int
@@ -60,7 +60,7 @@ class Row:
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as JSON."""
-        told: dict[str, Any] = {
+        wire: dict[str, Any] = {
             "proposalId": self.proposal_id,
             "position": self.position,
             "submittedAt": self.at,
@@ -77,19 +77,19 @@ class Row:
             "worldId": self.world_id,
             "error": self.error,
         }
-        return told | {name: value for name, value in optional.items() if value not in (None, "")}
+        return wire | {name: value for name, value in optional.items() if value not in (None, "")}
 
 
 def deciding_rule(decision: dict[str, Any]) -> str:
-    """Return the names of the rules that decided, of a decision in wire form; empty where no rule took part."""
+    """Return the names of a decision's decisive rules; empty without rules."""
     return ", ".join(one["rule"] for one in decision.get("trace", ()) if one.get("decisive"))
 
 
 class Proposals:
-    """The part of the report about proposals; the others ask it about those under way.
+    """Section of the report about proposals, with the open ones for other sections.
 
     Args:
-        most: how many of the newest are listed; None is all of them.
+        most: maximum number of listed proposals, newest first; None is all.
     """
 
     def __init__(self, most: int | None = NEWEST) -> None:
@@ -99,7 +99,7 @@ class Proposals:
         self._submitted = 0
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
-        """Return what to call with the events of each type."""
+        """Return the handler of each type of event."""
         return {
             ProposalSubmitted: self._on_submitted,
             ProposalJudged: self._on_judged,
@@ -111,23 +111,23 @@ class Proposals:
         }
 
     def row(self, proposal_id: str | None) -> Row | None:
-        """Return a proposal that is under way; None for one that ended, or whose submission is hidden."""
+        """Return an open proposal; None for an ended or hidden one."""
         return self._open.get(proposal_id or "")
 
     def forget(self, event: Any) -> None:
-        """Let go of a proposal that ended with an event, when all parts have taken that."""
+        """Remove a proposal that an event ended, after all sections handled the event."""
         if isinstance(event, ProposalSuperseded | ProposalCompleted | ProposalFailed) or (
             isinstance(event, DecisionMade) and event.decision["decision"] == "rejected"
         ):
             self._open.pop(event.proposal_id, None)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows that are listed as JSON, the newest first."""
+        """Yield the listed rows as JSON, newest first."""
         for row in reversed(self._rows):
             yield row.to_wire()
 
     def to_wire(self) -> dict[str, Any]:
-        """Return how many were submitted, by how they ended, and how many of them are not listed."""
+        """Return the number of submissions, outcomes, and unlisted proposals."""
         return {
             "submitted": self._submitted,
             "endings": dict(sorted(self._endings.items())),

@@ -1,4 +1,4 @@
-"""Governed runs: how they ended, what they did outside of what they declared, and what was given back."""
+"""Report of governed runs: outcomes, violations and rollbacks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from worldprotocol.report.tally import EventPosition, Tally
 __all__ = ["Runs"]
 
 MAX_VIOLATIONS: Final = 100
-"""Violations that are listed, the newest."""
+"""Maximum number of listed violations, newest first."""
 
 
 @dataclass(slots=True)
 class _Violations:
-    """How often one agent was outside of what it declared, and how much of that was stopped."""
+    """Number of an agent's scope violations, and of the blocked ones."""
 
     count: int = 0
     blocked: int = 0
@@ -33,10 +33,10 @@ class _Violations:
 
 
 class Runs:
-    """The part of the report about governed runs.
+    """Section of the report about governed runs.
 
     Args:
-        proposals: what is known of those under way; their effects are watched, too.
+        proposals: the open proposals; violations of their effects are counted too.
     """
 
     def __init__(self, proposals: Proposals) -> None:
@@ -51,7 +51,7 @@ class Runs:
         self._newest: deque[dict[str, Any]] = deque(maxlen=MAX_VIOLATIONS)
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
-        """Return what to call with the events of each type."""
+        """Return the handler of each type of event."""
         return {
             RunOpened: self._on_opened,
             RunViolated: self._on_violated,
@@ -61,7 +61,7 @@ class Runs:
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what it found, as JSON."""
+        """Return the figures as JSON."""
         return {
             "opened": self._opened,
             "underWay": len(self._agents),
@@ -82,21 +82,21 @@ class Runs:
     def _on_violated(self, event: RunViolated, moment: EventPosition) -> None:
         if not moment.counts:
             return
-        told, row = event.violation, self._proposals.row(event.run_id)
+        violation, row = event.violation, self._proposals.row(event.run_id)
         agent = self._agents.get(event.run_id) or (HIDDEN if row is None else row.actor)
-        for figures in (self._all, self._by_agent.of(agent, told["predicate"])):
+        for figures in (self._all, self._by_agent.of(agent, violation["predicate"])):
             figures.count += 1
-            figures.blocked += told["blocked"]
+            figures.blocked += violation["blocked"]
         self._newest.append(
             {
                 "at": event.at,
                 "position": moment.position,
                 "agent": agent,
                 "runId": event.run_id,
-                "predicate": told["predicate"],
-                "resource": told["resource"],
-                "blocked": told["blocked"],
-                "message": told["message"],
+                "predicate": violation["predicate"],
+                "resource": violation["resource"],
+                "blocked": violation["blocked"],
+                "message": violation["message"],
             }
         )
 

@@ -1,4 +1,4 @@
-"""Figures by key, for no more keys than are kept: whoever makes up names fills no memory."""
+"""Figures by key, for a bounded number of keys."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 __all__ = ["MAX_KEYS", "EventPosition", "Part", "Spell", "Tally"]
 
 MAX_KEYS: Final = 5_000
-"""Keys that one tally keeps apart; further ones are counted together."""
+"""Maximum number of separate keys; further ones are counted together."""
 
 MAX_SHOWN: Final = 100
-"""Rows of a table of figures, those with the highest count first."""
+"""Maximum number of rows of a table, highest counts first."""
 
 MAX_KEY_CHARS: Final = 1_000
-"""Characters of a key that is kept."""
+"""Maximum length of a key, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventPosition:
-    """Where in the log an event stands, for the parts that count it.
+    """Position of an event in the log.
 
     Args:
-        position: its place in the log.
-        counts: whether it lies in the time that the report is about; earlier events are only remembered.
+        position: its position in the log.
+        counts: whether it is in the range of the report; earlier events only update open items.
     """
 
     position: int
@@ -32,27 +32,27 @@ class EventPosition:
 
 
 class Part(Protocol):
-    """A part of the report: which events it takes, and what it tells in the end."""
+    """Section of the report."""
 
     def steps(self) -> dict[type[Any], Callable[[Any, EventPosition], None]]:
-        """Return what to call with the events of each type."""
+        """Return the handler of each type of event."""
         ...
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what it found, as JSON."""
+        """Return the figures as JSON."""
         ...
 
 
 @dataclass(slots=True)
 class Spell:
-    """How often something was waited for, and how long: in ms."""
+    """Number and durations of waits, in ms."""
 
     count: int = 0
     total_ms: int = 0
     longest_ms: int = 0
 
     def add(self, ms: int) -> None:
-        """Count one wait; a clock that was set back makes none shorter than nothing."""
+        """Add one wait; a negative duration counts as 0."""
         self.count += 1
         self.total_ms += max(ms, 0)
         self.longest_ms = max(self.longest_ms, ms)
@@ -77,9 +77,9 @@ class Tally(Generic[T]):
     """Figures by key.
 
     Args:
-        names: what the parts of a key are called, as in JSON.
-        make: makes the figures of a new key.
-        most: keys that are kept apart.
+        names: names of the key's parts in JSON.
+        make: creates the figures of a new key.
+        most: maximum number of separate keys.
     """
 
     def __init__(self, names: tuple[str, ...], make: Callable[[], T], most: int = MAX_KEYS) -> None:
@@ -93,26 +93,26 @@ class Tally(Generic[T]):
         return len(self._kept)
 
     def of(self, *key: str) -> T:
-        """Return the figures of a key, to be counted up; of one too many, those of all these together."""
+        """Return the mutable figures of a key, or the shared figures of further keys."""
         short = tuple(part if len(part) <= MAX_KEY_CHARS else f"{part[:MAX_KEY_CHARS]}…" for part in key)
-        found = self._kept.get(short)
-        if found is not None:
-            return found
+        figures = self._kept.get(short)
+        if figures is not None:
+            return figures
         if len(self._kept) < self._most:
-            found = self._kept[short] = self._make()
-            return found
+            figures = self._kept[short] = self._make()
+            return figures
         if self._rest is None:
             self._rest = self._make()
         return self._rest
 
     def to_wire(self, shown: int = MAX_SHOWN) -> dict[str, Any]:
-        """Return the rows with the highest weight, in their order, and how many more there are.
+        """Return the rows with the highest weights, and the number of the others.
 
-        ``beyond`` is how many events fell on keys that are not kept apart.
+        ``beyond`` is the number of events with keys beyond the maximum.
         """
         ordered = sorted(self._kept.items(), key=lambda item: (-item[1].weight, item[0]))
         rows = [{**dict(zip(self._names, key, strict=True)), **figures.to_wire()} for key, figures in ordered[:shown]]
-        told: dict[str, Any] = {"rows": rows, "more": max(len(ordered) - shown, 0)}
+        wire: dict[str, Any] = {"rows": rows, "more": max(len(ordered) - shown, 0)}
         if self._rest is not None:
-            told["beyond"] = self._rest.weight
-        return told
+            wire["beyond"] = self._rest.weight
+        return wire

@@ -78,7 +78,7 @@ class GovernedSession:
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            self._cancel.tell()
+            self._cancel.cancel()
             await asyncio.wait([opening])
             if opening.exception() is None:  # it had already begun
                 await asyncio.to_thread(self._close, asyncio.CancelledError("cancelled while it began"))

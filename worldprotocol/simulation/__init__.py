@@ -1,4 +1,4 @@
-"""Seeded simulations of a whole realm: many workers, people, agents and mishaps in one process and in virtual time.
+"""Seeded simulations of a realm in one process and in virtual time.
 
 After every step the log is held to its requirements by a model that shares no code with the engine. The same seed gives
 the same log, byte by byte. ``worldctl simulate`` runs them; scenarios of one's own are ``Scenario`` objects::

@@ -1,4 +1,4 @@
-"""Doing the steps: each by the same ways in that people and programs use, on what there is when its turn comes."""
+"""Execution of the steps of a simulation through the public API."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _submit(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 
 
 def _batch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    """Submit for several callers in one commit; where it is ``twice``, the last of them repeats the first."""
+    """Submit for several callers in one commit; with ``twice`` the last repeats the first."""
     intents = [_issued(sim, worker, wish) for wish in told["wishes"]]
     if told["twice"]:
         intents.append(intents[0])
@@ -267,7 +267,7 @@ def _lease(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 
 
 def _claim(predicate: str, resource: str) -> dict[str, str]:
-    """Return an entry of a manifest's scope; a RENAMES gets a new name beside the old one."""
+    """Return an entry of a manifest's scope; RENAMES has a new name too."""
     claim = {"predicate": predicate, "resource": resource}
     if predicate != "RENAMES":
         return claim
@@ -363,7 +363,7 @@ def _shadow(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
 
 
 def _adopt(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    """Start the worker anew with another domain and adopt it; where that is refused, it goes back."""
+    """Restart the worker with another domain and adopt it; undo this if it is refused."""
     schema = list(sim.editions)[told["which"] % len(sim.editions)]
     running = any(one.decision is not None for one in sim.model.open.values())
     fits, is_other = sim.model.fits(schema), schema != sim.model.worlds.schema

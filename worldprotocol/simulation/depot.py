@@ -1,6 +1,6 @@
-"""The scenario that is simulated where no other is named: a depot with counters, payments and people who are asked.
+"""Default scenario: a depot with counters, payments and human decisions.
 
-What its policies and actions must come to is said a second time, in plain functions that share nothing with them.
+The expected results of its policies and actions are computed by separate plain functions that share no code with them.
 """
 
 from __future__ import annotations

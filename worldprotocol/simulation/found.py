@@ -1,4 +1,4 @@
-"""What a simulation finds: a requirement that does not hold, with what contradicts it."""
+"""Finding of a simulation: a violated requirement and the contradicting facts."""
 
 from __future__ import annotations
 

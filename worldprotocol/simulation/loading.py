@@ -1,4 +1,4 @@
-"""Which scenario a command simulates."""
+"""Loading of the scenario of a command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEPOT: Final = "worldprotocol.simulation.depot:scenario"
 
 
 def load_scenario(reference: str) -> Scenario:
-    """Return the scenario of a reference, ``module:attribute`` or ``file.py:attribute`` from the current folder.
+    """Return the scenario of a reference, ``module:attribute`` or ``file.py:attribute``.
 
     Raises:
         RefusedError: ``NOT_LOADED``; ``NOT_A_SCENARIO`` for something else.

@@ -1,4 +1,4 @@
-"""Many seeds, over several processes; the first one that fails ends it."""
+"""Simulation of many seeds in several processes, up to the first failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Ran", "run_seeds"]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of one seed.
+    """Result of one seed.
 
     Args:
         seed: the seed.
@@ -48,7 +48,7 @@ def run_seeds(
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Ran]:
-    """Yield what came of each seed, in their order, up to the first that fails.
+    """Yield the result of each seed, in order, up to the first failure.
 
     Args:
         seeds: the seeds.

@@ -1,6 +1,7 @@
-"""The realm, a second time: plain dictionaries that follow the log event by event and hold it to its requirements.
+"""Independent model of the realm: plain dictionaries updated event by event.
 
-Nothing of the engine takes part but the words of the log. Each thing that must hold is named by its requirement.
+It checks the requirements of the log and uses no engine code except the names in the log. Each check names its
+requirement.
 """
 
 from __future__ import annotations
@@ -83,21 +84,21 @@ class Model:
             self._latest = told["at"]
 
     def fits(self, schema: str | None = None, *worlds: str) -> bool:
-        """Tell whether worlds obey a schema; None is the one in force, and no world the heads of all branches."""
+        """Return whether worlds conform to a schema; the defaults are the schema in force and all heads."""
         fits = self._fits[schema or self.worlds.schema]
         return all(fits(self.worlds.worlds[one].data) for one in worlds or self.worlds.heads.values())
 
     def knows_intent(self, intent_id: str) -> bool:
-        """Tell whether an intent was submitted."""
+        """Return whether an intent was submitted."""
         return intent_id in self._intents
 
     def needs_input(self, action: str) -> bool:
-        """Tell whether an action has a field in its input that may not be missing."""
+        """Return whether an action has a required input field."""
         fields = (self.declared[action].get("input") or {}).get("fields", {})
         return any(spec.get("required") for spec in fields.values())
 
     def check_commit(self) -> None:
-        """Hold what stands between two commits to what must be true there."""
+        """Check the invariants that hold between two commits."""
         for agent, session in {lease.owner for lease in self.leases.active.values()}:
             one = self.processes.get(session)
             if one is None:
@@ -361,7 +362,7 @@ class Model:
         self._of(told, "approved", "executing").is_called_off = True
 
     def _is_over(self, one: Process) -> bool:
-        """Tell whether an execution may only fail any more."""
+        """Return whether an execution can only fail from now on."""
         return one.is_called_off or one.told["proposalId"] in self.leases.revoked
 
     def _completed(self, told: Told) -> None:

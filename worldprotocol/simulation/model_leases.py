@@ -1,4 +1,4 @@
-"""Leases, a second time: who holds what, who waits, and what a verdict must be, by looking at every pair."""
+"""Independent model of leases: holders, waiting requests and expected verdicts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Lease:
 
 @dataclass(slots=True)
 class LeaseModel:
-    """Who is registered, who holds what and who waits."""
+    """Registered agents, held leases and waiting requests."""
 
     ranks: dict[str, tuple[int, str]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -62,11 +62,11 @@ class LeaseModel:
             step(self, told)
 
     def holds(self, agent: str, session: str) -> bool:
-        """Tell whether a session holds a lease."""
+        """Return whether a session holds a lease."""
         return any(lease.owner == (agent, session) for lease in self.active.values())
 
     def check_waits(self) -> None:
-        """Follow everybody who waits to those they wait for: nobody is met twice, and every edge leads to a younger."""
+        """Check the waits-for graph: it has no cycle, and every edge leads to a younger agent."""
         edges: dict[Owner, set[Owner]] = {}
         for owner, triples in self.waiting.values():
             edges.setdefault(owner, set()).update(one.owner for one in self._in_the_way(owner, triples))
@@ -99,7 +99,7 @@ class LeaseModel:
                 yield lease
 
     def _queued_before(self, owner: Owner, request: str, triples: list[Triple]) -> bool:
-        """Tell whether an older or equal request of another session waits for something of the same."""
+        """Return whether an older or equal request of another session waits for a conflicting resource."""
         return any(
             other != owner
             and name != request

@@ -1,4 +1,4 @@
-"""The log as bytes, a second time: positions, streams, leaves and the Merkle tree of RFC 9162, from the rows alone."""
+"""Independent model of the log's bytes: positions, streams and the Merkle tree (RFC 9162)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""People and votes, a second time: what an answer or a time-out comes to, counted by hand from the binding's own words.
+"""Independent model of human answers, votes and time-outs, from the binding.
 
-Only bindings that ask people themselves are followed: ``hitl`` and ``tribunal``, with all their further steps.
+It covers bindings that ask human actors directly: ``hitl`` and ``tribunal``, with all their further steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AGREES: Final = ("approve", "narrow")
 
 
 class ModelQuestion:
-    """Who is asked about one proposal, what they said so far, and what the next ruling must be.
+    """Asked actors of one proposal, their answers, and the expected next ruling.
 
     Args:
         binding: that the proposal is judged by.
@@ -27,7 +27,7 @@ class ModelQuestion:
     """
 
     def __init__(self, binding: Told, proposer: str) -> None:
-        """Ask the first step that anybody can answer."""
+        """Ask the first step with an eligible actor."""
         self.steps: Sequence[Told] = [binding, *binding.get("then", ())] if binding["kind"] in _FOLLOWED else ()
         self.proposer = proposer
         self.at = -1
@@ -62,7 +62,7 @@ class ModelQuestion:
         hold("WP-decision", f"the time ends at {deadline}, not {self.deadline}", deadline == self.deadline)
 
     def answer(self, who: str, choice: str, to: str | None) -> None:
-        """Count what somebody said."""
+        """Count an answer."""
         if not self.steps or choice in ("ask", "reply"):
             return
         if choice == "escalate":

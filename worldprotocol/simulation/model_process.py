@@ -1,4 +1,4 @@
-"""One proposal as the model of the simulator follows it."""
+"""State of one proposal in the simulator's model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds, a second time: data as plain dictionaries, patches applied by hand, and every hash made anew."""
+"""Independent model of worlds: plain data, patches and recomputed hashes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class WorldModel:
         return _World(data, parent, known.height + 1, outcome, "", tally)
 
     def _counted(self, action: str, given: Any, data: Any, tally: Mapping[str, int]) -> Mapping[str, int]:
-        """Add what the action adds, and compare the numbers: no update is lost, and none counts twice."""
+        """Add the action's increments and compare the numbers, to detect lost and doubled updates."""
         assert self.adds is not None
         added = self.adds(action, given)
         tally = {**tally, **{path: tally.get(path, 0) + by for path, by in added.items()}}
@@ -99,7 +99,7 @@ class WorldModel:
         return tally
 
     def meet(self, told: Mapping[str, Any], proposal: Mapping[str, Any]) -> None:
-        """Take in an execution that came to a world which was there already: the same content on the same parent."""
+        """Apply an execution that produced an existing world: equal content on the same parent."""
         known = self.worlds.get(told["worldId"])
         is_same = known is not None and known.parent == told["parent"]
         hold("WP-world", f"{told['proposalId']} ends in {told['worldId']}, which is no child of its head", is_same)
@@ -152,7 +152,7 @@ def names_of(path: str) -> list[str]:
 
 
 def within(scope: Sequence[str], path: str) -> bool:
-    """Tell whether one of the patterns covers a path: a final ``*`` is what lies below, another one a single name."""
+    """Return whether a pattern covers a path; a final ``*`` covers descendants, others one name."""
     names = names_of(path)
     for pattern in scope:
         parts = names_of(pattern)
@@ -163,7 +163,7 @@ def within(scope: Sequence[str], path: str) -> bool:
 
 
 def covers(scope: Sequence[str], pattern: str) -> bool:
-    """Tell whether all that a pattern covers is covered by one of the others."""
+    """Return whether another pattern covers a pattern."""
     return pattern in scope or within(scope, pattern.removeprefix("data.").removesuffix(".*"))
 
 

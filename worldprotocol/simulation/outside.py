@@ -1,6 +1,6 @@
-"""The outside of a simulation: what effects do there, counted, and what goes wrong while they are made.
+"""Simulated environment: counted effects and their injected faults.
 
-Handlers run in the caller's thread and in virtual time. Whatever goes wrong is told beforehand, by ``weather``: a
+Handlers run in the caller's thread and in virtual time. Faults are set in advance by ``weather``: a
 handler may fail, take too long, or its process may die before or after it did anything.
 """
 
@@ -57,7 +57,7 @@ class SimulatedEnvironment:
         self.workers = _InTurn(self)
 
     def _counted(self, handler: EffectHandler) -> Callable[[Any, EffectCallInfo], Any]:
-        """Return the handler's function, done once for each key where it says that it is idempotent."""
+        """Return the handler's function; an idempotent one runs once for each key."""
 
         def function(params: Any, call: EffectCallInfo) -> Any:
             key = call.idempotency_key

@@ -1,6 +1,6 @@
-"""What is simulated: a domain with its policies, effects and actors, and what is independently known of them.
+"""Scenario of a simulation: domain, policies, effects, actors and expected results.
 
-A scenario of one's own is an object at module level, named to the command by ``--scenario file.py:attribute``::
+A custom scenario is an object at module level, given to the command by ``--scenario file.py:attribute``::
 
     scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=wishes)
 
@@ -60,7 +60,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """A domain that is adopted in the middle of a simulation, in place of the one before.
+    """Domain that replaces the previous one during a simulation.
 
     Args:
         domain: with the same actions as the first one.

@@ -1,4 +1,4 @@
-"""Making a failing script short: steps are left out while the same requirement stays broken (delta debugging)."""
+"""Reduction of a failing script while the same requirement fails (delta debugging)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shrink(
     runs: int = RUNS,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[list[SimulationStep], Simulated]:
-    """Return the fewest steps found that break the same requirement, and what comes of them.
+    """Return the shortest failing script found, and its result.
 
     No single one of them can be left out any more, unless the runs were used up before.
 

@@ -1,4 +1,4 @@
-"""One simulation: workers, people, agents, time and mishap on one log, held to its requirements after every step.
+"""One simulation: workers, actors, time and faults on one log, checked after every step.
 
 Everything follows from the seed and the steps: equal ones give the same log, byte by byte, in every process.
 """
@@ -62,7 +62,7 @@ class InvariantViolation:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What came of a simulation.
+    """Result of a simulation.
 
     Args:
         violation: the first one; None where everything held.
@@ -80,7 +80,7 @@ class Simulated:
 
 
 class Simulation:
-    """A realm in memory, with all who act on it.
+    """Realm in memory, with its simulated workers and actors.
 
     Args:
         seed: of the ids; the steps are drawn by ``draw_steps``.
@@ -114,11 +114,11 @@ class Simulation:
         self._found()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.store.end_all()
 
     def do(self, step: SimulationStep) -> str:
-        """Do one step, then hold the log to its requirements; returns what came of it, in few words.
+        """Perform one step, check the requirements, and return a short result text.
 
         Raises:
             BrokenError: something does not hold.
@@ -152,13 +152,13 @@ class Simulation:
         return sum(row[3] == "effect.dropped" for row in rows)
 
     def is_fault(self, error: WorldProtocolError) -> bool:
-        """Tell whether an error is that of the storage, which was to fail, or of a domain that is out of force."""
+        """Return whether an error is an injected fault or caused by a replaced domain."""
         if error.code == "SCHEMA_MISMATCH":
             return self._outdated
         return self._armed is not None and self.store.fault is None and error.code in STORAGE
 
     def crash(self, worker: Worker, *, known: bool) -> None:
-        """Drop all that a worker holds in memory, and start another one in its place, which settles first.
+        """Crash a worker, and start another one in its place, which settles first.
 
         Args:
             worker: who dies.
@@ -214,7 +214,7 @@ class Simulation:
         model.leases.check_apart()
 
     def look(self) -> None:
-        """Verify the whole log, and compare what every worker, a replay and the model say of it."""
+        """Verify the log, and compare the states of every worker, a replay and the model."""
         report = verify(self.workers[0].log)
         hold("CARD-replay", "; ".join(f"{one.code}: {one.message}" for one in report.findings[:3]), report.ok)
         realms = [(one.name, one.world.realm()) for one in self.workers]
@@ -240,7 +240,7 @@ class Simulation:
             hold("WP-bind", f"{name} has other bindings", dict(realm.bindings) == self.model.bindings)
 
     def end(self) -> None:
-        """Let everything come to its end in fair weather; then look, and perform every recorded step again.
+        """Complete all work without faults; then check the log and recheck every step.
 
         Raises:
             BrokenError: something is left over, or does not hold.

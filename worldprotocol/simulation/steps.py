@@ -1,4 +1,4 @@
-"""The steps of a simulation: plain data, drawn beforehand, so that a script can be cut and run again.
+"""Steps of a simulation: plain data, drawn in advance, so that scripts can be reduced.
 
 A step names what it acts on by numbers: the ``which``-th of what there is to act on when its turn comes. So each step
 can be done whatever was left out before it; where there is nothing to act on, it does nothing.
@@ -198,7 +198,7 @@ SWARM: Final = (0.2, 0.5, 1, 1, 2, 4)
 
 
 def draw_steps(seed: int, count: int, scenario: Scenario) -> list[SimulationStep]:
-    """Return the steps of a seed: equal seeds give equal steps, and fewer of them are the beginning of more.
+    """Return the first steps of a seed; equal seeds give equal steps.
 
     Args:
         seed: any whole number.

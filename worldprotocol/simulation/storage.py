@@ -1,4 +1,4 @@
-"""A store in memory that all workers of a simulation share, and that fails on command.
+"""Shared store in memory with injected faults.
 
 It is the engine's own SQLite store, so every statement is the real one; what it does not need is a file. A worker that
 crashes loses its objects and opens the log again in this store, as a process would open a file.
@@ -54,7 +54,7 @@ commit, and the acknowledgement is lost, whether the commit was made or not."""
 
 
 class SimulatedStore(SqliteStore):
-    """SQLite in memory, with at most one fault waiting to happen at the next commit of events."""
+    """SQLite in memory, with at most one injected fault at the next commit of events."""
 
     def __init__(self) -> None:
         """Begin without any table."""
@@ -91,7 +91,7 @@ class SimulatedStore(SqliteStore):
         """Stay open: a worker that ends takes nothing with it."""
 
     def end_all(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         super().close()
 
     def image(self) -> list[tuple[Any, ...]]:

@@ -1,12 +1,13 @@
-"""Workers of a simulation: each is one process's way into the log, made of the real parts, driven step by step.
+"""Workers of a simulation: real engine components, driven step by step.
 
-Nothing runs by itself. Effects are put off until a step makes them, and what came of one until a step records it.
+Nothing runs by itself. Effects are deferred until a step performs them, and results until a step records them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from authority import PolicyRegistry, StandardAuthority
@@ -67,7 +68,7 @@ class Census:
     """Which workers are known to be gone."""
 
     def __init__(self) -> None:
-        """Begin with nobody."""
+        """Create an empty census."""
         self.gone: set[str] = set()
 
 
@@ -86,20 +87,20 @@ class _Name:
 
 
 class SteppedProtocol(WorldProtocol):
-    """A way into the log that keeps what it would do next until it is told to."""
+    """Protocol that defers effects until a step performs them."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As ``WorldProtocol``, with nothing under way."""
-        super().__init__(*args, **kwargs)
-        self.flying: list[Task | EffectRecorder] = []
+    @cached_property
+    def flying(self) -> list[Task | EffectRecorder]:
+        """Deferred effects and results."""
+        return []
 
     def perform(self, task: Task) -> list[Task]:
-        """Put an effect off; ``go_on`` makes it."""
+        """Defer an effect; ``go_on`` performs it."""
         self.flying.append(task)
         return []
 
     def together(self, commands: Sequence[Command]) -> list[Any]:
-        """Run commands of several callers in one commit; returns for each its result, or the error it ended with."""
+        """Run commands of several callers in one commit; return their results or errors."""
         batch: list[Pending[Command, Any]] = [Pending(command) for command in commands]
         try:
             self._run_batch(batch)
@@ -119,7 +120,7 @@ class SteppedProtocol(WorldProtocol):
         return ended
 
     def go_on(self, at: int, *, record: bool = True) -> None:
-        """Make an effect that was put off, or record what came of one that was made.
+        """Perform a deferred effect, or record the result of a performed one.
 
         Args:
             at: which of those under way.

@@ -1,4 +1,4 @@
-"""Files of cases as pytest collects them: each case is a test."""
+"""Collector of pytest for files of cases: each case is a test."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ class CasesFile(pytest.File):
 
 
 class DiffersError(Exception):
-    """A case of which something else came than it expects."""
+    """Difference between the ruling of a case and the expected one."""
 
 
 class CaseItem(pytest.Item):
     """A case as a test."""
 
     def __init__(self, *, suite: Suite, at: int, **kwargs: Any) -> None:
-        """Hold the cases and which of them it is."""
+        """Create the item of one case."""
         super().__init__(**kwargs)
         self.suite = suite
         self.at = at
 
     def runtest(self) -> None:
-        """Judge the case; raises ``DiffersError`` where it is not as expected."""
+        """Judge the case; raises ``DiffersError`` if the ruling is not as expected."""
         checked = self.suite.check(self.at)
         if checked.differs:
             raise DiffersError("\n".join(_lines(checked)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return what differs, and what every rule said."""
+        """Return the differences, and the outcome of every rule."""
         if isinstance(excinfo.value, (DiffersError, RefusedError)):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return where the case stands; pytest counts lines from 0."""
+        """Return the location of the case; pytest counts lines from 0."""
         return self.path, self.suite.file.lines[self.at] - 1, self.name
 
 

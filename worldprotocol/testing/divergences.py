@@ -1,4 +1,4 @@
-"""What of a recorded log comes out differently by the code at hand, told so that a developer sees why.
+"""Divergences of a recorded log from the loaded code, as text for developers.
 
 ``worldprotocol.analysis.recheck.recheck`` finds what differs under the policies of then; here the policies at hand
 judge the recorded cases, too (``worldprotocol.analysis.rejudging``), where they are not those that the log ends with.
@@ -82,7 +82,7 @@ class LogCheck:
 
 
 def check(world: Realm) -> LogCheck:
-    """Verify a log, perform its steps again by the code at hand, and judge its cases by the policies at hand.
+    """Verify and recheck a log, and judge its cases by the loaded policies.
 
     Args:
         world: opened with the code (``open_to_recheck``).
@@ -140,7 +140,7 @@ def about(event: Event) -> str | None:
 
 
 def _flips(world: Realm, changed: list[str]) -> Iterator[FoundDivergence]:
-    """Yield the decisions of the newest policies in a log that those at hand of the same names would not make."""
+    """Yield decisions that the loaded policies of the same names would not make."""
     parts = world.parts
     assert parts is not None
     newest = {event.name: event.policy_hash for _, event in world.events() if isinstance(event, PolicyAdopted)}
@@ -205,7 +205,7 @@ def _what_to_do(one: FoundDivergence) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Return a text with what no terminal should be sent spelt out; words of a log are anybody's."""
+    """Return a text with control characters escaped."""
     return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
 
 

@@ -1,4 +1,4 @@
-"""What the fixture ``judge`` of the pytest plugin gives: policies that judge cases made of keywords."""
+"""Fixture ``judge`` of the pytest plugin: cases from keyword arguments."""
 
 from __future__ import annotations
 
@@ -7,19 +7,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from authority import Policy, is_policy_file
 from authority.policies.loading import policy_from_reference
 from authority.policies.registry import PolicyRegistry
 from world.core import Domain
 from worldprotocol.api.bootstrap import load_any_domain
+from worldprotocol.api.options import check_names
 from worldprotocol.policy_tools.cases import CaseDefaults, CaseEntry
 from worldprotocol.testing.judging import CaseRuling, judged
 from worldprotocol.testing.making import Maker
 
 KEPT: Final = 3
-"""Rulings that are shown when a test fails, the last ones."""
+"""Number of last rulings that are shown when a test fails."""
+
+
+class CommonCase(TypedDict, total=False):
+    """State, history and time of a case.
+
+    Args:
+        actor: the id of an agent, or ``{"id", "kind", "name", "meta"}``.
+        data: the data of the base world.
+        computed: its computed values by name; None computes them by the domain.
+        history: earlier proposals, ``{"actor", "action", "input", "decision", "outcome", "at", "times"}``.
+        now: time of the submission, such as ``2026-01-31T12:00:00Z``.
+        branch: the branch; ``main`` by default.
+        manifest: declared resources of the action; None reads them from the domain.
+        binding: options of human decisions: ``ask``, ``timeoutMs``, ``onTimeout``; its kind is policy_rules.
+    """
+
+    actor: str | Mapping[str, Any] | None
+    data: Mapping[str, Any] | None
+    computed: Mapping[str, Any] | None
+    history: Sequence[Mapping[str, Any]] | None
+    now: datetime | str | int | None
+    branch: str | None
+    manifest: Sequence[Mapping[str, Any]] | None
+    binding: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +52,7 @@ class Judging:
     """The fixture ``judge``: call it with a policy.
 
     Args:
-        folders: where relative references start, the first in which there is such a file.
+        folders: start of relative references: the first one that contains the file.
         last: the last rulings, with the names of their cases.
     """
 
@@ -35,22 +60,22 @@ class Judging:
     last: deque[CaseRuling] = field(default_factory=lambda: deque(maxlen=KEPT), repr=False)
 
     def __call__(
-        self, policy: Policy | str | Path, *, domain: Domain | str | Path | None = None, **given: Any
+        self, policy: Policy | str | Path, *, domain: Domain | str | Path | None = None, **given: Unpack[CommonCase]
     ) -> PolicyJudge:
-        """Return who judges cases by a policy.
+        """Return an object that judges cases by a policy.
 
         Args:
             policy: a policy; or a file, ``rules.toml``, or a reference, ``rules.py:house``, that starts at the folder
                 of the test or else at pytest's root; or the name of one that an installed package offers.
             domain: for computed values and what actions declare: an object or a reference, as in world.toml.
-            given: what all cases have in common, as ``PolicyJudge.case`` takes it: ``actor``, ``data``, ``now``, ...
+            **given: defaults of all cases; see ``CommonCase``.
 
         Raises:
-            RefusedError: what loading them refuses; ``INVALID_VALUE`` for what is given.
+            RefusedError: the codes of loading; ``INVALID_VALUE`` for an invalid default.
         """
-        at_hand = policy if isinstance(policy, Policy) else self._policy(str(policy))
+        loaded = policy if isinstance(policy, Policy) else self._policy(str(policy))
         known = domain if domain is None or isinstance(domain, Domain) else self._domain(str(domain))
-        return PolicyJudge(Maker(at_hand, known, CaseDefaults.read(_wire(given))), self.last)
+        return PolicyJudge(Maker(loaded, known, CaseDefaults.read(_wire(given))), self.last)
 
     def told(self) -> str:
         """Return the last rulings as text."""
@@ -74,8 +99,8 @@ class PolicyJudge:
     """Judges cases by one policy.
 
     Args:
-        maker: makes the cases.
-        last: where rulings are kept.
+        maker: creates the cases.
+        last: the last rulings.
     """
 
     maker: Maker = field(repr=False)
@@ -86,45 +111,31 @@ class PolicyJudge:
         *,
         type: str,  # noqa: A002 - the intent's own word
         input: Any = None,  # noqa: A002
-        actor: str | Mapping[str, Any] | None = None,
-        data: Mapping[str, Any] | None = None,
-        computed: Mapping[str, Any] | None = None,
-        history: Sequence[Mapping[str, Any]] | None = None,
         scope: str | Sequence[str] | None = None,
-        now: datetime | str | int | None = None,
-        branch: str | None = None,
-        manifest: Sequence[Mapping[str, Any]] | None = None,
-        binding: Mapping[str, Any] | None = None,
+        **given: Unpack[CommonCase],
     ) -> CaseRuling:
-        """Return what the policy says to a case.
+        """Judge a case by the policy.
 
         Args:
-            type: the action that is wanted.
+            type: type of the action.
             input: its input.
-            actor: the id of an agent, or ``{"id", "kind", "name", "meta"}``.
-            data: the state in which it is wanted.
-            computed: its computed values by name; None has the domain make them.
-            history: earlier proposals, ``{"actor", "action", "input", "decision", "outcome", "at", "times"}``.
-            scope: the patterns that the intent proposes.
-            now: when, for instance ``2026-01-31T12:00:00Z``.
-            branch: on which branch, ``main`` unless told.
-            manifest: what the action declares to touch; None has the domain tell.
-            binding: how people are asked: ``ask``, ``timeoutMs``, ``onTimeout``; of no other kind than policy_rules.
+            scope: patterns of the proposed scope.
+            **given: see ``CommonCase``.
 
         Raises:
-            RefusedError: ``INVALID_VALUE`` and ``INVALID_CASES`` with what is wrong with the case.
+            RefusedError: ``INVALID_VALUE`` and ``INVALID_CASES`` with the fault of the case.
+            TypeError: an unknown keyword argument.
         """
-        common = {"actor": actor, "data": data, "computed": computed, "history": history, "now": now}
-        common |= {"branch": branch, "manifest": manifest, "binding": binding}
+        check_names(given, CommonCase)
         intent = {"type": type, "input": input, "scope": [scope] if isinstance(scope, str) else scope}
-        entry = CaseEntry.read({"name": type, "intent": intent, **_wire(common)})
-        found = judged(self.maker.policy, self.maker.case(entry))
-        self.last.append(found)
-        return found
+        entry = CaseEntry.read({"name": type, "intent": intent, **_wire(given)})
+        ruling = judged(self.maker.policy, self.maker.case(entry))
+        self.last.append(ruling)
+        return ruling
 
 
 def _wire(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a test says in the form of a file; ``data`` and ``computed`` are the base."""
+    """Return keyword arguments in the form of a file; ``data`` and ``computed`` are the base."""
     wire = {name: _plain(one) for name, one in given.items() if one is not None}
     base = {name: wire.pop(name) for name in ("data", "computed") if name in wire}
     return {**wire, "base": {"data": {}, **base}} if base else wire

@@ -1,4 +1,4 @@
-"""What a test freezes: time, ids, the name of the worker, and what effects give back.
+"""Deterministic clock, ids, worker and effects of a test.
 
 A realm that is made of these parts writes the same log, byte by byte, whenever the same things are done to it.
 """
@@ -36,7 +36,7 @@ Key = tuple[str, str]
 
 
 class OneWorker:
-    """The process that runs a test: every one has the same name, and each but this one is gone."""
+    """Worker registry of a test: a fixed name, and no other workers."""
 
     me = "test"
 
@@ -44,7 +44,7 @@ class OneWorker:
         """There is nothing to leave."""
 
     def is_gone(self, worker: str) -> bool:
-        """Tell that every other worker is gone."""
+        """Return whether it is another worker, which counts as ended."""
         return worker != self.me
 
 
@@ -103,7 +103,7 @@ def _answer(event: EffectFulfilled | EffectRetried) -> EffectResult | EffectFail
 
 @dataclass(slots=True)
 class Results:
-    """Recorded results of effects, given out in order; alike effects get theirs in the order of the record.
+    """Recorded results of effects, returned in the order of the record.
 
     Args:
         recorded: the results; those without parameters answer whatever no other answers, each as often as it is asked.

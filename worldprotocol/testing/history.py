@@ -1,4 +1,4 @@
-"""A history that was told and not recorded: the earlier proposals of a case in a file.
+"""History of a case in a file, from its listed earlier proposals.
 
 It answers as the history of a log does in which these proposals stand (``world.state.ports.History``).
 """
@@ -53,7 +53,7 @@ class ToldHistory:
         return sum(one.times for one in self._matching(conditions))
 
     def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
-        """Add up a number of the inputs of earlier proposals that match every given condition."""
+        """Sum a number in the inputs of earlier proposals that match every condition."""
         check_path(path)
         found = list(self._matching(conditions))
         check_length(sum(one.times for one in found))

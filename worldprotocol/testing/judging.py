@@ -1,4 +1,4 @@
-"""Judging a case that was made for a test, and telling how the ruling differs from what was expected."""
+"""Judging of a test's case, and comparison with the expected ruling."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ class CaseRuling:
 
     @property
     def decided_by(self) -> list[str]:
-        """The names of the rules that decided, in order; none where it was rejected by default."""
+        """Names of the decisive rules, in order; empty for a rejection by default."""
         return [one.rule for one in self.ruling.trace if one.decisive]
 
     @property
     def scope(self) -> list[str] | None:
-        """The patterns within which it was approved; None is no restriction, or no approval."""
+        """Approved patterns; None is no restriction, or no approval."""
         scope = self.ruling.approved_scope
         return None if scope is None or scope.allowed_paths is None else list(scope.allowed_paths)
 
     @property
     def asks(self) -> list[str]:
-        """Ids of those who may answer, where it waits."""
+        """Ids of the asked actors, if the ruling waits."""
         return list(self.ruling.ask)
 
     @property
@@ -87,7 +87,7 @@ class CaseRuling:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what every rule said, as ``worldctl policy ask`` prints it."""
+        """Yield the outcome of every rule, as ``worldctl policy ask`` prints it."""
         yield f"  ruling    {self.verdict} by {self.ruling.authority}: {self.reason}"
         yield from trace_lines(self.to_wire())
 

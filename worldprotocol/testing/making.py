@@ -1,4 +1,4 @@
-"""Cases for an Authority, made of what a file or a test says (``worldprotocol.policy_tools.cases``)."""
+"""Creation of cases from files and tests (``worldprotocol.policy_tools.cases``)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from worldprotocol.policy_tools.recorded_cases import declared_of
 from worldprotocol.testing.history import Past, ToldHistory
 
 PROPOSAL: Final = "tested"
-"""What stands for the id of a proposal that there is not."""
+"""Proposal id of a case without a proposal."""
 
 NO_SCHEMA: Final = digest({"schema": "none"})
-"""What stands for the hash of the schema where no domain is at hand."""
+"""Schema hash of a case without a domain."""
 
 BRANCH: Final = "main"
-"""On which branch a case plays that does not say so."""
+"""Default branch of a case."""
 
 
 @dataclass(frozen=True, slots=True)

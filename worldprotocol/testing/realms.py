@@ -1,39 +1,62 @@
-"""What realm a test is about: what it says itself, or the ``world.toml`` beside it."""
+"""Options of a test's realm, from the test or from ``world.toml``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, TypedDict
 
+from world.core import Domain
 from world.errors import RefusedError
-from worldprotocol.api.config import CONFIG_NAME, read_config
+from world.limits import Limits
+from world.state.ports import Enforcement
+from worldprotocol.api.config import CONFIG_NAME, WorkspaceConfig, read_config
 
-NAMES: Final = frozenset({"domain", "policies", "projections", "effects", "enforcement", "limits", "workspace"})
-"""What a test may say of its realm."""
+
+class RealmOptions(TypedDict, total=False):
+    """Options of a test's realm, as for ``Realm.open``.
+
+    Args:
+        domain: a domain, a reference to one, or a file.
+        policies: policies, or references to them.
+        projections: projections, or references to them.
+        effects: effect handlers, or references to them.
+        enforcement: enforcement mode.
+        limits: limits of the pipeline.
+        workspace: a folder, or its configuration.
+    """
+
+    domain: Domain | str | Path | None
+    policies: Iterable[Any]
+    projections: Iterable[Any]
+    effects: Iterable[Any]
+    enforcement: Enforcement
+    limits: Limits | None
+    workspace: WorkspaceConfig | str | Path | None
 
 
 def parts_of(given: Mapping[str, Any], folders: tuple[Path, ...]) -> dict[str, Any]:
-    """Return what a realm is opened with, the folder where references start among it.
+    """Return the keyword arguments with which a test's realm is opened.
 
     Args:
-        given: what the test says, see ``NAMES``; without a domain it is that of a configuration, as far as the test
-            says nothing else. A workspace is only what the test itself names.
-        folders: of the test and of its files; the first one that has a ``world.toml`` counts.
+        given: options of the test, see ``RealmOptions``; without a domain they override those of a configuration,
+            except its workspace, which is not used.
+        folders: folders of the test and of its files; the first one with a ``world.toml`` is used.
 
     Raises:
         RefusedError: ``INVALID_CONFIG``; ``INVALID_VALUE`` for another name.
     """
-    unknown = sorted(given.keys() - NAMES)
+    names = RealmOptions.__annotations__.keys()
+    unknown = sorted(given.keys() - names)
     if unknown:
-        known = ", ".join(sorted(NAMES))
+        known = ", ".join(sorted(names))
         raise RefusedError("INVALID_VALUE", f"A realm of a test has no {unknown[0]!r}; it has {known}.")
     if given.get("domain") is not None:
         return {"folder": folders[0], **given}
     for folder in folders:
         if (folder / CONFIG_NAME).is_file():
             return {**read_config(folder / CONFIG_NAME).parts(), "workspace": None, **given}
-    looked = ", ".join(dict.fromkeys(map(str, folders)))
+    searched = ", ".join(dict.fromkeys(map(str, folders)))
     raise RefusedError(
-        "INVALID_CONFIG", f"Give the test a domain, or put a {CONFIG_NAME} beside it (looked in {looked})."
+        "INVALID_CONFIG", f"Give the test a domain, or put a {CONFIG_NAME} beside it (searched: {searched})."
     )

@@ -1,4 +1,4 @@
-"""A case for a file, made of a recorded proposal: what the rules saw of it then, and what they said."""
+"""Case for a file, created from a recorded proposal and its ruling."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TOLD_ELSEWHERE: Final = ("kind", "policy", "timeoutMs", "onTimeout")
 
 @dataclass(frozen=True, slots=True)
 class NotedHistory:
-    """A history that notes what it is asked.
+    """History that records its queries.
 
     Args:
         inner: that answers.
@@ -48,12 +48,12 @@ class NotedHistory:
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def count(self, **conditions: Any) -> int:
-        """Count, and note by what."""
+        """Count, and record the conditions."""
         self.asked.append(conditions)
         return self.inner.count(**conditions)
 
     def sum(self, path: str, **conditions: Any) -> int | float:
-        """Add up, and note of what."""
+        """Sum, and record the conditions."""
         self.asked.append(conditions)
         return self.inner.sum(path, **conditions)
 

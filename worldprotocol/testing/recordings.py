@@ -1,4 +1,4 @@
-"""What the fixture ``recorded`` of the pytest plugin gives: recorded logs as tests (CARD-tests, CARD-replay).
+"""Fixture ``recorded`` of the pytest plugin: recorded logs as tests.
 
 A recorded log is the export of a realm. It is imported into a scratch log, verified, and every step in it is performed
 again by the code at hand. A test that drives a realm besides, in a ``with`` block, plays the scenes that the log
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 from world.extras import missing_extra
 
@@ -36,7 +36,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log
 from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, told
 from worldprotocol.testing.frozen import START_MS, Results, frozen_parts, results_of
-from worldprotocol.testing.realms import parts_of
+from worldprotocol.testing.realms import RealmOptions, parts_of
 
 Mode = Literal["none", "once", "new", "all"]
 
@@ -55,7 +55,7 @@ _OF_CODE: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """What the marker ``expected_flip`` says: one divergence that is wanted.
+    """Expected divergence, given by the marker ``expected_flip``.
 
     Args:
         proposal: the id of the proposal, or its beginning.
@@ -121,20 +121,23 @@ class Recordings:
     _happened: Counter[int] = field(default_factory=Counter, repr=False)  # by the number of the flip: two may be equal
 
     def __call__(
-        self, file: str | Path, *, data: Mapping[str, Any] | None = None, start_ms: int = START_MS, **realm: Any
+        self,
+        file: str | Path,
+        *,
+        data: Mapping[str, Any] | None = None,
+        start_ms: int = START_MS,
+        **realm: Unpack[RealmOptions],
     ) -> Recording:
-        """Check a recorded log by the code at hand; enter what is returned to play its scenes.
+        """Check a recorded log with the loaded code; enter the result to run its scenes.
 
         Args:
             file: the export of a log, ``golden/shop.jsonl``; relative to the test's folder, or else to pytest's root.
-            data: with which the realm is founded that the test drives, where it differs from the domain's defaults.
-            start_ms: when the scenes begin, ms since 1970.
-            **realm: ``domain``, ``policies``, ``projections``, ``effects``, ``enforcement``, ``limits``, ``workspace``
-                as for ``Realm.open``; without a domain all is as the ``world.toml`` says that stands beside the test or
-                the file.
+            data: initial data of the realm of the test that differs from the domain's defaults.
+            start_ms: start of the scenes, ms since 1970.
+            **realm: see ``RealmOptions``; without a domain, the ``world.toml`` beside the test or the file is used.
 
         Raises:
-            RefusedError: what cannot be loaded.
+            RefusedError: a reference cannot be loaded.
             pytest.fail.Exception: at the first divergence that is not expected.
         """
         __tracebackhide__ = True

@@ -1,4 +1,4 @@
-"""The cases of a policy, found beside it, and what comes of running them."""
+"""Cases of a policy, and the results of running them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Suite:
     domain: Domain | None
 
     def check(self, at: int) -> CaseResult:
-        """Return what came of one case.
+        """Return the result of one case.
 
         Args:
             at: its place in the file, from 0.
@@ -57,7 +57,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of a case.
+    """Result of a case.
 
     Args:
         name: of the case.

@@ -1,4 +1,4 @@
-"""Which recorded logs no test of a run used, told only of a run of all tests."""
+"""Report of recorded logs that no test used, for a run of all tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_FOLDER: Final = "golden"
 
 
 def unused_logs(session: pytest.Session, used: Iterable[Path]) -> list[Path]:
-    """Return the recorded logs that no test used; none where only some of the tests were run, or not all of them well.
+    """Return the unused recorded logs; none after a partial or failed run.
 
     Args:
         session: the run, at its end.
@@ -36,7 +36,7 @@ def unused_logs(session: pytest.Session, used: Iterable[Path]) -> list[Path]:
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    """Tell whether the arguments name all of the tests: the folders of ``testpaths``, or pytest's root."""
+    """Return whether the arguments select all tests."""
     began = config.invocation_params.dir
     given = [(began / argument.partition("::")[0]).resolve() for argument in config.args if "::" not in argument]
     root = config.rootpath

@@ -1,9 +1,11 @@
-"""What if: a branch that never was, in a scratch log, with something dropped, inserted, or judged otherwise.
+"""Counterfactual: replay a log with changes in a scratch log, and report the differences.
 
-From some event of a log on, what people and the outside did is done again in its order and at its times: intents with
-the recorded results of projections, answers of people where they are asked the same, results of effects where the
-same effect is asked for with the same arguments. Rulings, verdicts, computations and worlds follow anew. No effect is
-made: an execution that would need one is called off in the branch and reported. Source: CARD-audit, CARD-replay.
+A change drops a proposal, inserts an intent or replaces a policy. From a given event on, recorded inputs are repeated
+in their order and at their times: intents with the recorded results of projections, human answers to the same
+questions, results of effects with the same arguments. Rulings, verdicts, computations and worlds are computed again. No
+effect is
+performed: an execution that needs an unrecorded one is cancelled in the branch and reported. Source: CARD-audit,
+CARD-replay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a counterfactual asks: where the branch leaves the record, and what is otherwise in it."""
+"""Input of a counterfactual: the event after which it begins, and its changes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from world.limits import Limits
 __all__ = ["WHATIF", "Insertion", "WhatIf"]
 
 WHATIF: Final = "whatif"
-"""Whom the scratch log names where nobody of the record did something."""
+"""Actor id in the scratch log for commands that have no recorded actor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """An intent that nobody submitted.
+    """Intent that is submitted only in the counterfactual.
 
     Args:
-        actor: who acts; registered in the log.
+        actor: the acting actor; registered in the log.
         body: the intent's body in wire form.
-        branch: whose head it moves; None is the active one.
-        at: when, ms since 1970; None is at once, where the branch begins.
+        branch: the branch to move; None is the active one.
+        at: time of the submission, ms since 1970; None is the start of the counterfactual.
     """
 
     actor: str
@@ -36,22 +36,22 @@ class Insertion:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A question about a log.
+    """Changes to a log whose consequences are computed.
 
     Args:
         address: the real log; it is only read.
         domain: the domain, or a reference to it.
-        domains: others that were in force at some time, or references to them; one that is portable data needs not be
-            at hand, the log holds it.
-        start: position of the event behind which the branch begins.
+        domains: other domains that were in force at some time, or references to them; domains without Python functions
+            are read from the log.
+        start: position of the last event that is kept unchanged.
         drop: ids of proposals that are not submitted.
-        policies: that are in force from the beginning on. One whose name is in force stands in the place of that
-            policy; any other stands in the place of all that actors are bound to.
-        insert: intents that are submitted besides.
-        at_hand: policies at hand, or references to them.
-        folder: where references start.
-        limits: of the pipeline.
-        scratch: file of the scratch log, which comes to be when all is done; None is a temporary one.
+        policies: policies in force from the start. A policy with the name of one in force replaces it; any other
+            replaces all policies that actors are bound to.
+        insert: additional intents.
+        at_hand: loaded policies, or references to policies.
+        folder: start of relative references.
+        limits: limits of the pipeline.
+        scratch: file of the scratch log, created at the end; None is a temporary file.
     """
 
     address: str

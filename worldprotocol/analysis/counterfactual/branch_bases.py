@@ -1,4 +1,4 @@
-"""Branches of the record that begin elsewhere in the counterfactual, and what changes its scratch realm."""
+"""Branches with another base in the counterfactual, and the port to its scratch realm."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ __all__ = ["Changing", "Elsewhere", "made_with"]
 
 
 class Changing(Protocol):
-    """The scratch realm, as far as the record changes what it is made with; ``code`` names functions that changed."""
+    """Port to the scratch realm; ``code`` holds the names of changed functions."""
 
     code: set[str]
 
     def insert(self, given: Insertion) -> str:
-        """Submit an intent that nobody submitted, and return the proposal's id."""
+        """Submit an additional intent, and return the proposal's id."""
         ...
 
     def adopt(self, event: DomainAdopted) -> bool:
-        """Bring the domain of an adoption into force; False where it cannot be had."""
+        """Adopt a recorded domain; return False if it is not available."""
         ...
 
     def enforce(self, mode: str) -> None:
-        """Let executions be refused or not what they may not write."""
+        """Set the enforcement mode."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A branch that does not begin at the world where the record has it.
+    """Branch that begins at another world than the recorded one.
 
     Args:
         branch: its name.
-        then: the world of the record.
-        now: the world here.
+        then: the recorded world.
+        now: the world in the counterfactual.
     """
 
     branch: str
@@ -54,7 +54,7 @@ class Elsewhere:
 
 
 def made_with(event: BranchCreated, coming: Sequence[Event]) -> bool:
-    """Tell whether a branch was made by a submission that forks; it stands before it, and before its projection."""
+    """Return whether a branch was created by the forking submission that follows it."""
     following = coming[1] if coming and isinstance(coming[0], ProjectionRecorded) else next(iter(coming), None)
     return (
         isinstance(following, ProposalSubmitted)

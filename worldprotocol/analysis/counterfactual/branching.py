@@ -1,4 +1,4 @@
-"""A branch that leaves the record at some event, made in a scratch log; the real log is only read (CARD-audit)."""
+"""Counterfactual replay in a scratch log; the real log is only read (CARD-audit)."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from worldprotocol.api.bootstrap import EventLog, open_for_reading
 
 __all__ = ["cut_of", "what_if"]
 
-TOLD_EVERY: Final = 500
-"""Events between two words about how far it came."""
+PROGRESS_EVERY: Final = 500
+"""Events between two reports of progress."""
 
 AHEAD: Final = 2
-"""Events that are looked at before their turn."""
+"""Number of following events given with each event."""
 
 Progress = Callable[[int, int], None]
 
 
 def what_if(question: WhatIf, progress: Progress = lambda done, total: None) -> WhatIfReport:
-    """Go through a log again from some event on, with something otherwise, and tell what comes of it.
+    """Replay a log with changes from a given event on, and report the differences.
 
     Args:
-        question: what is otherwise.
+        question: the changes.
         progress: called with events done and in all.
 
     Raises:
-        RefusedError: ``NOT_AFTER_START`` for a proposal that was submitted before; ``SCHEMA_MISMATCH``,
-            ``POLICY_NOT_AT_HAND``; ``INVALID_VALUE`` for policies that would stand in each other's place;
-            ``UNKNOWN_ACTOR`` and the like for what is inserted; ``FILE_EXISTS``, ``INVALID_TARGET``; what cannot be
-            opened or loaded.
-        DamagedLogError: when the log contradicts itself; ``verify`` comes first.
+        RefusedError: ``NOT_AFTER_START`` for a proposal that was submitted before the start; ``SCHEMA_MISMATCH``,
+            ``POLICY_NOT_AT_HAND``; ``INVALID_VALUE`` for policies that would replace each other; ``UNKNOWN_ACTOR`` and
+            the codes of ``submit`` for insertions; ``FILE_EXISTS``, ``INVALID_TARGET``; the codes of opening the log
+            and loading references.
+        DamagedLogError: the log contradicts itself; run ``verify`` first.
     """
     view = WorldIndex(checkpoint_every=question.limits.checkpoint_every)
     with open_for_reading(question.address) as source, scratch_log(question.scratch, view) as scratch:
@@ -54,26 +54,26 @@ def what_if(question: WhatIf, progress: Progress = lambda done, total: None) -> 
         copy_beginning(source, scratch, view, question.start, lambda done: progress(done, size))
         replaying = prepared(question, source, scratch)
         try:
-            _go_through(replaying, source, (question.start, size), progress)
+            _replay(replaying, source, (question.start, size), progress)
             return report_of(question, replaying)
         finally:
             replaying.protocol.close()
 
 
-def _go_through(replaying: Replaying, source: EventLog, stretch: tuple[int, int], progress: Progress) -> None:
+def _replay(replaying: Replaying, source: EventLog, stretch: tuple[int, int], progress: Progress) -> None:
     replaying.begin()
     for position, event, stream, coming in _ahead(source, *stretch):
         replaying.take(position, event, stream, coming)
         if replaying.stopped is not None:
             return
-        if position % TOLD_EVERY == 0:
+        if position % PROGRESS_EVERY == 0:
             progress(position, stretch[1])
     replaying.end()
     progress(stretch[1], stretch[1])
 
 
 def _ahead(source: EventLog, after: int, upto: int) -> Iterator[tuple[int, Event, str, list[Event]]]:
-    """Yield the position, payload and stream of events, and what comes next."""
+    """Yield position, event, stream and the following events."""
     events = ((one.position, decoded(one), one.stream) for one in source.read(after, upto))
     window = deque(islice(events, AHEAD + 1))
     while window:
@@ -83,23 +83,23 @@ def _ahead(source: EventLog, after: int, upto: int) -> Iterator[tuple[int, Event
 
 
 def cut_of(archive: Archive, *, world: str | None = None, position: int | None = None, drop: Sequence[str] = ()) -> int:
-    """Return the position behind which a branch begins.
+    """Return the position of the last event that a counterfactual keeps.
 
     Args:
-        archive: of the real log.
-        world: the world after which it begins.
-        position: the event after which it begins, with all that follows from what was done until then.
-        drop: ids of proposals; without a world and a position it begins before the first of them.
+        archive: archive of the real log.
+        world: the last world that is kept.
+        position: an event that is kept, with the events that follow from it.
+        drop: ids of proposals; without a world and a position the counterfactual begins before the first of them.
 
     Raises:
-        RefusedError: ``UNKNOWN_WORLD``, ``UNKNOWN_PROPOSAL``, ``INVALID_VALUE`` where nothing says where it begins.
+        RefusedError: ``UNKNOWN_WORLD``, ``UNKNOWN_PROPOSAL``, ``INVALID_VALUE`` without any of these.
     """
     if world is not None:
         return cut_before(archive.log, archive.world(world).position)
     if position is not None:
         return cut_before(archive.log, position)
     if not drop:
-        raise RefusedError("INVALID_VALUE", "Say where the branch begins: --from WORLD; only --drop says it by itself.")
+        raise RefusedError("INVALID_VALUE", "The start is not given; use --from WORLD, or --drop PROPOSAL.")
     first = min(_submitted_at(archive.log, name) for name in drop)
     before = [decoded(one) for one in archive.log.read(max(0, first - 3), first)]
     own = [before.pop()]
@@ -122,7 +122,7 @@ def _check_dropped(source: EventLog, question: WhatIf) -> None:
         if _submitted_at(source, name) <= question.start:
             raise RefusedError(
                 "NOT_AFTER_START",
-                f"Proposal {name} was submitted before the branch begins, so it cannot be left out there. Name an "
-                "earlier world, or leave --from away.",
+                f"Proposal {name} was submitted before the start of the counterfactual, so it cannot be dropped. "
+                "Name an earlier world, or omit --from.",
                 proposal_id=name,
             )

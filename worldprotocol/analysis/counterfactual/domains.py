@@ -1,4 +1,4 @@
-"""The domains of a log: those at hand, and those that the log itself holds as data."""
+"""Domains of a log: loaded ones, and those that the log holds as data."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["Domains", "changed_code"]
 
 @dataclass(slots=True)
 class Domains:
-    """Finds the domain that an adoption brought into force.
+    """Finds the domain of an adoption.
 
     Args:
-        at_hand: domains at hand.
+        at_hand: loaded domains.
     """
 
     at_hand: Iterable[Domain]
     _known: dict[str, Domain] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Remember those at hand by their schema's hash; the first of several that have it counts."""
+        """Index the loaded domains by schema hash; the first one with a hash is used."""
         for domain in self.at_hand:
             self._known.setdefault(domain.schema.hash, domain)
 
     def of(self, adopted: DomainAdopted) -> Domain | None:
-        """Return a domain with the adopted schema; None where its functions are Python that is not at hand."""
+        """Return a domain with the adopted schema; None if its Python functions are not loaded."""
         known = self._known.get(adopted.schema_hash)
         if known is None and adopted.sources:
             return None
@@ -45,5 +45,5 @@ class Domains:
 
 
 def changed_code(adopted: DomainAdopted | None, domain: Domain) -> set[str]:
-    """Return the names of Python functions at hand that are not those which were adopted."""
+    """Return the names of loaded Python functions that differ from the adopted ones."""
     return set(domain.changed({} if adopted is None else adopted.sources))

@@ -1,9 +1,9 @@
-"""Recorded results of effects, for a branch in which nothing is made.
+"""Recorded results of effects, for a counterfactual in which no effect is performed.
 
-An effect's id follows from the schema, the intentId, the action, the place in it, and the effect with its arguments. A
-recorded intent keeps its id in the branch, so an effect has its recorded id exactly where the same place asks for
-the same with the same arguments. Where only the place is another one, as in another turn of a loop, the id differs,
-and the recorded result of the same effect with the same arguments still applies, each one once.
+An effect's id is derived from the schema, the intentId, the action, the node path, and the effect with its arguments. A
+recorded intent keeps its id in the counterfactual, so an effect has its recorded id exactly if the same node requests
+the same effect with the same arguments. If only the node path differs, as in another iteration of a loop, the id
+differs; the recorded result of the same effect with the same arguments is then used, each one once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["Needed", "Recorded", "recorded_effects", "result_for"]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An effect as the record has it.
+    """Recorded effect.
 
     Args:
         name: its requirement id.
         call: hash of the effect's name and arguments.
-        position: where its result stands; None where it has none.
+        position: position of its result; None without a result.
         result: the result in wire form.
     """
 
@@ -41,13 +41,13 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """An effect that would have to be made.
+    """Effect without a recorded result.
 
     Args:
-        proposal_id: for which proposal.
+        proposal_id: proposal of the effect.
         effect: its name.
         args: its arguments.
-        place: where in the action.
+        place: node path in the action.
     """
 
     proposal_id: str
@@ -61,7 +61,7 @@ class Needed:
 
 
 def recorded_effects(log: EventLog, proposal_id: str) -> list[Recorded]:
-    """Return the effects of a proposal in the order in which they were first asked for."""
+    """Return the effects of a proposal in the order of their first requests."""
     found: dict[str, Recorded] = {}
     for logged in log.stream(proposal_id):
         event = decoded(logged)
@@ -76,15 +76,15 @@ def recorded_effects(log: EventLog, proposal_id: str) -> list[Recorded]:
 
 
 def result_for(recorded: list[Recorded], asked: Requirement, used: Mapping[str, str]) -> Recorded | None:
-    """Return the record that an effect of the branch may take its result from.
+    """Return the recorded effect with the result for an effect of the counterfactual.
 
     Args:
         recorded: the effects of the same proposal.
-        asked: what the branch asks for.
-        used: by the id of a record, the effect of the branch that took it.
+        asked: the requested effect.
+        used: by the id of a recorded effect, the id of the effect that uses its result.
     """
     free = [one for one in recorded if used.get(one.name, asked.id) == asked.id]
-    taken = next((one for one in free if one.name in used), None)  # it is asked for once more
+    taken = next((one for one in free if one.name in used), None)  # it is requested again
     same = taken or next((one for one in free if one.name == asked.id), None)
     if same is not None:
         return same
@@ -93,12 +93,12 @@ def result_for(recorded: list[Recorded], asked: Requirement, used: Mapping[str, 
 
 
 def given_back() -> dict[str, Any]:
-    """Return the result of giving back a workspace that nothing touched."""
+    """Return the result of restoring an unchanged workspace."""
     return {"value": {"restored": [], "removed": [], "failed": []}}
 
 
 def is_giving_back(asked: Requirement) -> bool:
-    """Tell whether an effect is the engine's own, which gives back a workspace."""
+    """Return whether an effect is the engine's own, which restores a workspace."""
     return asked.type == ROLLBACK
 
 

@@ -1,9 +1,8 @@
-"""What nobody can compute again, and the branch takes from the record: how long backups took, which files existed, and
-what was broken off.
+"""Recorded facts that cannot be computed again.
 
-A rule or an action that took longer than it may, or a policy that judged though it was not the adopted one, was a fault
-of the process of then. The branch has the same fault in the same place, unless another policy judges there: so nothing
-comes to something else only because this machine is a faster one.
+These are the duration of backups, the existence of files, and time-outs. A rule or an action that exceeded its time
+limit, or a ruling by a policy other than the adopted one, was a fault of the recording process. The counterfactual
+repeats the fault, unless another policy judges the case: the speed of this machine changes no result.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ _SIGNS: Final = {
     DecisionMade.TOPIC: (TIMED_OUT.encode(), b"at hand is not the one that was adopted", EXISTENCE),
     ProposalFailed.TOPIC: (ACTION_TIMED_OUT.encode(),),
 }
-"""What the text of an event has in it that is worth reading."""
+"""Texts by which relevant events are recognised before they are decoded."""
 
 
 @dataclass(slots=True)
 class Foreseen:
-    """What of the later record nobody can compute again.
+    """Facts of the later record that cannot be computed again.
 
     Args:
-        existence: whether a file existed, by the session that depends on it, what the check came before, and resource.
-        backups: when backups were done, ms since 1970, by the session for whose leases they were made.
-        rulings: by proposal, what was ruled where a rule was broken off, or by a policy that was not adopted.
-        errors: by proposal, the error in wire form where its action was broken off.
-        taken: ids of the proposals for which one of them was made use of.
+        existence: existence of files, by the dependent session, the step before which it was checked, and resource.
+        backups: end times of backups, ms since 1970, by the session of the leases.
+        rulings: by proposal, rulings with a time-out or by a policy that was not adopted.
+        errors: by proposal, the error in wire form of an action that timed out.
+        taken: ids of the proposals for which one of these facts was used.
     """
 
     existence: dict[tuple[str, str, str], bool] = field(default_factory=dict)
@@ -56,7 +55,7 @@ class Foreseen:
 
 
 def foresee(source: EventLog, after: int) -> Foreseen:
-    """Look ahead in a log from a position on."""
+    """Collect the facts of a log after a position."""
     found = Foreseen()
     for logged in source.read(after, topics=sorted(_SIGNS)):
         if not any(sign in logged.state for sign in _SIGNS[logged.topic]):
@@ -77,7 +76,7 @@ def foresee(source: EventLog, after: int) -> Foreseen:
 
 
 def _note_existence(found: Foreseen, event: Event) -> None:
-    """Take in what was observed of the files that something depends on."""
+    """Record the observed existence of files."""
     if isinstance(event, VerdictGiven):
         session, before = event.session_id, "grant"
     elif isinstance(event, RequestWithdrawn):
@@ -91,7 +90,7 @@ def _note_existence(found: Foreseen, event: Event) -> None:
 
 
 def _is_fault(record: DecisionRecord) -> bool:
-    """Tell whether a rejection came of a rule that was broken off, or of a policy that was not the adopted one."""
+    """Return whether a rejection was caused by a time-out or a policy that was not adopted."""
     if record.decision != "rejected":
         return False
     return any(

@@ -1,4 +1,4 @@
-"""What becomes of proposals, in the record and in the branch: of those that come to the same, nothing is kept."""
+"""Outcomes of proposals in the record and in the counterfactual; equal ones are only counted."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from world.state.proposal import TERMINAL, Proposal
 __all__ = ["Outcomes", "ProposalOutcome"]
 
 COMPARED = ("status", "content_id", "decision", "approved_scope")
-"""What two outcomes have in common that are the same."""
+"""Attributes in which equal outcomes agree."""
 
 
 @dataclass(slots=True)
 class ProposalOutcome:
-    """What became of a proposal.
+    """Outcome of a proposal.
 
     Args:
-        position: where it was submitted, or where the branch begins if it was open then.
+        position: position of its submission, or the start of the counterfactual if it was open then.
         proposal_id: its id.
-        actor: who proposed it.
+        actor: the proposer's id.
         action: the intent's type.
-        branch: the branch that it would move.
+        branch: the branch that it moves.
         status: its status.
-        decision: approved or rejected; None before it.
-        approved_scope: in wire form.
-        message: the last ruling's reason.
-        world_id: the world that it came to.
-        content_id: of that world.
-        code: of the error that it failed with.
-        error: that error's words.
+        decision: approved or rejected; None before the decision.
+        approved_scope: approved scope in wire form.
+        message: reason of the last ruling.
+        world_id: the world that it produced.
+        content_id: content id of that world.
+        code: code of the error of a failure.
+        error: message of that error.
     """
 
     position: int
@@ -62,18 +62,18 @@ class ProposalOutcome:
     error: str | None = None
 
     @classmethod
-    def of(cls, told: ProposalSubmitted, position: int) -> ProposalOutcome:
-        """Return that of a proposal of which nothing became so far."""
-        actor, action = told.actor["actorId"], told.intent["body"]["type"]
-        return cls(position, told.proposal_id, actor, action, told.branch, "submitted")
+    def of(cls, submitted: ProposalSubmitted, position: int) -> ProposalOutcome:
+        """Return the outcome of a proposal that was just submitted."""
+        actor, action = submitted.actor["actorId"], submitted.intent["body"]["type"]
+        return cls(position, submitted.proposal_id, actor, action, submitted.branch, "submitted")
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing can become of it any more."""
+        """Whether the proposal has ended."""
         return self.status in TERMINAL
 
     def is_same(self, other: ProposalOutcome) -> bool:
-        """Tell whether both come to the same."""
+        """Return whether both outcomes are equal."""
         return all(getattr(self, name) == getattr(other, name) for name in COMPARED)
 
     def to_wire(self) -> dict[str, Any]:
@@ -92,14 +92,14 @@ class ProposalOutcome:
 
 @dataclass(slots=True)
 class Outcomes:
-    """Follows the events of the record and of the branch.
+    """Outcomes by proposal, from the events of the record and of the counterfactual.
 
     Args:
-        source: of the real log.
-        here: of the scratch log.
-        same: how many proposals came to the same, by whether they made a world.
-        then: outcomes of the record that are not known to be the same here, by proposal.
-        now: those of the branch.
+        source: archive of the real log.
+        here: archive of the scratch log.
+        same: number of proposals with equal outcomes, by whether they produced a world.
+        then: recorded outcomes that are not known to be equal, by proposal.
+        now: outcomes of the counterfactual.
     """
 
     source: Archive
@@ -110,7 +110,7 @@ class Outcomes:
     _contents: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
 
     def begin(self, proposals: Mapping[str, Proposal], position: int) -> None:
-        """Take over the proposals that are open where the branch begins."""
+        """Add the proposals that are open at the start."""
         for outcomes in (self.then, self.now):
             for name, proposal in proposals.items():
                 made = outcomes[name] = ProposalOutcome.of(proposal.submitted, position)
@@ -121,22 +121,22 @@ class Outcomes:
                     _decided(made, proposal.decision)
 
     def recorded(self, event: Event, position: int) -> None:
-        """Take in the next event of the record."""
+        """Apply the next event of the record."""
         self._note(event, self.then, position)
 
     def happened(self, event: Event) -> None:
-        """Take in the next event of the branch."""
+        """Apply the next event of the counterfactual."""
         self._note(event, self.now, 0)
 
     def differing(self) -> Iterator[ProposalOutcome]:
-        """Yield the outcomes of the record that are others here or nothing, in the order of the log."""
+        """Yield the recorded outcomes that differ in the counterfactual, in log order."""
         yield from sorted(self.then.values(), key=lambda one: one.position)
 
     def _note(self, event: Event, outcomes: dict[str, ProposalOutcome], position: int) -> None:
         kind = type(event)
         if kind is WorldSealed:
             contents = self._contents[outcomes is self.now]
-            contents.clear()  # it is asked for by the very next event, where it is new
+            contents.clear()  # only the next event reads a new world's content
             contents[event.world_id] = event.content_id  # type: ignore[attr-defined]
         elif kind is ProposalSubmitted:
             outcomes[event.proposal_id] = ProposalOutcome.of(event, position)  # type: ignore[attr-defined,arg-type]
@@ -150,12 +150,12 @@ class Outcomes:
                     self._settle(outcome.proposal_id)
 
     def _content(self, is_here: bool, world_id: str) -> str:
-        """Return a world's content; another proposal may have come to the same world before."""
+        """Return a world's content id; another proposal may have produced the same world."""
         known = self._contents[is_here].get(world_id)
         return known or (self.here if is_here else self.source).sealed(world_id).content_id
 
     def _settle(self, name: str) -> None:
-        """Forget a proposal that has ended on both sides, and came to the same."""
+        """Remove a proposal with equal terminal outcomes."""
         then, now = self.then.get(name), self.now.get(name)
         if then is not None and now is not None and then.is_terminal and now.is_terminal and then.is_same(now):
             self.same["worlds" if then.content_id is not None else "others"] += 1

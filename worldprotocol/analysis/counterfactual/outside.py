@@ -1,4 +1,4 @@
-"""What the outside did: effects of the branch get the results that the record has, when it has them."""
+"""Effects of the counterfactual, answered with recorded results."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ EFFECT_NEEDED: Final = "effect needed"
 
 @dataclass(slots=True)
 class EffectReplayer:
-    """Stands for whoever makes effects.
+    """Effect runner that uses recorded results.
 
     Args:
-        protocol: of the scratch log.
+        protocol: writer of the scratch log.
         source: the real log.
-        position: how far the record was gone through.
-        inserted: ids of the proposals that nobody submitted; the record has no results for them.
-        needed: effects that would have to be made.
+        position: position of the last replayed event.
+        inserted: ids of inserted proposals, which have no recorded results.
+        needed: effects without recorded results.
     """
 
     protocol: Putting
@@ -55,7 +55,7 @@ class EffectReplayer:
     _used: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def take_over(self, proposal: Proposal) -> None:
-        """Look for the results of the effects that are under way, or in doubt, where the branch begins."""
+        """Find results of the effects that are in progress or in doubt at the start."""
         for effect in [*proposal.requested.values(), *proposal.in_doubt.values()]:
             asked, attempt = Requirement.from_wire(effect.requirement), effect.attempt
             task: Task = self.protocol.run(lambda work: _task(work, proposal, asked, attempt))  # noqa: B023
@@ -63,43 +63,43 @@ class EffectReplayer:
         self.look_for_all()
 
     def look_for_all(self) -> None:
-        """Look for the results of all effects that were asked for meanwhile."""
+        """Find results of all effects that were requested since the last call."""
         while self.protocol.asked:
             self._look_for(self.protocol.asked.pop(0))
 
     def bring(self, event: EffectFulfilled) -> bool:
-        """Bring in what the record has a result for at this point; returns whether anybody waits for it."""
+        """Apply a recorded result; return whether an effect waits for it."""
         task = self._waiting.get(event.proposal_id, {}).pop(event.requirement_id, None)
         if task is not None:
             self._fulfil(task, event.result)
         return task is not None
 
     def forget(self, proposal_id: str) -> None:
-        """Forget what is kept for a proposal that has ended."""
+        """Remove the data of a proposal that has ended."""
         self._waiting.pop(proposal_id, None)
         self._used.pop(proposal_id, None)
 
     def _look_for(self, task: Task) -> None:
-        """Give an effect its recorded result, now or where the record has it; or say that it would have to be made."""
+        """Apply the recorded result of an effect, now or at its position, or cancel the execution."""
         name, asked = task.proposal_id, task.requirement
         used = self._used.setdefault(name, {})
         recorded = [] if name in self.inserted else recorded_effects(self.source, name)
-        found = result_for(recorded, asked, used)
-        if is_giving_back(asked) and (found is None or found.result is None):
-            found = Recorded(asked.id, "", 0, given_back())
-        if found is None:
+        match = result_for(recorded, asked, used)
+        if is_giving_back(asked) and (match is None or match.result is None):
+            match = Recorded(asked.id, "", 0, given_back())
+        if match is None:
             self._needs(name, asked)
             return
-        used[found.name] = asked.id
-        if found.position is None or found.result is None:
-            return  # it was under way when the record ended, and so it is here
-        if found.position <= self.position:
-            self._fulfil(task, found.result)
+        used[match.name] = asked.id
+        if match.position is None or match.result is None:
+            return  # it was in progress when the record ended
+        if match.position <= self.position:
+            self._fulfil(task, match.result)
         else:
-            self._waiting.setdefault(name, {})[found.name] = task
+            self._waiting.setdefault(name, {})[match.name] = task
 
     def _needs(self, name: str, asked: Requirement) -> None:
-        """Call an execution off that would have to touch the outside; its workspace was never touched."""
+        """Cancel an execution that needs an effect without a recorded result."""
         self.needed.append(Needed(name, asked.type, asked.params, asked.node_path))
 
         def command(work: UnitOfWork) -> None:
@@ -115,7 +115,7 @@ class EffectReplayer:
         self.look_for_all()
 
     def _fulfil(self, task: Task, result: Mapping[str, Any]) -> None:
-        """Bring a result in as whoever made the effect would."""
+        """Record a result as the effect runner does."""
         name, asked = task.proposal_id, task.requirement.id
         given = EffectAnswer.from_wire(result)
         if self.protocol.ask(lambda realm: name in realm.proposals and asked in realm.proposals[name].in_doubt):
@@ -127,15 +127,15 @@ class EffectReplayer:
 
 
 def _happened(work: UnitOfWork, name: str, asked: str, given: EffectAnswer) -> None:
-    """Say of an effect in doubt what came of it."""
-    told = {"choice": "happened", "by": WHATIF, "reason": "as recorded"}
-    work.emit(name, EffectResolved(at=work.at, proposal_id=name, requirement_id=asked, **told))
+    """Resolve an effect in doubt with its recorded result."""
+    resolution = {"choice": "happened", "by": WHATIF, "reason": "as recorded"}
+    work.emit(name, EffectResolved(at=work.at, proposal_id=name, requirement_id=asked, **resolution))
     proposal = work.realm.proposals[name]
     advance(work, (EffectAnswered(proposal, asked, given, proposal.requested[asked].attempt),))
 
 
 def _task(work: UnitOfWork, proposal: Proposal, asked: Requirement, attempt: int) -> Task:
-    """Return what whoever began an effect has to do."""
+    """Return the task of an effect that is in progress."""
     assert proposal.started is not None
     order = order_of(proposal, work.snapshot(proposal.started.on_world))
     return Task(proposal.proposal_id, asked, attempt, order)

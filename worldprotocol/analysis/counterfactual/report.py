@@ -1,4 +1,4 @@
-"""What a branch that never was came to, beside the record."""
+"""Report of a counterfactual: its differences from the record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worldprotocol.analysis.counterfactual.replaying import Replaying
 __all__ = ["WhatIfReport", "report_of"]
 
 MAX_CHANGES: Final = 20
-"""Places in the data of a branch's head that are told; all of them are counted up to ``MAX_COUNTED``."""
+"""Changes in the data of a head that are listed; they are counted up to ``MAX_COUNTED``."""
 
 MAX_COUNTED: Final = 10_000
 
@@ -26,23 +26,23 @@ Line = dict[str, Any]
 
 @dataclass(slots=True)
 class WhatIfReport:
-    """What comes of something being otherwise.
+    """Differences between the record and the counterfactual.
 
     Args:
-        start: the event behind which the branch begins.
-        proposals: recorded proposals that come to something else, in the order of the log.
-        inserted: proposals that nobody submitted.
-        needed: effects that would have to be made; their proposals are called off in the branch.
-        questions: what people would be asked that they were never asked.
-        unasked: answers of people that nobody asks for here.
-        elsewhere: branches that do not begin where the record has them.
-        domains: recorded domains that did not come into force, and why.
-        heads: branches whose heads hold something else.
-        worlds: how many recorded worlds are the ``same`` by content, ``changed``, ``gone``, or ``new``.
-        counts: of what else was not done again.
-        code: names of Python functions at hand that are not those which were adopted.
-        asked: what the question was, as JSON.
-        stopped: why the end of the record was not reached; None where it was.
+        start: position of the last event that is kept unchanged.
+        proposals: recorded proposals with other outcomes, in the order of the log.
+        inserted: proposals of inserted intents.
+        needed: effects without recorded results; their executions are cancelled.
+        questions: questions to human actors that are not in the record.
+        unasked: recorded human answers to questions that are not asked in the counterfactual.
+        elsewhere: branches that begin at other worlds than recorded.
+        domains: recorded domains that were not adopted, with the reason.
+        heads: branches with different data at their heads.
+        worlds: number of worlds that are the ``same`` by content, ``changed``, ``gone``, or ``new``.
+        counts: number of other events that were not repeated.
+        code: names of loaded Python functions that differ from the adopted ones.
+        asked: the input as JSON.
+        stopped: reason for stopping before the end of the record, if any.
     """
 
     start: int
@@ -62,9 +62,9 @@ class WhatIfReport:
 
     @property
     def changed(self) -> bool:
-        """Whether anything comes to something else."""
-        told = self.proposals, self.inserted, self.needed, self.questions, self.elsewhere, self.domains, self.heads
-        return any(told)
+        """Whether there is any difference."""
+        parts = self.proposals, self.inserted, self.needed, self.questions, self.elsewhere, self.domains, self.heads
+        return any(parts)
 
     def lines(self) -> Iterator[Line]:
         """Yield everything as JSON lines, the summary last."""
@@ -99,7 +99,7 @@ class WhatIfReport:
 
 
 def report_of(question: WhatIf, replaying: Replaying) -> WhatIfReport:
-    """Compare the record with the branch, proposal by proposal and head by head."""
+    """Compare the proposals and the heads of the record and the counterfactual."""
     outcomes, outside = replaying.outcomes, replaying.outside
     report = WhatIfReport(
         question.start, counts=replaying.notes.copy(), stopped=replaying.stopped, asked=_asked(question)
@@ -126,8 +126,8 @@ def report_of(question: WhatIf, replaying: Replaying) -> WhatIfReport:
         worlds = {"from": branch.then, "to": branch.now}
         report.elsewhere.append({"kind": "elsewhere", "branch": branch.branch, **worlds})
     for position, refused in replaying.not_adopted.items():
-        told = {"code": refused.code, "message": refused.message}
-        report.domains.append({"kind": "notAdopted", "position": position, **told})
+        error = {"code": refused.code, "message": refused.message}
+        report.domains.append({"kind": "notAdopted", "position": position, **error})
     if replaying.stopped is None:
         report.heads = list(_heads(outcomes.source, outcomes.here))
     return report
@@ -175,7 +175,7 @@ def _count_worlds(report: WhatIfReport, then: Line, now: Line) -> None:
 
 
 def _change(then: Line, now: Line) -> str | None:
-    """Return in what way a proposal comes to something else; None where it comes to the same content."""
+    """Return the kind of difference between two outcomes; None for equal ones."""
     compared = ("status", "contentId", "decision", "approvedScope")
     if all(then.get(name) == now.get(name) for name in compared):
         return None
@@ -199,8 +199,8 @@ def _heads(source: Archive, here: Archive) -> Iterator[Line]:
         before, after = source.sealed(then[name].head), here.sealed(now[name].head)
         if before.content_id == after.content_id:
             continue
-        found = changes(source.checked_state(before.world_id), here.checked_state(after.world_id))
-        told: list[Mapping[str, Any]] = [one.to_wire() for one in islice(found, MAX_CHANGES)]
-        more = sum(1 for _ in islice(found, MAX_COUNTED))
+        differences = changes(source.checked_state(before.world_id), here.checked_state(after.world_id))
+        listed: list[Mapping[str, Any]] = [one.to_wire() for one in islice(differences, MAX_CHANGES)]
+        more = sum(1 for _ in islice(differences, MAX_COUNTED))
         worlds = {"from": before.world_id, "to": after.world_id}
-        yield {"kind": "head", "branch": name, "change": "data", **worlds, "changes": told, "moreChanges": more}
+        yield {"kind": "head", "branch": name, "change": "data", **worlds, "changes": listed, "moreChanges": more}

@@ -1,4 +1,4 @@
-"""The scratch log: the beginning of the real one, event by event, up to where the branch leaves it."""
+"""Scratch log: a copy of the first events of the real log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from worldprotocol.analysis.counterfactual.asked import WHATIF
 __all__ = ["copy_beginning", "cut_before", "scratch_log"]
 
 BATCH: Final = 1_000
-"""Events that are copied in one commit."""
+"""Events per commit of the copy."""
 
 MOVING: Final = frozenset(
     kind.TOPIC
@@ -38,18 +38,18 @@ MOVING: Final = frozenset(
         ProposalSubmitted,
     )
 )
-"""Topics of what somebody did to the worlds; actors and policies may still come into force before that."""
+"""Topics of events that lead to worlds; adoptions and registrations before them are kept."""
 
 Progress = Callable[[int], None]
-"""Called with how many events were gone through."""
+"""Called with the number of copied events."""
 
 
 def cut_before(log: EventLog, position: int) -> int:
-    """Return the last event before somebody next did something to the worlds.
+    """Return the position of the last event before the next one of ``MOVING``.
 
     Args:
         log: the real log.
-        position: where a world was sealed.
+        position: position of a sealed world.
     """
     main = next(iter(log.read(topics=[BranchCreated.TOPIC])), None)
     begun = position if main is None else max(position, main.position)
@@ -59,16 +59,16 @@ def cut_before(log: EventLog, position: int) -> int:
 
 @contextmanager
 def scratch_log(given: Path | None, view: WorldIndex) -> Iterator[EventLog]:
-    """Give an empty log; it is made in a folder that goes, and put where it is wanted when all is done.
+    """Create an empty log in a temporary folder, and move it to its file at the end.
 
-    After a crash it is made anew, so not every commit has to be on the disk at once.
+    After a crash it is created again, so its commits need not be durable.
 
     Args:
-        given: the file that stays; None for none.
-        view: kept up to date with the log.
+        given: the file that is kept; None keeps none.
+        view: view of the log, kept up to date.
 
     Raises:
-        RefusedError: ``FILE_EXISTS``; ``INVALID_TARGET`` where no file can be made.
+        RefusedError: ``FILE_EXISTS``; ``INVALID_TARGET`` if the file cannot be created.
     """
     if given is not None and given.exists():
         raise _exists(given)
@@ -85,7 +85,7 @@ def scratch_log(given: Path | None, view: WorldIndex) -> Iterator[EventLog]:
 
 
 def _put(made: Path, given: Path) -> None:
-    """Give a closed log its name, unless another file has it by now."""
+    """Move a closed log to its file, unless the file exists."""
     try:
         os.link(made, given)
     except FileExistsError:
@@ -98,13 +98,13 @@ def _put(made: Path, given: Path) -> None:
 
 
 def _exists(given: Path) -> RefusedError:
-    told = f"{str(given)!r} exists already; name a new file for the scratch log."
-    return RefusedError("FILE_EXISTS", told, path=str(given))
+    message = f"{str(given)!r} exists already; name a new file for the scratch log."
+    return RefusedError("FILE_EXISTS", message, path=str(given))
 
 
 def _no_target(given: Path | None, error: OSError) -> RefusedError:
-    told = f"{str(given or tempfile.gettempdir())!r} cannot be written: {error.strerror}."
-    return RefusedError("INVALID_TARGET", told, path=str(given))
+    message = f"{str(given or tempfile.gettempdir())!r} cannot be written: {error.strerror}; name another file."
+    return RefusedError("INVALID_TARGET", message, path=str(given))
 
 
 def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: int, progress: Progress) -> None:
@@ -115,12 +115,12 @@ def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: 
         RefusedError: ``LOG_NOT_EMPTY``.
     """
     if scratch.head().size:
-        raise RefusedError("LOG_NOT_EMPTY", "The scratch log holds events already; name a file that does not exist.")
+        raise RefusedError("LOG_NOT_EMPTY", "The scratch log is not empty; name a file that does not exist.")
     batch: list[LoggedEvent] = []
     for event in source.read(upto=upto):
         if not is_intact(event):
-            told = f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells."
-            raise DamagedLogError("EVENT_CHANGED", told, position=event.position)
+            message = f"Event {event.position} was changed: its content and leaf hash disagree; run `worldctl verify`."
+            raise DamagedLogError("EVENT_CHANGED", message, position=event.position)
         batch.append(event)
         if len(batch) == BATCH:
             _append(scratch, view, batch)
@@ -129,12 +129,14 @@ def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: 
     if batch:
         _append(scratch, view, batch)
     if scratch.head().root != source.root_at(upto).root:
-        raise DamagedLogError("TREE_DAMAGED", "The copied events have another tree head than the log has for them.")
+        raise DamagedLogError(
+            "TREE_DAMAGED", "The tree head of the copied events differs from the log's; run `worldctl verify`."
+        )
     _mark(scratch, view, decoded(source.event_at(upto)).at)
 
 
 def _mark(scratch: EventLog, view: WorldIndex, at: int) -> None:
-    """Say in the log that it is no real one from here on."""
+    """Mark the log as a scratch log from here on."""
     head = scratch.head()
     marked = LogBranched(at=at, size=head.size, root=head.root_hex, by=WHATIF)
     with scratch.write() as transaction:

@@ -1,4 +1,4 @@
-"""What a branch that never was is made with: a scratch realm, its policies, its domain, and who stands in for whom."""
+"""Setup of a counterfactual: its scratch realm, policies and domain."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ __all__ = ["Stage", "prepared"]
 
 @dataclass(slots=True)
 class Stage:
-    """A scratch realm, and what can be changed about it while the record is gone through.
+    """Scratch realm, with the changes that the record makes to it.
 
     Args:
-        protocol: of the scratch log.
-        thinking: computes in it.
-        parts: what it was composed of.
-        domains: all that are known.
-        time_limit: for each step of an action.
-        code: names of Python functions at hand that are not those which were adopted.
+        protocol: writer of the scratch log.
+        thinking: executor of the scratch realm.
+        parts: its components.
+        domains: all known domains.
+        time_limit: time limit of each step of an action.
+        code: names of loaded Python functions that differ from the adopted ones.
     """
 
     protocol: Putting
@@ -61,7 +61,7 @@ class Stage:
     code: set[str]
 
     def enforce(self, mode: str) -> None:
-        """Let executions be refused or not what they may not write (``enforcing``, ``trusting``)."""
+        """Set the enforcement mode (``enforcing``, ``trusting``)."""
         self.thinking.host = Host(
             self.protocol.domain,
             self.parts.executor.effects,
@@ -71,10 +71,10 @@ class Stage:
         )
 
     def adopt(self, event: DomainAdopted) -> bool:
-        """Bring the domain of an adoption into force; False where it cannot be had.
+        """Adopt a recorded domain; return False if it is not available.
 
         Raises:
-            RefusedError: see ``WorldProtocol.adopt_domain``; then the one before goes on.
+            RefusedError: see ``WorldProtocol.adopt_domain``; the previous domain then stays in force.
         """
         before, domain = self.protocol.domain, self.domains.of(event)
         if domain is None:
@@ -90,7 +90,7 @@ class Stage:
         return True
 
     def insert(self, given: Insertion) -> str:
-        """Submit an intent that nobody submitted, and return the proposal's id.
+        """Submit an additional intent, and return the proposal's id.
 
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``, and see ``world.pipeline.submit.record_proposal``.
@@ -99,19 +99,21 @@ class Stage:
         actor: Any = realm.actors.get(given.actor)
         if actor is None:
             raise RefusedError(
-                "UNKNOWN_ACTOR", f"Nobody registered the actor {given.actor!r} by then.", actor_id=given.actor
+                "UNKNOWN_ACTOR",
+                f"The actor {given.actor!r} is not registered at that time; insert the intent later.",
+                actor_id=given.actor,
             )
         intent = self.parts.issue(ActorRef.read(actor), IntentBody.read(given.body), realm.schema_hash)
         return self.protocol.submit(Submission(intent, branch=given.branch)).proposal_id
 
 
 def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying:
-    """Return what goes through the later part of a log, with the question's own changes made.
+    """Return the replay of the later part of a log, with the changes applied.
 
     Args:
-        question: what is otherwise.
+        question: the changes.
         source: the real log.
-        scratch: holds its beginning.
+        scratch: the scratch log with a copy of the first events.
 
     Raises:
         RefusedError: see ``what_if``.
@@ -133,7 +135,7 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
     thinking = Thinking(parts.executor, RecordedBackups(clock, foreseen))
     protocol = Putting(
         scratch,
-        domain=_domain_of_then(domains, realm),
+        domain=_domain_at_start(domains, realm),
         authority=authority,
         executor=thinking,
         clock=clock,
@@ -144,7 +146,7 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
     )
     outcomes = Outcomes(Archive(source), protocol.archive)
     outcomes.begin(realm.proposals, question.start)
-    protocol.asked, protocol.told = [], outcomes.happened
+    protocol.asked, protocol.on_event = [], outcomes.happened
     stage = Stage(protocol, thinking, parts, domains, time_limit, changed_code(realm.domain, protocol.domain))
     stage.enforce(realm.enforcement)
     if realm.shadow is not None:
@@ -158,46 +160,48 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         outcomes,
         frozenset(question.drop),
         stage,
-        _in_time(source, question),
+        _ordered_insertions(source, question),
     )
 
 
-def _in_time(source: EventLog, question: WhatIf) -> deque[Insertion]:
-    """Return what is inserted, the earliest first; nothing can be inserted into what is kept as it was."""
-    begins = decoded(source.event_at(question.start)).at if question.start else 0
-    early = next((one.at for one in question.insert if one.at is not None and one.at < begins), None)
+def _ordered_insertions(source: EventLog, question: WhatIf) -> deque[Insertion]:
+    """Return the insertions, earliest first; refuse times before the start."""
+    start_ms = decoded(source.event_at(question.start)).at if question.start else 0
+    early = next((one.at for one in question.insert if one.at is not None and one.at < start_ms), None)
     if early is not None:
         raise RefusedError(
             "INVALID_VALUE",
-            f"An intent was to be inserted at {early} ms, before the branch begins, at {begins} ms. Let it begin "
-            "earlier (--from), or leave its time out: then it comes first.",
+            f"The time of an inserted intent, {early} ms, is before the start of the counterfactual, {start_ms} ms. "
+            "Start earlier (--from), or omit its time to insert it at the start.",
         )
     return deque(sorted(question.insert, key=lambda given: given.at or 0))
 
 
-def _domain_of_then(domains: Domains, realm: RealmState) -> Any:
-    assert realm.domain is not None  # nothing was proposed before there was one
+def _domain_at_start(domains: Domains, realm: RealmState) -> Any:
+    assert realm.domain is not None  # a proposal requires a domain
     domain = domains.of(realm.domain)
     if domain is None:
         raise RefusedError(
             "SCHEMA_MISMATCH",
-            f"Where the branch begins schema {realm.schema_hash[:12]} is in force, whose functions are Python; no "
-            "domain at hand has it. Ask with the domain of then.",
+            f"At the start of the counterfactual schema {realm.schema_hash[:12]} is in force, which has Python "
+            "functions, and no loaded domain has this schema. Name the domain that was in force then.",
             in_force=realm.schema_hash,
         )
     return domain
 
 
 def _replace_policies(question: WhatIf, protocol: Putting, authority: InForce) -> None:
-    """Bring the policies of then into force, or those that stand in their place, and bind whom they judge."""
+    """Adopt the policies in force at the start, or their replacements, and bind the actors."""
     realm = protocol.realm()
     for policy in question.policies:
         authority.bring(policy)
         if policy.name in realm.policies:
             authority.replaced[policy.name] = policy.name
         elif authority.everything not in (None, policy.name):
-            told = f"Neither {authority.everything!r} nor {policy.name!r} is in force there, so each would stand in "
-            raise RefusedError("INVALID_VALUE", f"{told}the place of all policies; name one of them.")
+            names = f"{authority.everything!r} and {policy.name!r}"
+            raise RefusedError(
+                "INVALID_VALUE", f"The policies {names} are not in force, so each would replace all policies; name one."
+            )
         else:
             authority.everything = policy.name
     for name, adopted in realm.policies.items():

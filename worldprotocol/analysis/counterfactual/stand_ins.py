@@ -1,4 +1,4 @@
-"""What stands in for the outside in a branch that never was: its time, its effects, its workspace and its policies."""
+"""Replacements for clock, effects, workspace and policies in a counterfactual."""
 
 from __future__ import annotations
 
@@ -32,68 +32,68 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class RecordedClock:
-    """A clock that stands at the time of the record, ms since 1970."""
+    """Clock that shows the time of the replayed event, ms since 1970."""
 
     now: int = 0
 
     def now_ms(self) -> int:
-        """Return the time at which the record stands."""
+        """Return the time of the replayed event."""
         return self.now
 
     def boot(self) -> Boot:
-        """Return the same time: in a branch of the record, time passes as it did there."""
+        """Return the same time, as time passes as recorded."""
         return Boot("recorded", self.now)
 
 
 @dataclass(slots=True)
 class RecordedBackups:
-    """Takes no backup, and as long for it as the recorded one took (``world.state.ports.Keeper``).
+    """Backup service that copies nothing and takes the recorded time.
 
     Args:
-        clock: moves to when the recorded backup was done.
-        foreseen: knows when that was.
+        clock: clock that is advanced to the end of the recorded backup.
+        foreseen: recorded end times and file existence.
     """
 
     clock: RecordedClock
     foreseen: Foreseen
 
     def needs(self, triples: Sequence[Triple]) -> bool:
-        """Ask again with ``take``, which knows for whom."""
+        """Return True: ``take`` decides, as it has the session."""
         return True
 
     def prepare(self, triples: Sequence[Triple]) -> None:
         """Copy nothing."""
 
     def take(self, backup_id: str, triples: Sequence[Triple], *, at: int, note: Mapping[str, Any]) -> bool:
-        """Let the time pass that it took then; returns whether there was a backup then."""
+        """Advance the clock by the recorded duration; return whether a backup was recorded."""
         done = self.foreseen.backups.get(str(note.get("sessionId")))
         if done is not None:
             self.clock.now = max(self.clock.now, done)
         return done is not None
 
     def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool | None:
-        """Return what was observed of a file then; None where nothing was."""
+        """Return the recorded existence of a file; None if it is not recorded."""
         return self.foreseen.existence.get((session_id, before, resource.text))
 
     def ignored(self) -> NameComparison:
-        """Return that nothing is ignored: the settings that were recorded say all."""
+        """Return the byte-wise comparison: the recorded settings decide."""
         return BYTE_WISE
 
     def follow(self, names: NameComparison) -> None:
-        """Change nothing: no workspace is looked at."""
+        """Do nothing: there is no workspace."""
 
     def restore(self, backup_id: str, *, fresh: bool = False) -> Mapping[str, Any]:
-        """Give nothing back: no workspace was touched."""
+        """Restore nothing: there is no workspace."""
         return {"restored": [], "removed": [], "failed": []}
 
 
 @dataclass(slots=True)
 class Thinking:
-    """Computes as the host does and makes no effect (``world.state.ports.Executor``).
+    """Executor that computes as the host does and performs no effects.
 
     Args:
-        host: computes.
-        keeper: stands in for the workspace.
+        host: host that computes.
+        keeper: replacement of the backup service.
     """
 
     host: Host
@@ -101,11 +101,11 @@ class Thinking:
 
     @property
     def enforcement(self) -> Enforcement:
-        """What the host does."""
+        """Enforcement mode of the host."""
         return self.host.enforcement
 
     def step(self, order: ExecutionOrder) -> StepOutcome:
-        """Compute as far as the journal goes; what was broken off then is broken off."""
+        """Compute as far as the journal permits; repeat recorded time-outs."""
         error = self.keeper.foreseen.errors.get(order.proposal_id)
         if error is None:
             return self.host.step(order)
@@ -113,72 +113,71 @@ class Thinking:
         return failed(order.snapshot, ErrorValue.from_wire(error))
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
-        """Return what is promised for an effect."""
+        """Return the terms of an effect."""
         return self.host.terms(effect_type, params)
 
     def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
-        """Return nothing: an effect that was recorded is requested again as it was."""
+        """Return nothing: recorded effects are requested again unchanged."""
         return ()
 
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed:
-        """Refuse: nothing is made here."""
-        raise RefusedError("NOT_MADE", f"The effect {requirement.type} is not made in a branch that never was.")
+        """Refuse: effects are not performed."""
+        raise RefusedError("NOT_MADE", f"The effect {requirement.type} is not performed in a counterfactual.")
 
 
 class Bystander:
-    """A worker that takes nobody's work over (``world.pipeline.unit_of_work.WorkerRegistry``)."""
+    """Worker that takes over no work of other workers."""
 
     me = "whatif"
 
     def is_gone(self, worker: str) -> bool:
-        """Tell that everybody is there: their results stand in the record."""
+        """Return False: results of other workers are in the record."""
         return False
 
     def close(self) -> None:
-        """There is nothing to leave."""
+        """Do nothing."""
 
 
 class Putting(WorldProtocol):
-    """Puts every effect off, for its recorded result to be looked for, and tells what it commits."""
+    """Writer of the scratch log that defers every effect and reports its commits."""
 
     asked: list[Task]
-    told: Callable[[Event], None]
+    on_event: Callable[[Event], None]
 
     def perform(self, task: Task) -> list[Task]:
-        """Remember that an effect is asked for."""
+        """Defer a requested effect."""
         self.asked.append(task)
         return []
 
     def ask(self, question: Callable[[RealmState], R]) -> R:
-        """Ask the realm as of the last commit something; nobody else writes to this log, so it is at hand."""
+        """Read the state after the last commit; this process is the only writer."""
         realm = self._realm
         return self.archive.peek(question) if realm is None else question(realm)
 
     def work_under(self, domain: Domain) -> None:
-        """Let the actions of another domain run from here on; nothing is under way under the one before."""
+        """Use the actions of another domain from now on."""
         self._domain = domain
         self._forget()
 
     def _run_units(self, open_commands: list[Any]) -> list[tuple[int, Event]]:
         committed = super()._run_units(open_commands)
         for _, event in committed:
-            self.told(event)
+            self.on_event(event)
         return committed
 
 
 @dataclass(slots=True)
 class InForce:
-    """Judges by the policies in force in the branch, whatever is at hand under their names
-    (``world.state.ports.Authority``).
+    """Authority with the policies in force in the counterfactual.
 
     Args:
-        at_hand: the authority over the policies at hand.
-        foreseen: knows which rulings nobody can repeat.
-        time_limit: for each rule.
-        others: by name, those in force that are not at hand as they are.
-        replaced: by the name that the record has, the policy that stands in its place.
-        everything: the policy that stands in the place of all that none of those stands for; None for none.
-        missing: why policies in force cannot judge, by name.
+        at_hand: the authority with the loaded policies.
+        foreseen: recorded rulings that cannot be repeated.
+        time_limit: time limit of each rule.
+        others: by name, policies in force that differ from the loaded ones.
+        replaced: by recorded name, the replacing policy.
+        everything: the policy that replaces all others, if any.
+        missing: by name, errors of policies in force that are not available.
     """
 
     at_hand: StandardAuthority
@@ -190,7 +189,7 @@ class InForce:
     missing: dict[str, RefusedError] = field(default_factory=dict)
 
     def judge(self, case: Case) -> Ruling:
-        """Judge by what the binding names; what nobody can repeat is taken from the record, unless another judges."""
+        """Judge by the bound policy, or return the recorded ruling if it cannot be repeated."""
         recorded = self.foreseen.rulings.get(case.proposal_id)
         name = str(case.binding.get("policy"))
         if recorded is None or name == self.everything or name in self.replaced:
@@ -199,11 +198,11 @@ class InForce:
         return recorded
 
     def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
-        """Take a person's answer."""
+        """Apply a human answer."""
         return self.at_hand.answer(case, asked, answer)
 
     def expire(self, case: Case, asked: Ruling) -> Ruling:
-        """Let the time to answer be over."""
+        """Apply the time-out of a question."""
         return self.at_hand.expire(case, asked)
 
     def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -218,17 +217,17 @@ class InForce:
         return self.others.get(str(binding.get("policy")), self.at_hand)
 
     def bring(self, policy: Policy) -> None:
-        """Let a policy judge under its name."""
+        """Use a policy under its name."""
         self.others[policy.name] = StandardAuthority(PolicyRegistry([policy]), time_limit=self.time_limit)
 
     def adopt(self, name: str, policy_hash: str, description: Mapping[str, Any]) -> None:
-        """Let the policy judge that the record adopts; whether it can is asked when somebody is bound by it."""
+        """Adopt a recorded policy; ``require`` reports it if it is not available."""
         self.missing.pop(name, None)
         self.others.pop(name, None)
         try:
             if self.at_hand.describe_policy(name)["hash"] == policy_hash:
                 return
-        except RefusedError:  # it is not at hand
+        except RefusedError:  # it is not loaded
             pass
         rebuilt = rebuilt_policy(description, policy_hash)
         if rebuilt is not None:
@@ -236,14 +235,14 @@ class InForce:
             return
         self.missing[name] = RefusedError(
             "POLICY_NOT_AT_HAND",
-            f"The policy {name!r} with the hash {policy_hash[:12]} is in force there, is not at hand, and the log "
-            "does not hold the code of its rules. Bring the code of then, or put another in its place (--policy).",
+            f"The policy {name!r} with the hash {policy_hash[:12]} is in force, but it is not loaded, and the log does "
+            "not hold the code of its rules. Load the code of that time, or replace the policy (--policy).",
             policy=name,
             policy_hash=policy_hash,
         )
 
     def require(self, binding: Mapping[str, Any]) -> None:
-        """Make sure that what a binding names can judge.
+        """Check that the policy of a binding is available.
 
         Raises:
             RefusedError: ``POLICY_NOT_AT_HAND``.
@@ -253,10 +252,10 @@ class InForce:
             raise missing
 
     def stand_in(self, name: str) -> str | None:
-        """Return which policy stands in the place of one of the record; None where that one judges itself."""
+        """Return the replacement of a recorded policy; None without replacement."""
         return self.replaced.get(name, self.everything)
 
     def bound(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a binding of the record as it is in the branch."""
+        """Return a recorded binding with the replacing policy."""
         name = self.stand_in(str(binding.get("policy"))) if binding.get("kind") == "policy_rules" else None
         return binding if name is None else {**binding, "policy": name}

@@ -72,8 +72,8 @@ class AvailableCode:
             sources = domain.sources()
             yield DivergenceError(
                 "CODE_CHANGED",
-                f"The code of {', '.join(changed)} is not that which was adopted here, under the same schema; what "
-                "follows is rechecked with the code at hand.",
+                f"The loaded code of {', '.join(changed)} differs from the adopted code, under the same schema; later "
+                "steps are rechecked with the loaded code.",
                 changed=list(changed),
                 recorded={name: event.sources.get(name) for name in changed},
                 at_hand={name: sources.get(name) for name in changed},
@@ -87,11 +87,11 @@ class AvailableCode:
         loaded = self.hash_of(event.name)
         if loaded == event.policy_hash or event.policy_hash in self._rebuilt:
             return
-        cause = "is not at hand" if loaded is None else "at hand is not the one adopted here"
+        cause = "is not loaded" if loaded is None else "was loaded in another version than the one adopted"
         yield DivergenceError(
             "POLICY_NOT_AT_HAND" if loaded is None else "POLICY_CHANGED",
             f"The policy {event.name!r} {cause}, and the log does not hold the code of its rules; its rulings are not "
-            "rechecked. Recheck with the code of then.",
+            "rechecked. Recheck with the code of that time.",
             policy=event.name,
             recorded=event.policy_hash,
             **({} if loaded is None else {"at_hand": loaded}),
@@ -125,8 +125,8 @@ class AvailableCode:
             return None
         return DivergenceError(
             "CANNOT_RECHECK",
-            f"{what} cannot be rechecked: it was made under schema {schema_hash[:12]}, and the domain at hand has "
-            f"{loaded[:12]}. Recheck with the domain as it was then.",
+            f"{what} cannot be rechecked: it was made under schema {schema_hash[:12]}, and the loaded domain has "
+            f"{loaded[:12]}. Recheck with the domain of that time.",
             recorded=schema_hash,
             at_hand=loaded,
         )

@@ -1,11 +1,10 @@
-"""Recheck in varied surroundings: what a step takes from elsewhere than its record comes to light (CARD-replay).
+"""Recheck in varied environments, to detect steps that depend on them (CARD-replay).
 
-Every run is a process of its own that rechecks the whole log. Two runs are as they are; each other one differs from
-them in one thing: ``hashseed`` (the order of sets of texts), ``order`` (that in which projections and policies are
-loaded, and what was performed before a step: some are performed once more, for nothing), ``locale`` (set by
-``setlocale``) or ``timezone`` (``TZ``). Members of JSON objects have one order everywhere, which needs no varying.
-Where runs come to different ends at an event, what was varied is what made it; where the first two do, the step
-differs by itself.
+Every run is a separate process that rechecks the whole log. Two runs use an unchanged environment; each other run
+differs from them in one variation: ``hashseed`` (order of sets of strings), ``order`` (order of loading projections and
+policies, and additional performances of some steps), ``locale`` (set by ``setlocale``) or ``timezone`` (``TZ``). The
+order of members of JSON objects is fixed and needs no variation. If runs differ at an event, the variation is the
+cause; if the first two runs differ, the step is nondeterministic.
 """
 
 from __future__ import annotations
@@ -27,37 +26,37 @@ from worldprotocol.analysis.recheck.whole_log import RecheckSetup
 __all__ = ["VARIATIONS", "Run", "Varied", "recheck_varied"]
 
 VARIATIONS: Final = ("hashseed", "order", "locale", "timezone")
-"""What can be varied."""
+"""Names of the variations."""
 
 RUNS: Final = 3
-"""Runs for each variation, unless told otherwise."""
+"""Default number of runs for each variation."""
 
 ZONES: Final = ("WPA-14", "WPB+12", "WPC-5:45", "WPD+3:30")
-"""Time zones as POSIX writes them, so that no database of zones is needed; the sign is turned around there."""
+"""Time zones in POSIX syntax, which needs no zone database; POSIX inverts the sign."""
 
 PREFERRED: Final = ("tr_TR", "de_DE", "ja_JP")
-"""Locales that are taken first where there are any: dotless letters, other sorting, other dates."""
+"""Preferred locales: they differ in letter case, collation and dates."""
 
 START: Final = (
     "import sys; sys.path[:] = sys.argv[1:]; from worldprotocol.analysis.recheck.varied_run import main; main()"
 )
-"""What a run executes: it imports from where this process does, and from nowhere else."""
+"""Program of a run; it imports from the same path as this process only."""
 
 NOTHING: Final = "nothing"
 
 
 @dataclass(slots=True)
 class Run:
-    """A recheck of the whole log in certain surroundings.
+    """Recheck of the whole log in one environment.
 
     Args:
-        varied: what is varied in it, ``nothing`` for those that are as they are.
-        value: how; a variable of its environment is written as ``NAME=value``.
-        order: with what number the order of things is shuffled; None leaves it.
-        position: the last event it looked at.
-        divergences: what came out differently, by position, as JSON; drift is left out.
-        drift: what could not be performed again.
-        steps: how many steps it performed.
+        varied: name of the variation; ``nothing`` for an unchanged environment.
+        value: its value; an environment variable is written as ``NAME=value``.
+        order: seed for shuffling; None shuffles nothing.
+        position: position of the last checked event.
+        divergences: divergences by position, as JSON, without drift.
+        drift: steps that could not be performed again.
+        steps: number of performed steps.
     """
 
     varied: str
@@ -70,19 +69,19 @@ class Run:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables of its environment that are not as they are."""
+        """The changed environment variables."""
         name, _, value = self.value.partition("=")
         return {name: value} if value else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """What the runs came to.
+    """Result of the runs.
 
     Args:
-        runs: all of them; the first is as it is.
-        itself: the first event at which the first two runs differ; None where they agree everywhere.
-        made: for each variation the first event at which it makes a difference, None where it makes none.
+        runs: all runs; the first one has an unchanged environment.
+        itself: the first event at which the first two runs differ, if any.
+        made: for each variation the first event at which it causes a difference, if any.
     """
 
     runs: list[Run]
@@ -91,11 +90,11 @@ class Varied:
 
     @property
     def ok(self) -> bool:
-        """Whether every run came out as recorded."""
+        """Whether every run reproduced the record."""
         return not any(run.divergences or run.drift for run in self.runs)
 
     def at(self, varied: str, position: int) -> list[dict[str, Any]]:
-        """Return what the runs of a variation, and the one that is as it is, came to at an event."""
+        """Return the results of a variation's runs, and of the first run, at an event."""
         shown = [run for run in self.runs if run.varied == varied or run is self.runs[0]]
         return [
             {"varied": run.varied, "value": run.value, "divergence": run.divergences.get(position)} for run in shown
@@ -112,11 +111,11 @@ class Varied:
             "runs": [
                 {"varied": run.varied, "value": run.value, "divergences": len(run.divergences)} for run in self.runs
             ],
-            "byItself": None if self.itself is None else self._told(NOTHING, self.itself),
-            "varied": {name: None if at is None else self._told(name, at) for name, at in self.made.items()},
+            "byItself": None if self.itself is None else self._outcomes(NOTHING, self.itself),
+            "varied": {name: None if at is None else self._outcomes(name, at) for name, at in self.made.items()},
         }
 
-    def _told(self, varied: str, position: int) -> dict[str, Any]:
+    def _outcomes(self, varied: str, position: int) -> dict[str, Any]:
         return {"position": position, "outcomes": self.at(varied, position)}
 
 
@@ -129,22 +128,24 @@ def recheck_varied(
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Varied:
-    """Recheck a log again and again, with one thing varied at a time.
+    """Recheck a log several times, with one variation at a time.
 
     Args:
         setup: the log and the code.
-        vary: what to vary, of ``VARIATIONS``; nothing repeats the same run only.
-        runs: how often for each variation.
+        vary: variations, of ``VARIATIONS``; an empty sequence repeats the same run.
+        runs: number of runs for each variation.
         upto: the last position; None is the newest event.
-        jobs: how many processes at once; None is one for each core.
-        progress: called with runs done and runs in all.
+        jobs: number of concurrent processes; None is one for each core.
+        progress: called with the number of runs done and of all runs.
 
     Raises:
-        RefusedError: ``INVALID_VALUE`` for what cannot be varied, ``PROCESS_LOST``, and what a recheck refuses.
+        RefusedError: ``INVALID_VALUE`` for an unknown variation, ``PROCESS_LOST``, and the codes of ``recheck``.
     """
     unknown = [name for name in vary if name not in VARIATIONS]
     if unknown:
-        raise RefusedError("INVALID_VALUE", f"{unknown[0]!r} cannot be varied; there are {', '.join(VARIATIONS)}.")
+        raise RefusedError(
+            "INVALID_VALUE", f"There is no variation {unknown[0]!r}; the variations are {', '.join(VARIATIONS)}."
+        )
     many = max(2, runs) if not vary else 2
     planned = [Run(NOTHING, f"run {number}") for number in range(1, many + 1)]
     for name in dict.fromkeys(vary):
@@ -154,7 +155,7 @@ def recheck_varied(
 
 
 def _runs(name: str, runs: int) -> Iterator[Run]:
-    """Yield the runs of a variation; there are no more locales than the system has."""
+    """Yield the runs of a variation; locales are limited to those of the system."""
     if name == "hashseed":
         for number in range(1, runs + 1):
             yield Run(name, f"PYTHONHASHSEED={number}")
@@ -162,8 +163,8 @@ def _runs(name: str, runs: int) -> Iterator[Run]:
         for number in range(1, runs + 1):
             yield Run(name, f"shuffle {number}", order=number)
     elif name == "locale":
-        for told in _locales()[:runs]:
-            yield Run(name, f"LC_ALL={told}")
+        for locale in _locales()[:runs]:
+            yield Run(name, f"LC_ALL={locale}")
     else:
         for number in range(runs):
             zone = ZONES[number] if number < len(ZONES) else f"WPE{number % 24 - 12:+d}"
@@ -175,8 +176,8 @@ def _locales() -> list[str]:
     known: list[str] = []
     program = tool("locale")
     if program is not None:
-        told = subprocess.run([program, "-a"], capture_output=True, text=True, check=False)
-        known = told.stdout.split()
+        listing = subprocess.run([program, "-a"], capture_output=True, text=True, check=False)
+        known = listing.stdout.split()
     best = [name for stem in PREFERRED for name in known if name.startswith(stem)]
     rest = [name for name in known if "." in name]
     return list(dict.fromkeys([*best, *rest, "C"]))
@@ -189,7 +190,7 @@ def _perform(
     jobs: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Perform all runs, so many at once; whatever ends this early ends the processes."""
+    """Perform all runs, at most ``jobs`` at once; an exception ends the processes."""
     processes: set[subprocess.Popen[bytes]] = set()
     with ThreadPoolExecutor(jobs) as threads:
         left = {threads.submit(_one, run, setup, upto, processes) for run in runs}
@@ -209,8 +210,8 @@ def _perform(
 
 
 def _one(run: Run, setup: RecheckSetup, upto: int | None, processes: set[subprocess.Popen[bytes]]) -> None:
-    """Perform one run in a process of its own and take in what it says."""
-    told = {
+    """Perform one run in a separate process and read its output."""
+    instructions = {
         "address": setup.address,
         "domain": setup.domain,
         "projections": setup.projections,
@@ -226,7 +227,7 @@ def _one(run: Run, setup: RecheckSetup, upto: int | None, processes: set[subproc
     with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as process:
         processes.add(process)
         try:
-            out, _ = process.communicate(json.dumps(told).encode())
+            out, _ = process.communicate(json.dumps(instructions).encode())
         finally:
             process.kill()
             processes.discard(process)
@@ -237,7 +238,7 @@ def _one(run: Run, setup: RecheckSetup, upto: int | None, processes: set[subproc
     if "position" not in end or "topic" in end:
         raise RefusedError(
             "PROCESS_LOST",
-            f"The run with {run.value} ended by itself (exit code {process.returncode}). It may have been short of "
+            f"The run with {run.value} ended unexpectedly (exit code {process.returncode}). It may have run out of "
             "memory; try again with fewer processes (--jobs 1).",
             exit_code=process.returncode,
         )
@@ -249,7 +250,7 @@ def _one(run: Run, setup: RecheckSetup, upto: int | None, processes: set[subproc
 
 
 def _compared(runs: list[Run]) -> Varied:
-    """Return at which event each variation first makes a difference, as far as all runs came."""
+    """Return the first event at which each variation causes a difference."""
     base = [run for run in runs if run.varied == NOTHING]
     last = min(run.position for run in runs)
     own = {at for at in _places(base, last) if _differs(base, at)}

@@ -1,6 +1,6 @@
-"""Recheck of what claims of DEPENDS_ON require to exist: STATE is looked up again, FILE is as it was observed (KM-3).
+"""Recheck of the existence that DEPENDS_ON claims require (KM-3).
 
-What is not recorded was not checked: logs from before the check have no ``existence``.
+STATE is read again; FILE is taken from the record. Logs older than the check have no ``existence`` and are not checked.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["recheck_absence", "recheck_decision", "recheck_grant", "recheck_star
 
 
 def recheck_grant(work: UnitOfWork, event: VerdictGiven) -> DivergenceError | None:
-    """Check again that what a grant depends on existed.
+    """Recheck that the resources on which a grant depends existed.
 
     Args:
-        work: the realm as it was before the event.
+        work: the realm before the event.
         event: the recorded verdict.
     """
     if not event.existence:
@@ -42,7 +42,7 @@ def recheck_grant(work: UnitOfWork, event: VerdictGiven) -> DivergenceError | No
 
 
 def recheck_withdrawal(work: UnitOfWork, event: RequestWithdrawn) -> DivergenceError | None:
-    """Check again that something was absent where a request was withdrawn for it; arguments as of ``recheck_grant``."""
+    """Recheck the absence that withdrew a request; arguments as for ``recheck_grant``."""
     if event.existence is None:
         return None
     request = work.realm.klis.requests.get(event.request_id)
@@ -52,12 +52,12 @@ def recheck_withdrawal(work: UnitOfWork, event: RequestWithdrawn) -> DivergenceE
 
 
 def recheck_decision(work: UnitOfWork, event: DecisionMade) -> DivergenceError | None:
-    """Check again that something was absent where a proposal was rejected for it; arguments as of ``recheck_grant``."""
+    """Recheck the absence that rejected a proposal; arguments as for ``recheck_grant``."""
     if event.existence is None:
         return None
     proposal = work.realm.proposals[event.proposal_id]
     if proposal.submitted.schema_hash != work.domain.schema.hash:
-        return None  # its ruling says that it cannot be rechecked
+        return None  # the check of its ruling reports that it cannot be rechecked
     try:
         manifest = manifest_of(work, proposal, Ruling.from_wire(proposal.ruling or {}).approved_scope)
     except RefusedError as refused:
@@ -71,16 +71,18 @@ def recheck_decision(work: UnitOfWork, event: DecisionMade) -> DivergenceError |
 
 
 def recheck_start(work: UnitOfWork, event: ExecutionStarted) -> DivergenceError | None:
-    """Check again what an execution depends on; a worker that takes over repeats what was observed at the beginning.
+    """Recheck the existence on which an execution depends.
+
+    A worker that takes over an execution repeats the observation of its first start.
 
     Args:
-        work: the realm as it was before the event.
+        work: the realm before the event.
         event: the recorded start.
     """
     proposal = work.realm.proposals[event.proposal_id]
     if proposal.started is not None:
-        then = proposal.started.existence
-        return None if then == event.existence else _diverged(event, event.existence, then)
+        observed = proposal.started.existence
+        return None if observed == event.existence else _diverged(event, event.existence, observed)
     if event.existence is None:
         return None
     base = Base(proposal.branch, event.on_world)
@@ -88,11 +90,11 @@ def recheck_start(work: UnitOfWork, event: ExecutionStarted) -> DivergenceError 
 
 
 def recheck_absence(proposal: Proposal, sealed: WorldSealed) -> DivergenceError | None:
-    """Check that an execution that depends on something absent failed for that.
+    """Check that an execution failed because of an absent resource.
 
     Args:
-        proposal: an execution whose start recorded that something is absent.
-        sealed: the world that it ended with.
+        proposal: proposal of an execution that recorded an absent resource at its start.
+        sealed: the world that it sealed.
     """
     assert proposal.started is not None
     assert proposal.started.existence is not None
@@ -115,15 +117,15 @@ def _compared(
     *,
     is_absent: bool | None,
 ) -> DivergenceError | None:
-    """Compare an observation with one that takes FILE from the record.
+    """Compare a recorded observation with a new one that reads FILE from the record.
 
     Args:
-        work: the realm as it was before the event.
-        event: holds the observation.
-        triples: what was leased, or was to be.
+        work: the realm before the event.
+        event: the event with the observation.
+        triples: triples of the leases or of the request.
         recorded: the observation.
-        base: the world on which STATE of one branch is looked up.
-        is_absent: whether something has to be absent, or nothing may be; None is either.
+        base: the world in which STATE of one branch is read.
+        is_absent: whether a resource must be absent (True) or none may be (False); None permits both.
     """
     seen = {one.get("resource"): one.get("exists") for one in recorded}
 
@@ -139,7 +141,7 @@ def _compared(
 def _diverged(event: Event, recorded: Any, now: Any) -> DivergenceError:
     return DivergenceError(
         "EXISTENCE_DIFFERS",
-        f"{event.TOPIC} records that what it depends on was {recorded!r:.200}; it comes out as {now!r:.200}.",
+        f"{event.TOPIC} records the existence {recorded!r:.200}; the recheck computes {now!r:.200}.",
         recorded=recorded,
         computed=now,
     )

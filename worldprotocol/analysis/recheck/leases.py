@@ -21,21 +21,21 @@ __all__ = ["recheck_channel", "recheck_manifest", "recheck_verdict"]
 
 
 def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> DivergenceError | None:
-    """Give a recorded verdict again, by the ledger as it was before it.
+    """Compute a recorded verdict again, with the ledger before it.
 
     Args:
-        ledger: the fold of everything before the event.
+        ledger: the ledger folded from all events before the event.
         event: the recorded verdict.
 
     Returns:
-        What differs; None where all is as recorded.
+        The divergence; None if the result equals the record.
     """
     try:
         triples = _asked_for(ledger, event)
     except RefusedError as refused:
         return _diverged(event, {"manifest": {"recorded": event.status, "now": refused.to_dict()}})
     if triples is None or event.agent_id not in ledger.agents:
-        return _diverged(event, {"request": {"recorded": event.request_id, "now": "nothing of the kind is asked"}})
+        return _diverged(event, {"request": {"recorded": event.request_id, "now": "no such request"}})
     given = arbitrate(
         ledger, ledger.session(event.agent_id, event.session_id), triples, event.at, queued=event.cause == "queue"
     )
@@ -61,7 +61,7 @@ def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> DivergenceError | No
 
 
 def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None:
-    """Return what the verdict is about: a manifest that is new, or a request that waits."""
+    """Return the triples of the verdict's manifest or waiting request."""
     if event.cause == "queue":
         request = ledger.requests.get(event.request_id)
         same = request is not None and (request.session.agent_id, request.session.session_id) == (
@@ -88,11 +88,11 @@ def recheck_channel(realm: RealmState, event: VerdictGiven) -> DivergenceError |
     """Authenticate a recorded request again, by the settings, keys, runs and proposals before it (KM-7.1).
 
     Args:
-        realm: the fold of everything before the event.
+        realm: the state folded from all events before the event.
         event: the recorded verdict.
 
     Returns:
-        What differs; None where the request could be made as recorded.
+        The divergence; None if the request is authenticated as recorded.
     """
     fault = channel_fault(realm.klis, event, runs=realm.runs, proposals=realm.proposals.keys())
     if fault is None:
@@ -101,14 +101,14 @@ def recheck_channel(realm: RealmState, event: VerdictGiven) -> DivergenceError |
 
 
 def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> DivergenceError | None:
-    """Make the manifest of a proposal again, of its ruling and of what its action declares.
+    """Create a proposal's manifest again, from its ruling and its action's declaration.
 
     Args:
-        work: the realm as it was before the event, and the domain at hand.
-        event: the recorded verdict; one that is not about a proposal has no manifest to be made.
+        work: the realm before the event, and the loaded domain.
+        event: the recorded verdict; verdicts on other requests are not checked here.
 
     Returns:
-        What differs; None where all is as recorded.
+        The divergence; None if the result equals the record.
     """
     proposal = work.realm.proposals.get(event.request_id)
     if proposal is None or event.manifest is None:
@@ -129,7 +129,7 @@ def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> DivergenceError |
 def _diverged(event: VerdictGiven, differences: dict[str, Any]) -> DivergenceError:
     return DivergenceError(
         "VERDICT_DIFFERS",
-        f"Verdict {event.verdict_id} on {event.agent_id!r} comes out differently: {', '.join(differences)}.",
+        f"Verdict {event.verdict_id} on {event.agent_id!r} differs from the record in: {', '.join(differences)}.",
         verdict_id=event.verdict_id,
         differences=[{"at": name, **both} for name, both in differences.items()],
     )

@@ -1,4 +1,4 @@
-"""What a recheck asks about the past, beside what it folds itself; nobody executes anything in it."""
+"""Look-ups of a recheck in the archive, and its worker registry."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Nobody", "PastLookup"]
 
 @dataclass(frozen=True, slots=True)
 class PastLookup:
-    """Look-ups in what is committed; a case asks only about what came before it (see ``Lookup``)."""
+    """Look-ups in committed events; a case reads only earlier ones (see ``Lookup``)."""
 
     archive: Archive
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
-        """Return the proposal that carries an intentId."""
+        """Return the proposal with an intentId."""
         rows = self.archive.rows("by_intent", of_intent=intent_id)
         return str(rows[0][0]) if rows else None
 
     def attempts(self, intent_key: str) -> int:
-        """Return how many proposals carried an intentKey."""
+        """Return the number of proposals with an intentKey."""
         rows = self.archive.rows("attempts", of_key=intent_key)
         return int(rows[0][0] or 0) if rows else 0
 
@@ -34,7 +34,7 @@ class PastLookup:
         return self.archive.count(before, **conditions)
 
     def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
-        """Return the first of them, in the order of the log."""
+        """Return at most ``most`` earlier proposals, in the order of the log."""
         return self.archive.earlier(before, most, **conditions)
 
     def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
@@ -57,8 +57,8 @@ class Nobody:
     me = "recheck"
 
     def is_gone(self, worker: str) -> bool:
-        """Nobody asks."""
+        """Return False; a recheck never takes over work."""
         return False
 
     def close(self) -> None:
-        """There is nothing to leave."""
+        """Do nothing."""

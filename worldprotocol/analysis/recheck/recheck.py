@@ -1,10 +1,10 @@
-"""Recheck: every recorded step performed again from its record, by the code at hand (design section 1; CARD-replay).
+"""Recheck: perform every recorded step again with the loaded code.
 
-``replay`` trusts what the events say; ``recheck`` asks the projections, the authority and the host again and compares:
-projection by projection, ruling by ruling, execution by execution, hashes included. No effect is made, since results
-stand in the journal. What cannot be performed again, because the code is another one by now, is said plainly and
-counted apart from what came out differently. No time limit counts here, since no lock is held; a step that was broken
-off at its limit is not repeatable and is only counted.
+``replay`` trusts the recorded results; ``recheck`` calls the projections, the authority and the host again and compares
+each projection, ruling and execution, hashes included. No effect is performed, since its result is in the journal.
+Steps that cannot be performed again because of changed code (drift) are reported and counted separately from
+divergences. Time limits do not apply, since no lock is held; a step that timed out is not repeatable and is only
+counted. Source: design section 1; CARD-replay.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ Progress = Callable[[int, int], None]
 
 MAX_STATES: Final = 64
 
-TOLD_EVERY: Final = 500
-"""Events between two words about how far a recheck came."""
+PROGRESS_EVERY: Final = 500
+"""Events between two reports of progress."""
 
 
 def recheck(
@@ -83,20 +83,20 @@ def recheck(
     """Perform the recorded steps of a log again.
 
     Args:
-        world: a realm opened with the domain, projections and policies to check with.
+        world: a realm opened with the domain, projections and policies of the recheck.
         upto: the last position; None is the newest event.
-        every: go on after the first step that came out differently; drift never stops it.
-        progress: called now and then with events done and events in all.
+        every: continue after the first divergent step; drift never stops the recheck.
+        progress: called at intervals with the number of events done and of all events.
 
     Raises:
-        DamagedLogError: when the log contradicts itself; ``verify`` comes first.
-        RefusedError: ``LOG_READ_ONLY`` for a realm without parts.
+        DamagedLogError: the log contradicts itself; run ``verify`` first.
+        RefusedError: ``LOG_READ_ONLY`` for a realm without components.
     """
     last = world.log.head().size if upto is None else upto
     checking = Rechecking(world, every=every)
     done = Rechecked()
-    for at in range(0, last, TOLD_EVERY):
-        done.add(checking.stretch((at, min(at + TOLD_EVERY, last))))
+    for at in range(0, last, PROGRESS_EVERY):
+        done.add(checking.stretch((at, min(at + PROGRESS_EVERY, last))))
         if done.first is not None and not every:
             return done
         if progress is not None:
@@ -105,7 +105,7 @@ def recheck(
 
 
 def open_to_recheck(address: str, *, domain: Domain | str | Path, **options: Unpack[ComponentOptions]) -> Realm:
-    """Open a realm for looking only, with the code to check its steps with; no byte of the log changes.
+    """Open a realm for reading only, with the code of a recheck.
 
     Args:
         address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
@@ -113,23 +113,23 @@ def open_to_recheck(address: str, *, domain: Domain | str | Path, **options: Unp
         **options: ``projections``, ``policies``, ``folder``; see ``ComponentOptions``.
 
     Raises:
-        RefusedError: what cannot be loaded, and see ``Realm.open_read_only``.
+        RefusedError: a reference cannot be loaded, and the codes of ``Realm.open_read_only``.
     """
     composed = compose(domain=domain, options=options)
     return Realm(open_for_reading(address), composed, None)
 
 
 class Rechecking:
-    """Goes through a log from its beginning: each event is checked against the realm before it, and then folded.
+    """Checks the events of a log in order, each against the state before it.
 
     Args:
-        world: a realm opened with the domain, projections and policies to check with.
-        every: go on after the first step that came out differently.
-        twice: asked before each event whether its step is to be performed once more, for nothing, before it counts;
-            what a step leaves behind for the next one comes to light by it. None is never.
+        world: a realm opened with the domain, projections and policies of the recheck.
+        every: continue after the first divergent step.
+        twice: called before each event; if it returns True, the step is performed an additional time before it counts,
+            which detects state that a step leaves for the next one. None is never.
 
     Raises:
-        RefusedError: ``LOG_READ_ONLY`` for a realm without parts.
+        RefusedError: ``LOG_READ_ONLY`` for a realm without components.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class Rechecking:
         """Begin before the first event."""
         parts = world.parts
         if parts is None:
-            raise RefusedError("LOG_READ_ONLY", "To recheck, open the realm with its domain, policies and projections.")
+            message = "The realm has no code to recheck with; open it with its domain, policies and projections."
+            raise RefusedError("LOG_READ_ONLY", message)
         self._world = world
         self._every = every
         self._twice = twice
@@ -171,13 +172,13 @@ class Rechecking:
         )
 
     def stretch(self, stretch: tuple[int, int]) -> Rechecked:
-        """Check the events between two positions; those up to the first of them are only folded.
+        """Check the events between two positions; earlier events are only folded.
 
         Args:
-            stretch: the position after which to begin, not before that of the last event so far, and the last one.
+            stretch: the position after which to begin, not before the last event folded so far, and the last position.
 
         Raises:
-            DamagedLogError: when the log contradicts itself; ``verify`` comes first.
+            DamagedLogError: the log contradicts itself; run ``verify`` first.
         """
         after, upto = stretch
         for position, event in self._world.events(self._realm.position, after):
@@ -204,7 +205,7 @@ class Rechecking:
         return done
 
     def _fold(self, event: Event, position: int) -> None:
-        """Remember what later steps need, and fold the event."""
+        """Record data for later steps, and fold the event."""
         note = _NOTES.get(type(event))
         if note is not None:
             note(self, event)
@@ -218,7 +219,7 @@ class Rechecking:
             yield from step(self, event)
 
     def _is_news(self, difference: DivergenceError) -> bool:
-        """Tell of each drift once; how many steps it kept from being rechecked is counted."""
+        """Return whether to report a difference: each drift is reported once and counted."""
         if difference.code not in DRIFT:
             return True
         if (
@@ -232,7 +233,7 @@ class Rechecking:
         self._drifts.add(key)
         return True
 
-    # What later steps need
+    # Data for later steps
 
     def _note_domain(self, event: DomainAdopted) -> None:
         self._work.snapshots.clear()
@@ -258,7 +259,7 @@ class Rechecking:
         recorded = Ruling.from_wire(event.ruling)
         is_ours = self._realm.proposals[event.proposal_id].submitted.schema_hash == self._parts.domain.schema.hash
         if is_ours and recorded.verdict != "wait" and not recorded.trace:
-            self._judged[event.proposal_id] = question, recorded  # its trace stands in the decision
+            self._judged[event.proposal_id] = question, recorded  # its trace is in the decision
 
     def _question(self, event: ProposalJudged) -> _Question:
         asking = self._asking.get(event.proposal_id)
@@ -307,7 +308,7 @@ class Rechecking:
     def _shadow(self, event: ProposalShadowed) -> Iterator[DivergenceError]:
         proposal = self._realm.proposals[event.proposal_id]
         other = self._code.other_schema(
-            proposal.submitted.schema_hash, f"What {event.name!r} said on {event.proposal_id}"
+            proposal.submitted.schema_hash, f"The shadow ruling of {event.name!r} on {event.proposal_id}"
         )
         if other is not None:
             yield other
@@ -333,7 +334,7 @@ class Rechecking:
             self._steps["notRepeatable"] += 1
             return
         case = self._case(self._realm.proposals[proposal_id], question.binding, question.before)
-        if question.asked is not None:  # people are asked by no policy
+        if question.asked is not None:  # human answers involve no policy
             given = self._parts.authority
             difference = recheck_ruling(given, case, recorded, asked=question.asked, answer=question.answer)
         else:
@@ -344,9 +345,9 @@ class Rechecking:
             if authority is None and is_in_force:
                 yield _not_at_hand(case, recorded)
                 return
-            is_unknown = authority is None  # its rules are in no adoption, since nobody adopted it
+            is_unknown = authority is None  # its rules are not in the log, since it was not adopted
             if not is_in_force:
-                authority = _Refusing(authority, self._work, recorded)  # it was refused, whatever it said
+                authority = _Refusing(authority, self._work, recorded)  # its ruling was refused in any case
             difference = recheck_ruling(authority, case, recorded)
             if is_unknown and difference is None:
                 self._steps["notRepeatable"] += 1
@@ -381,13 +382,15 @@ class Rechecking:
         requested = self._requested.get(event.proposal_id, [])
         sealed = self._sealed
         if sealed is None or sealed.world_id != event.world_id:
-            sealed = self._world.archive.sealed(event.world_id)  # another execution came to it first
+            sealed = self._world.archive.sealed(event.world_id)  # another execution sealed the same world first
         other = self._code.other_schema(sealed.schema_hash, f"The execution of {event.proposal_id}")
         if other is not None:
             yield other
             return
         if proposal.started is None:
-            raise DamagedLogError("ILLEGAL_TRANSITION", f"Proposal {event.proposal_id} ended without having begun.")
+            raise DamagedLogError(
+                "ILLEGAL_TRANSITION", f"Proposal {event.proposal_id} ended before its start; verify the log."
+            )
         if is_time_out(sealed.error) or self._by_engine(proposal, sealed):
             self._steps["notRepeatable"] += 1
             return
@@ -408,7 +411,7 @@ class Rechecking:
             yield difference
 
     def _by_engine(self, proposal: Proposal, sealed: WorldSealed) -> bool:
-        """Tell whether the engine ended an execution for what no action computes."""
+        """Return whether the engine, and not the action, ended an execution."""
         code = (sealed.error or {}).get("code")
         if code == LEASES_REVOKED:
             return lost_leases(self._realm, proposal)
@@ -429,7 +432,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Rechecking, Any], Iterator[Divergen
     RequestWithdrawn: Rechecking._withdrawal,
     ExecutionStarted: Rechecking._start,
 }
-"""What is performed again for an event."""
+"""Checks by type of event."""
 
 _NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
     DomainAdopted: Rechecking._note_domain,
@@ -446,4 +449,4 @@ _NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
     ProposalCompleted: Rechecking._note_end,
     ProposalFailed: Rechecking._note_end,
 }
-"""What is remembered of an event for later steps, whether it is checked or only folded."""
+"""Recording of data for later steps, by type of event."""

@@ -1,4 +1,4 @@
-"""What a recheck comes to: the steps that came out differently, and what is another one now than it was then."""
+"""Results of a recheck: divergent steps, and changes of the code since the record."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["DRIFT", "Changed", "Divergence", "Rechecked", "drift_key"]
 DRIFT: Final = frozenset(
     {"CODE_CHANGED", "POLICY_CHANGED", "POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND", "CANNOT_RECHECK"}
 )
-"""Codes that say that the code is another one, and not that a step came out differently."""
+"""Codes of changed code; other codes are divergent steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What of the code at hand is another one than it was when a step was recorded.
+    """Differences between the loaded code and the code at the time of a recorded step.
 
-    The log does not hold what the code of projections was.
+    The log does not record the code of projections.
 
     Args:
-        schema: whether the domain's schema is.
-        code: the names of the domain's functions that are.
-        policies: the names of the policies then in force that are, or are not at hand any more.
-        distributions: those whose version is, in words; the code in them is compared by nothing else.
-        is_whole: whether the recorded identities cover all that the functions reach; in an older log they cover the
+        schema: whether the domain's schema changed.
+        code: names of changed functions of the domain.
+        policies: names of policies in force then that changed or are not loaded.
+        distributions: descriptions of changed versions of distributions, whose code is not compared otherwise.
+        is_whole: whether the recorded hashes cover all code that the functions use; in an older log they cover the
             functions alone.
     """
 
@@ -44,12 +44,12 @@ class Changed:
         return wire if self.is_whole else {**wire, "codeCompared": "own source"}
 
     def __str__(self) -> str:
-        """Say it to people."""
-        told = ["the schema"] if self.schema else []
-        told += [f"the code of {name}" for name in self.code] + [f"the policy {name}" for name in self.policies]
-        told += [f"the distribution {one}" for one in self.distributions]
-        if told:
-            return f"since this was recorded, {', '.join(told)} changed"
+        """Return the differences as a sentence."""
+        parts = ["the schema"] if self.schema else []
+        parts += [f"the code of {name}" for name in self.code] + [f"the policy {name}" for name in self.policies]
+        parts += [f"the distribution {one}" for one in self.distributions]
+        if parts:
+            return f"since this was recorded, {', '.join(parts)} changed"
         if not self.is_whole:
             return (
                 "neither schema nor policies nor the functions' own source have changed since this was recorded; what "
@@ -60,13 +60,13 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A step that came out differently, or could not be performed again.
+    """Step with another result than recorded, or that could not be performed again.
 
     Args:
         position: the event of the record.
         topic: its topic.
         difference: what differs.
-        changed: what is another one now than it was then, see ``Changed``; None for drift, which says it itself.
+        changed: changes of the code since the record; None for drift.
     """
 
     position: int
@@ -76,24 +76,24 @@ class Divergence:
 
     @property
     def is_drift(self) -> bool:
-        """Whether only the code at hand is another one."""
+        """Whether the cause is changed code only."""
         return self.difference.code in DRIFT
 
     def to_wire(self) -> dict[str, Any]:
         """Return the divergence as JSON."""
-        told = {"position": self.position, "topic": self.topic, **self.difference.to_dict()}
-        return told if self.changed is None else {**told, "changedSince": self.changed.to_wire()}
+        wire = {"position": self.position, "topic": self.topic, **self.difference.to_dict()}
+        return wire if self.changed is None else {**wire, "changedSince": self.changed.to_wire()}
 
 
 @dataclass(slots=True)
 class Rechecked:
-    """What a recheck came to.
+    """Result of a recheck.
 
     Args:
-        divergences: in the order of the log.
-        steps: how many projections, rulings and executions were performed again, and how many could not be
+        divergences: divergences in the order of the log.
+        steps: number of projections, rulings and executions that were performed again, and of those that could not be
             (``notRechecked``, ``notRepeatable``).
-        position: the last event that was looked at.
+        position: position of the last checked event.
     """
 
     divergences: list[Divergence] = field(default_factory=list)
@@ -102,19 +102,19 @@ class Rechecked:
 
     @property
     def ok(self) -> bool:
-        """Whether everything was performed again and came out as recorded."""
+        """Whether every step was performed again with the recorded result."""
         return not self.divergences
 
     @property
     def first(self) -> Divergence | None:
-        """The first step that came out differently; drift is none."""
+        """The first divergent step, without drift."""
         return next((one for one in self.divergences if not one.is_drift), None)
 
     def add(self, later: Rechecked) -> None:
-        """Take in what the stretch after this one came to; a drift that was told before is not told again."""
-        told = {drift_key(one.difference) for one in self.divergences if one.is_drift}
+        """Add the result of the following partition; known drift is not repeated."""
+        known = {drift_key(one.difference) for one in self.divergences if one.is_drift}
         self.divergences += [
-            one for one in later.divergences if not one.is_drift or drift_key(one.difference) not in told
+            one for one in later.divergences if not one.is_drift or drift_key(one.difference) not in known
         ]
         self.steps.update(later.steps)
         self.position = later.position
@@ -130,8 +130,8 @@ class Rechecked:
 
 
 def drift_key(difference: DivergenceError) -> tuple[str, str]:
-    """Return what two drifts have in common that are told only once."""
-    told = difference.details
-    of_policy = told.get("policy_hash") or (told.get("recorded") if "policy" in told else None)
-    of_other = told.get("projection") or told.get("recorded") or told.get("authority")
-    return ("", of_policy) if of_policy else (difference.code, str(of_other))
+    """Return the key of a drift; of drifts with equal keys one is reported."""
+    details = difference.details
+    of_policy = details.get("policy_hash") or (details.get("recorded") if "policy" in details else None)
+    cause = details.get("projection") or details.get("recorded") or details.get("authority")
+    return ("", of_policy) if of_policy else (difference.code, str(cause))

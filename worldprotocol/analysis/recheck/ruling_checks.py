@@ -1,4 +1,4 @@
-"""Parts of the recheck of rulings: questions to people, and what cannot be ruled again."""
+"""Parts of the recheck of rulings: questions, and rulings that cannot be repeated."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = []
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question to the authority: the case is made of it when its ruling is there to be compared.
+    """Input of a ruling, from which its case is created when the ruling is compared.
 
     Args:
-        binding: by which it was judged.
-        before: the position before which its history ends.
-        asked: the ruling that waited for people; None where nobody had been asked.
-        answer: what a person said; None where nobody did in time.
+        binding: binding of the proposer.
+        before: position before which the case's history ends.
+        asked: the ruling that waits for human answers; None if there was none.
+        answer: the human answer; None for a time-out.
     """
 
     binding: Any
@@ -33,7 +33,7 @@ class _Question:
 
 
 def _is_repeatable(recorded: Ruling) -> bool:
-    """Tell whether no rule was broken off at its time limit, and no case was one that could not be made any more."""
+    """Return whether a ruling has no time-out and its case can be created again."""
     return not any(
         (outcome.answer == "error" and outcome.reason.startswith(TIMED_OUT))
         or (outcome.rule == ENGINE and outcome.source == "case")
@@ -45,7 +45,7 @@ def _not_at_hand(case: Case, recorded: Ruling) -> DivergenceError:
     return DivergenceError(
         "POLICY_NOT_AT_HAND",
         f"The ruling of {recorded.authority} on {case.proposal_id} cannot be rechecked: the policy with the hash "
-        f"{(recorded.policy_hash or '')[:12]} is not at hand, and the log does not hold the code of its rules.",
+        f"{(recorded.policy_hash or '')[:12]} is not loaded, and the log does not hold the code of its rules.",
         proposal_id=case.proposal_id,
         authority=recorded.authority,
         policy_hash=recorded.policy_hash,
@@ -54,12 +54,12 @@ def _not_at_hand(case: Case, recorded: Ruling) -> DivergenceError:
 
 @dataclass(frozen=True, slots=True)
 class _Refusing:
-    """An authority that refuses, as the protocol does, what a policy says that is not the one in force.
+    """Authority that refuses rulings of policies not in force, as the protocol does.
 
     Args:
-        authority: has the policy; None where nothing has: then what it said is as recorded, and only whether that was
-            refused is told.
-        work: knows the policy in force.
+        authority: authority with the policy; None if it is not available: then the recorded ruling is used, and only
+            its refusal is checked.
+        work: unit of work with the policy in force.
         recorded: the ruling in the log.
     """
 
@@ -68,5 +68,5 @@ class _Refusing:
     recorded: Ruling
 
     def judge(self, case: Case) -> Ruling:
-        said = self.recorded if self.authority is None else self.authority.judge(case)
-        return in_force(self.work, said, case.binding)
+        ruling = self.recorded if self.authority is None else self.authority.judge(case)
+        return in_force(self.work, ruling, case.binding)

@@ -1,4 +1,4 @@
-"""Recheck of shadows: what a second policy said for the record, asked again (design section 6; CARD-replay)."""
+"""Recheck of rulings of shadow policies (design section 6; CARD-replay)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from world.state.ports import Case
 def recheck_shadow(
     authority: Any, case: Case, event: ProposalShadowed, steps: Counter[str], *, turned_on: str | None
 ) -> Iterator[DivergenceError]:
-    """Yield how a shadow's ruling differs when it is given again.
+    """Yield the divergence of a shadow ruling.
 
     Args:
-        authority: one that has the policy as it was; None where nothing has.
-        case: the case as it was judged.
-        event: what was recorded.
-        steps: counts ``shadows`` that were asked again, and as ``notRepeatable`` those that could not be asked then,
-            took too long, or changed after they were turned on, so that the log does not hold their rules.
-        turned_on: hash of the policy as it was when it was turned on, whose description the log holds.
+        authority: authority with the recorded policy; None if it is not available.
+        case: the judged case.
+        event: the recorded ruling.
+        steps: counts repeated rulings as ``shadows``; counts as ``notRepeatable`` rulings that failed, timed out, or
+            were given by a policy that changed after shadowing began, so that the log does not hold its rules.
+        turned_on: hash of the policy when shadowing began; the log holds its description.
     """
     recorded = Ruling.from_wire(event.ruling)
     if event.policy_hash is None or any(one.reason.startswith(TIMED_OUT) for one in recorded.trace):
@@ -39,8 +39,8 @@ def recheck_shadow(
     if authority is None:
         yield DivergenceError(
             "POLICY_NOT_AT_HAND",
-            f"What {event.name!r} said for the record on {case.proposal_id} cannot be rechecked: the policy with the "
-            f"hash {event.policy_hash[:12]} is not at hand, and the log does not hold the code of its rules.",
+            f"The shadow ruling of {event.name!r} on {case.proposal_id} cannot be rechecked: the policy with the "
+            f"hash {event.policy_hash[:12]} is not loaded, and the log does not hold the code of its rules.",
             proposal_id=case.proposal_id,
             authority=recorded.authority,
             policy_hash=event.policy_hash,

@@ -1,9 +1,9 @@
-"""One run of a varied recheck, as a process of its own: told what to do by JSON on stdin, see ``varying``.
+"""One run of a varied recheck, as a separate process; see ``environment_variation``.
 
-``varying`` starts it with the path that modules are imported from, which it sets before it imports this module.
+``environment_variation`` starts it with the import path, which is set before this module is imported.
 
-It says one line of JSON for each divergence, and how far it came in the last one. What the code at hand prints goes
-to stderr.
+It reads JSON from stdin, writes one line of JSON for each divergence, and a last one with its position. Output of the
+loaded code goes to stderr.
 """
 
 from __future__ import annotations
@@ -25,24 +25,30 @@ from worldprotocol.analysis.recheck.whole_log import RecheckSetup
 __all__ = ["main"]
 
 MAX_DIVERGENCES: Final = 1_000
-"""After so many steps that came out differently a run looks no further."""
+"""Number of divergent steps after which a run stops."""
 
 STRETCH: Final = 500
 
 TWICE: Final = 0.5
-"""The chance that a step is performed once more before it counts, where the order of things is varied."""
+"""Probability of an additional performance of a step when the order is varied."""
 
 
-def _recheck(told: Mapping[str, Any], out: IO[str]) -> None:
-    projections, policies = list(told["projections"]), list(told["policies"])
-    chance = None if told["order"] is None else random.Random(told["order"])
+def _recheck(instructions: Mapping[str, Any], out: IO[str]) -> None:
+    projections, policies = list(instructions["projections"]), list(instructions["policies"])
+    chance = None if instructions["order"] is None else random.Random(instructions["order"])
     if chance is not None:
         chance.shuffle(projections)
         chance.shuffle(policies)
-    setup = RecheckSetup(told["address"], told["domain"], tuple(projections), tuple(policies), Path(told["folder"]))
+    setup = RecheckSetup(
+        instructions["address"],
+        instructions["domain"],
+        tuple(projections),
+        tuple(policies),
+        Path(instructions["folder"]),
+    )
     with setup.open() as world:
         size = world.log.head().size
-        last = min(size, told["upto"] or size)
+        last = min(size, instructions["upto"] or size)
         checking = Rechecking(world, every=True, twice=None if chance is None else lambda: chance.random() < TWICE)
         found, position, steps = 0, 0, Counter[str]()
         while position < last and found < MAX_DIVERGENCES:
@@ -56,13 +62,13 @@ def _recheck(told: Mapping[str, Any], out: IO[str]) -> None:
 
 
 def main() -> None:
-    """Do what stdin says."""
+    """Run the recheck that stdin describes."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
-        told = json.load(sys.stdin.buffer)
-        if told["locale"] is not None:
-            locale.setlocale(locale.LC_ALL, told["locale"])
+        instructions = json.load(sys.stdin.buffer)
+        if instructions["locale"] is not None:
+            locale.setlocale(locale.LC_ALL, instructions["locale"])
         try:
-            _recheck(told, out)
+            _recheck(instructions, out)
         except WorldProtocolError as error:
             print(json.dumps({"error": error.to_dict()}, default=str), file=out)

@@ -1,7 +1,7 @@
-"""Recheck of a whole log by as many processes as pay, and what comes out first in the order of the log.
+"""Recheck of a whole log, by several processes for a long log.
 
-Each process folds the whole log and checks its own stretches of it, so that what they come to is what one process
-comes to. ``worldctl recheck`` imports this.
+Each process folds the whole log and checks its own partitions, so that the result equals that of one process.
+``worldctl recheck`` imports this.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["RecheckSetup", "recheck_log"]
 
 @dataclass(frozen=True, slots=True)
 class RecheckSetup:
-    """What a process needs to recheck; it can be sent to another one.
+    """Serialisable input of a process that rechecks.
 
     Args:
         address: the log.
         domain: a reference to the domain.
         projections: references.
         policies: references.
-        folder: where references start.
-        every: go on after the first step that came out differently.
+        folder: start of relative references.
+        every: continue after the first divergent step.
     """
 
     address: str
@@ -41,16 +41,16 @@ class RecheckSetup:
     every: bool = False
 
     def open(self) -> Realm:
-        """Open the log for looking only, with the code to check it with.
+        """Open the log for reading only, with the code for the recheck.
 
         Raises:
-            RefusedError: what cannot be opened or loaded.
+            RefusedError: the log cannot be opened, or a reference cannot be loaded.
         """
         parts: dict[str, Any] = {"projections": self.projections, "policies": self.policies, "folder": self.folder}
         return open_to_recheck(self.address, domain=self.domain, **parts)
 
     def stretches(self) -> Callable[[Stretch], Rechecked]:
-        """Return what rechecks stretches of the log, each after the one before.
+        """Return the function that rechecks partitions of the log in ascending order.
 
         Raises:
             RefusedError: as ``open``.
@@ -66,13 +66,12 @@ def recheck_log(
     Args:
         setup: the log and the code.
         upto: the last position; None is the newest event.
-        jobs: how many processes; None takes as many as pay, at most one for each core.
-        progress: called now and then with events done and events in all.
+        jobs: number of processes; None chooses it by the length of the log, at most one for each core.
+        progress: called at intervals with the number of events done and of all events.
 
     Raises:
-        RefusedError: what cannot be opened or loaded; ``NO_SUCH_EVENT``; ``PROCESS_LOST`` when a process ended by
-            itself.
-        DamagedLogError: when the log contradicts itself; ``verify`` comes first.
+        RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``; ``PROCESS_LOST`` if a process ended unexpectedly.
+        DamagedLogError: the log contradicts itself; run ``verify`` first.
     """
     done = Rechecked()
     with setup.open() as world:
@@ -80,9 +79,9 @@ def recheck_log(
         last = size if upto is None else upto
         if last > size:
             raise RefusedError("NO_SUCH_EVENT", f"There is no event {last}; the log has {size}.", position=last)
-        here = Rechecking(world, every=setup.every)
-        for at, found in in_stretches(here.stretch, setup.stretches, last, jobs):
-            done.add(found)
+        checking = Rechecking(world, every=setup.every)
+        for at, result in in_stretches(checking.stretch, setup.stretches, last, jobs):
+            done.add(result)
             if done.first is not None and not setup.every:
                 break
             if progress is not None:
