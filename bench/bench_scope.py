@@ -17,7 +17,7 @@ from world.klis.settings import KlisSettings
 from world.model.intent import IntentScope
 from world.model.patch import set_
 from world.model.scope_patterns import Trie, parse_pattern
-from world.pipeline.proposal_manifest import state_resources
+from world.pipeline.leasing.proposal_manifest import state_resources
 
 
 def ms(call: Callable[[], object], runs: int = 5) -> float:

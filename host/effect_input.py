@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError
 
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
-from world.model.literal_secrets import marked_literals
+from world.model.secrets.literal import marked_literals
 
 __all__ = ["EFFECT_INVALID_INPUT", "EffectInput", "invalid_input"]
 

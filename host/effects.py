@@ -41,8 +41,8 @@ from host.effect_resources import (
     touch_to_wire,
 )
 from world.errors import RefusedError
-from world.model.literal_secrets import named_literals
 from world.model.patch import Patch
+from world.model.secrets.literal import named_literals
 from world.state.ports import EffectTerms
 
 if TYPE_CHECKING:

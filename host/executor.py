@@ -38,7 +38,7 @@ from world.core.flows.suspended_execution import LiveExecution
 from world.klis.observation import KLIS_SCOPE_VIOLATION
 from world.model.immutable_json import freeze
 from world.model.intent import IntentScope
-from world.model.literal_secrets import named_literals
+from world.model.secrets.literal import named_literals
 from world.model.snapshot import ErrorValue, Meta, Requirement, Snapshot, SnapshotView, System
 from world.state.ports import (
     BackupService,

@@ -22,7 +22,7 @@ import httpx
 
 from host.builtin.effect_support import EFFECT_CANCELLED, MAX_BYTES, EffectError
 from host.effects import EFFECT_INVALID_INPUT
-from world.model.literal_secrets import SECRET_HEADERS
+from world.model.secrets.literal import SECRET_HEADERS
 
 __all__ = ["Exchange", "HttpResponse", "Outgoing"]
 

@@ -2,7 +2,7 @@
 
 Each request carries the effect's idempotency key. The environment is ignored: no proxies, no netrc.
 A request's secret headers, the password in its URL and secret parameters of its query are written as references
-(``world.model.literal_secrets``); those of a response are not recorded. Redirects are followed within the same
+(``world.model.secrets.literal``); those of a response are not recorded. Redirects are followed within the same
 origin only, because other origins were not declared. The time limit covers the whole exchange, even with a slow
 server; when it is over, or the effect is cancelled, the connection is closed.
 
@@ -35,7 +35,7 @@ from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from world.masking import MASK
 from world.model.canonical_json import read_json
-from world.model.literal_secrets import url_secrets
+from world.model.secrets.literal import url_secrets
 
 if TYPE_CHECKING:
     from host.builtin.exchange import HttpResponse

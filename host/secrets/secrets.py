@@ -24,7 +24,7 @@ from world.core import EffectAnswer
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from world.model.immutable_json import freeze
-from world.model.secret_references import references, with_references_replaced
+from world.model.secrets.references import references, with_references_replaced
 from world.state.ports import Performed
 
 __all__ = ["ResolvedSecrets", "Secrets"]

@@ -13,7 +13,7 @@ from host.effects import EffectHandler
 from host.secrets.secrets import ResolvedSecrets, Secrets
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
-from world.model.secret_references import references
+from world.model.secrets.references import references
 
 __all__ = ["resolved_for"]
 

@@ -13,7 +13,7 @@ from tests.cli.realm import ROOT, CliRealm, founded
 from world.errors import RefusedError
 from world.events.run_events import RunClosed, RunObserved, RunOpened
 from worldprotocol.api.realm import Realm
-from worldprotocol.cli.support.run_output import SHOWN, WIDTH, _run_lines
+from worldprotocol.cli.support.rendering.runs import SHOWN, WIDTH, _run_lines
 from worldprotocol.runs.listing import list_runs
 from worldprotocol.runs.verification import VerificationLog
 

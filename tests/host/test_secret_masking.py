@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
-from world.model.secret_references import has_reference, references
+from world.model.secrets.references import has_reference, references
 
 VALUE = "pä\"s\\w/o rd'<!*>&+\N{GRINNING FACE}"
 LATIN = "pä\"s\\w/o rd'<!*>&+"

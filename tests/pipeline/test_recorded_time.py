@@ -28,7 +28,7 @@ from world.klis.identity.signature import sign
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from world.limits import Limits
-from world.pipeline.clock_confirmation import later_times
+from world.pipeline.leasing.clock_confirmation import later_times
 from world.pipeline.recorded_time import MAX_REST_MS, Evidence
 from world.read_models.clock_jumps import clock_jumps
 from world.read_models.decoding import decoded

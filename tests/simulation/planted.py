@@ -21,7 +21,7 @@ import world.klis.predicate
 import world.pipeline.driver
 import world.pipeline.execution_state
 import world.pipeline.judge
-import world.pipeline.proposal_manifest
+import world.pipeline.leasing.proposal_manifest
 import world.pipeline.seal
 import world.pipeline.shadowing
 from authority import StandardAuthority
@@ -136,7 +136,7 @@ def everything_is_approved(patch: pytest.MonkeyPatch) -> None:
 
 
 def proposals_write_without_leases(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.pipeline.proposal_manifest, "manifest_of", _nothing)
+    patch.setattr(world.pipeline.leasing.proposal_manifest, "manifest_of", _nothing)
 
 
 def equal_keys_run_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from world.model.intent import IntentScope
 from world.model.patch import Patch, allows, format_path, scope_allows
 from world.model.scope_patterns import compile_scope, format_pattern, parse_pattern
 from world.pipeline.driver import submit
-from world.pipeline.proposal_manifest import state_resources
+from world.pipeline.leasing.proposal_manifest import state_resources
 from world.pipeline.submit import Submission
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck

@@ -43,7 +43,7 @@ from world.model.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES
 from world.model.identity import content_id, intent_key, requirement_id, state_hash, world_id
 from world.model.patch import Patch, allows
 from world.model.scope_patterns import compile_scope
-from world.pipeline.clock_confirmation import later_times
+from world.pipeline.leasing.clock_confirmation import later_times
 from world.pipeline.shadowing import shadowed_by
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState

@@ -3,7 +3,7 @@
 ``{"type": "string" | "number" | "boolean" | "null" | "object" | "array" | "any" | {"enum": [...]},
 "required": bool, "default": ..., "fields": {...}, "items": {...}, "description": "...", "secret": bool}``. An object
 without ``fields`` is free, an array without ``items`` holds anything (and no path leads into it). A secret field is a
-text with a reference to a secret (``world.model.secret_references``); its value is not shown in faults.
+text with a reference to a secret (``world.model.secrets.references``); its value is not shown in faults.
 
 In the state null is allowed anywhere, as absent and null are one value to expressions; in an input null is
 allowed where a field is not required. Source: IC-validate, HC-snapshot; the flow vectors.
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from world.core.values import strict_equal
 from world.model.immutable_json import FrozenList
 from world.model.paths import Segments, array_index
-from world.model.secret_references import is_literal
+from world.model.secrets.references import is_literal
 
 __all__ = [
     "MAX_FIELD_DEPTH",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
 from world.errors import RefusedError
-from world.model.literal_secrets import is_secret_schema
+from world.model.secrets.literal import is_secret_schema
 
 __all__ = ["input_spec", "state_spec"]
 

@@ -25,7 +25,7 @@ from world.model.decision import voters
 from world.model.id_alphabet import check_new_id
 from world.model.identity import content_id, state_hash, world_id
 from world.pipeline.driver import advance
-from world.pipeline.klis_settings_in_force import configure_klis
+from world.pipeline.leasing.klis_settings_in_force import configure_klis
 from world.pipeline.schema_compatibility import misfit
 from world.pipeline.steps import LeftBehind
 from world.pipeline.unit_of_work import LINEAGE_STREAM, REALM_STREAM, UnitOfWork

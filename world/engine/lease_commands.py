@@ -20,8 +20,8 @@ from world.klis.lease_manager import RequestOptions
 from world.klis.manifest import Manifest, manifest_document, read_manifest
 from world.klis.session import Rank
 from world.model.id_alphabet import check_new_id
-from world.pipeline.clock_confirmation import confirm_clock
-from world.pipeline.klis_settings_in_force import configure_klis, know_types
+from world.pipeline.leasing.clock_confirmation import confirm_clock
+from world.pipeline.leasing.klis_settings_in_force import configure_klis, know_types
 from world.pipeline.unit_of_work import UnitOfWork
 
 __all__ = ["LeaseCommands", "authenticate"]

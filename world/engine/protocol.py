@@ -1,8 +1,7 @@
-"""The World Protocol: submit, judge, execute, seal. The one writer of the log (design sections 1, 2, 5).
+"""The one writer of the log (design sections 1, 2, 5).
 
-Every command runs under the log's lock on a realm that has caught up with what others appended. Commands of many
-callers share a commit. A commit is durable before an effect is made, and effects are made between commits, never
-under the lock.
+Every command runs under the log's lock, on the state after all events that other processes appended. Commands of many
+callers share a commit. Effects run between commits, after the commit that requests them, and never under the lock.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class _SpoiledError(Exception):
 
 
 class WorldProtocol(Commands):
-    """One process's way into one realm; safe to use from many threads."""
+    """The writer of one realm in this process; safe to use from many threads."""
 
     def __init__(
         self,
@@ -75,12 +74,8 @@ class WorldProtocol(Commands):
     ) -> None:
         """Work on an open, writable log whose view is ``world.read_models.index.Index``.
 
-        ``views`` are those of packages, kept in each commit; None keeps none.
-
-        ``stopwatch`` gives the seconds of a monotonic clock, for ``max_unit_ms``; nothing recorded depends on it.
-
-        Attributes:
-            subscribers: who is told what is committed.
+        ``views`` of packages are kept in each commit. ``stopwatch`` gives the seconds of a monotonic clock, for
+        ``max_unit_ms``; no recorded value depends on it.
         """
         self._log = log
         self._archive = Archive(log)

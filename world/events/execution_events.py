@@ -21,8 +21,8 @@ __all__ = [
 class ExecutionStarted(Event, frozen=True, kw_only=True):
     """A worker started to execute an approved proposal on the head ``on_world`` with fixed ``now`` and ``seed``.
 
-    ``existence`` records which resources existed of those that the proposal depends on (``world.pipeline.existence``);
-    None where none can be checked, and in earlier logs.
+    ``existence`` records which resources existed of those that the proposal depends on
+    (``world.pipeline.leasing.existence``); None where none can be checked, and in earlier logs.
     """
 
     TOPIC: ClassVar[str] = "execution.started"

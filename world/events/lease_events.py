@@ -68,7 +68,7 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
     ``backup`` is True if resources that may change were backed up before, under the verdict's id (KO-7).
     ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` is True if some are not listed.
     ``existence`` of a grant records which resources existed of those that it depends on and that can be checked
-    (``world.pipeline.existence``).
+    (``world.pipeline.leasing.existence``).
     """
 
     TOPIC: ClassVar[str] = "verdict.given"
@@ -133,7 +133,7 @@ class LeasesRevoked(Event, frozen=True, kw_only=True):
 class RequestWithdrawn(Event, frozen=True, kw_only=True):
     """A request left the queue without a verdict; ``reason`` is ``timeout``, ``cancelled`` or ``terminal``.
 
-    ``existence`` is present with the reason ``RESOURCE_ABSENT`` (``world.pipeline.existence``).
+    ``existence`` is present with the reason ``RESOURCE_ABSENT`` (``world.pipeline.leasing.existence``).
     """
 
     TOPIC: ClassVar[str] = "request.withdrawn"

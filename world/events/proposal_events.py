@@ -88,7 +88,7 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     ``verdict_id`` is the verdict that granted its leases, and ``backup`` is True if a backup was made for them; earlier
     logs do not record them. Since version 2, the trace shows where the engine overruled a ruling
     (``world.model.overruling``). ``existence`` is present in a rejection because a resource that the proposal depends
-    on does not exist (``world.pipeline.existence``).
+    on does not exist (``world.pipeline.leasing.existence``).
     """
 
     TOPIC: ClassVar[str] = "decision.made"

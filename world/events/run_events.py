@@ -16,7 +16,7 @@ class RunOpened(Event, frozen=True, kw_only=True):
     """A governed run of an agent's code or command started under its leases and its declaration (KO-4).
 
     ``kind`` is ``python`` or ``command``; ``held_by`` lists the mechanisms that enforce the declaration. ``existence``
-    records that the files it depends on existed before it started (``world.pipeline.existence``).
+    records that the files it depends on existed before it started (``world.pipeline.leasing.existence``).
     """
 
     TOPIC: ClassVar[str] = "run.opened"

@@ -16,9 +16,9 @@ from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.lease_manager import RequestOptions
 from world.model.decision import Ruling
 from world.model.overruling import overruled
-from world.pipeline.existence import RESOURCE_ABSENT, absent_message
-from world.pipeline.klis_settings_in_force import is_arbitrated
-from world.pipeline.proposal_manifest import needs_of
+from world.pipeline.leasing.existence import RESOURCE_ABSENT, absent_message
+from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
+from world.pipeline.leasing.proposal_manifest import needs_of
 from world.pipeline.steps import Approvable, Decidable, Step
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork

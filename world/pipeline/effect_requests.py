@@ -7,7 +7,7 @@ from world.events.execution_events import EffectRequested
 from world.klis.triple import Triple
 from world.model.snapshot import Requirement
 from world.pipeline.execution_state import leased_by, order_of
-from world.pipeline.proposal_manifest import manifest_of
+from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import EffectAttempt
 from world.state.proposal import ROLLBACK, Proposal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from world.klis.triple import Triple
 from world.model.actor import ActorRef
-from world.model.literal_secrets import LITERAL_SECRET
+from world.model.secrets.literal import LITERAL_SECRET
 from world.model.snapshot import ErrorValue, Snapshot
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import ExecutionOrder, StepOutcome

@@ -17,8 +17,8 @@ from world.model.id_alphabet import ANY_HUMAN
 from world.model.immutable_json import freeze
 from world.model.overruling import not_adopted, overruled
 from world.model.scope_patterns import check_number
-from world.pipeline.klis_settings_in_force import is_arbitrated
-from world.pipeline.proposal_manifest import declared_manifest, needs_of
+from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
+from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
 from world.pipeline.shadowing import shadow
 from world.pipeline.steps import Approvable, Decidable, Step, Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE

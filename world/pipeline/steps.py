@@ -13,7 +13,7 @@ from typing import Any
 from world.core import EffectAnswer
 from world.events.lease_events import VerdictGiven
 from world.model.decision import Ruling
-from world.pipeline.proposal_manifest import ProposalNeeds
+from world.pipeline.leasing.proposal_manifest import ProposalNeeds
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import StepOutcome
 from world.state.proposal import Proposal

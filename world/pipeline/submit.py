@@ -17,10 +17,10 @@ from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.intent import IntentInstance
 from world.model.intent_origin import check_direct, check_key, is_direct
-from world.model.literal_secrets import may_name_secrets, named_literals, refuse_literals
 from world.model.scope_patterns import SCOPE_RULES, check_number
+from world.model.secrets.literal import may_name_secrets, named_literals, refuse_literals
 from world.pipeline.branches import check_base, create_branch, find_branch, fork_name
-from world.pipeline.klis_settings_in_force import is_arbitrated
+from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.steps import Submitted
 from world.pipeline.unit_of_work import UnitOfWork
 

@@ -26,8 +26,8 @@ from world.klis.triple import Triple
 from world.limits import Limits
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
-from world.pipeline.existence import Base, check_existence, observe
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
+from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
 from world.state.ports import Authority, Conditions, EffectAttempt, ExecutionOrder, Executor
@@ -250,7 +250,7 @@ class UnitOfWork:
     def existence(
         self, triples: Sequence[Triple], session_id: str, base: Base | None, *, before: Literal["grant", "execution"]
     ) -> list[dict[str, Any]]:
-        """Return whether what claims depend on exists; see ``world.pipeline.existence.observe``.
+        """Return whether what claims depend on exists; see ``world.pipeline.leasing.existence.observe``.
 
         Args:
             triples: what is leased.

@@ -48,6 +48,7 @@ from world.events.run_events import (
 from world.klis.ledger import KLIS_EVENTS, Ledger
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
+from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
@@ -216,7 +217,7 @@ class RealmState:
             heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
         elif proposal.wants_leases:
             agent = proposal.submitted.actor["actorId"]
-            _note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
+            note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
 
 
 def apply_event(realm: RealmState, event: Event, position: int) -> None:
@@ -240,9 +241,9 @@ def apply_event(realm: RealmState, event: Event, position: int) -> None:
             realm.klis.fold(event)
             realm.klis_version += 1
             if isinstance(event, VerdictGiven) and event.retry_after_ms is not None:
-                _note_retry(realm, event.request_id, event.at + event.retry_after_ms)
+                note_retry(realm, event.request_id, event.at + event.retry_after_ms)
             elif isinstance(event, ClockConfirmed):
-                _retry_sooner(realm, event.at)
+                bring_retries_forward(realm, event.at)
     except DamagedLogError as damage:
         damage.details.setdefault("position", position)
         raise
@@ -270,39 +271,11 @@ def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bo
     return realm.klis.holds(proposal.submitted.actor["actorId"], proposal.proposal_id)
 
 
-def _note_retry(realm: RealmState, proposal_id: str, at: int) -> None:
-    if proposal_id in realm.proposals:
-        heapq.heappush(realm.retries, (at, proposal_id))
-
-
-def _retry_sooner(realm: RealmState, now: int) -> None:
-    """Let no retry be due later than its backoff from ``now`` (ms): lease time was set to that."""
-    sooner = []
-    for due, proposal_id in realm.retries:
-        proposal = realm.proposals.get(proposal_id)
-        if proposal is not None:
-            again = realm.klis.asks_again_at(proposal.submitted.actor["actorId"], proposal_id)
-            sooner.append((min(due, again or now + realm.klis.in_force.backoff_ms), proposal_id))
-    realm.retries = sorted(sooner)
-
-
-def _note_deadlines(
-    realm: RealmState, name: str, event: ProposalJudged | ProposalRescheduled | EffectRequested
-) -> None:
-    if isinstance(event, EffectRequested):
-        heapq.heappush(realm.effects, (event.deadline, name, event.requirement["id"]))
-        return
-    if event.deadline is not None:
-        heapq.heappush(realm.deadlines, (event.deadline, name))
-    for effect, deadline in event.effects.items() if isinstance(event, ProposalRescheduled) else ():
-        heapq.heappush(realm.effects, (deadline, name, effect))
-
-
 def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
     name, key = proposal.proposal_id, proposal.submitted.execution_key
     if isinstance(event, ProposalJudged | ProposalRescheduled | EffectRequested):
-        _note_deadlines(realm, name, event)
+        note_deadlines(realm, name, event)
     elif isinstance(event, ExecutionStarted):
         if realm.running.get(key) != name:
             queue = realm.queues.get(key, [])

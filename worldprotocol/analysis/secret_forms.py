@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from world.masking import MASK
-from world.model.secret_references import has_reference
+from world.model.secrets.references import has_reference
 
 __all__ = ["FORMS", "NAMED", "forms_in", "json_findings", "line_findings", "may_hold_secrets"]
 

@@ -28,10 +28,10 @@ from world.klis.manifest import read_manifest
 from world.klis.session import Rank
 from world.read_models.decoding import decoded
 from world.state.ports import BackupService
-from worldprotocol.api.async_calls import in_thread, run_to_end, wait_for_end
 from worldprotocol.api.bootstrap import Follower, LoggedEvent
-from worldprotocol.api.lease_errors import cancelled, died, timed_out
-from worldprotocol.api.lease_handle import LeaseHandle
+from worldprotocol.api.leasing.async_calls import in_thread, run_to_end, wait_for_end
+from worldprotocol.api.leasing.errors import cancelled, died, timed_out
+from worldprotocol.api.leasing.handle import LeaseHandle
 from worldprotocol.api.options import check_names
 
 __all__ = ["Cancel", "LeaseOptions", "Leases"]

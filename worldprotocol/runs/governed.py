@@ -29,10 +29,10 @@ from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple, read_triple
-from world.pipeline.existence import check_existence
+from world.pipeline.leasing.existence import check_existence
 from world.state.realm_state import RealmState
-from worldprotocol.api.lease_handle import LeaseHandle
 from worldprotocol.api.leases import Cancel, Leases
+from worldprotocol.api.leasing.handle import LeaseHandle
 from worldprotocol.runs.record import RunRecord
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.undoing import give_back, granted_since

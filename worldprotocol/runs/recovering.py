@@ -22,8 +22,8 @@ from world.events.run_events import RunClosed, RunOpened, RunRolledBack
 from world.pipeline.unit_of_work import UnitOfWork
 from world.private_files import open_private
 from world.state.realm_state import RealmState
-from worldprotocol.api.lease_handle import LOST
 from worldprotocol.api.leases import Leases
+from worldprotocol.api.leasing.handle import LOST
 from worldprotocol.runs.record import parts
 from worldprotocol.runs.undoing import Told, give_back
 from worldprotocol.runs.verification import VerificationLog, read_verification

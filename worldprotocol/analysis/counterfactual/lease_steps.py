@@ -17,7 +17,7 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
-from world.pipeline.clock_confirmation import confirm_clock
+from world.pipeline.leasing.clock_confirmation import confirm_clock
 from world.pipeline.unit_of_work import KLIS_STREAM, UnitOfWork
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from world.klis.triple import Triple, read_triple
 from world.model.decision import Ruling
 from world.pipeline.arbitrate import refusal
 from world.pipeline.execution_state import leased_by
-from world.pipeline.existence import RESOURCE_ABSENT, Base, absent_in, absent_message, observe
-from world.pipeline.proposal_manifest import manifest_of
+from world.pipeline.leasing.existence import RESOURCE_ABSENT, Base, absent_in, absent_message, observe
+from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 

@@ -13,7 +13,7 @@ from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
 from world.model.decision import Ruling
-from world.pipeline.proposal_manifest import manifest_of
+from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.realm_state import RealmState
 

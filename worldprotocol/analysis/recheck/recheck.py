@@ -42,8 +42,8 @@ from world.limits import Limits
 from world.model.decision import HumanAnswer, Ruling
 from world.model.snapshot import Requirement
 from world.pipeline.execution_state import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
-from world.pipeline.existence import absent_in
 from world.pipeline.judge import case_of
+from world.pipeline.leasing.existence import absent_in
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import PastAt, UnitOfWork
 from world.state.ports import Case, Enforcement
@@ -70,9 +70,7 @@ from worldprotocol.api.realm import Realm
 __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
 
 Progress = Callable[[int, int], None]
-
 MAX_STATES: Final = 64
-
 PROGRESS_EVERY: Final = 500
 """Events between two reports of progress."""
 

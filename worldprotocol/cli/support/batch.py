@@ -14,7 +14,7 @@ from world.model.canonical_json import read_json
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.input_reading import count_lines, read_lines
-from worldprotocol.cli.support.proposal_output import FINDINGS, received_as, result_of
+from worldprotocol.cli.support.rendering.proposals import FINDINGS, received_as, result_of
 
 if TYPE_CHECKING:
     from worldprotocol.cli.support.output import Printer

@@ -40,7 +40,7 @@ def decide(
     if choice != "narrow" and scope:
         raise click.UsageError(f"--scope goes with narrow, not with {choice}.")
     from worldprotocol.cli.support.id_lookup import proposal_id
-    from worldprotocol.cli.support.proposal_output import in_words, result_of
+    from worldprotocol.cli.support.rendering.proposals import in_words, result_of
 
     with desk.open() as world:
         name = proposal_id(world, proposal, [one.proposal_id for one in world.inbox()])

@@ -46,7 +46,7 @@ def _check(told: dict[str, Any]) -> None:
 
 def _one(desk: CommandContext, told: dict[str, Any]) -> int:
     from worldprotocol.cli.support.input_reading import read_object
-    from worldprotocol.cli.support.proposal_output import FINDINGS, in_words, received_as
+    from worldprotocol.cli.support.rendering.proposals import FINDINGS, in_words, received_as
 
     source = read_object(told["source"], what="The source event")
     with desk.open() as world:

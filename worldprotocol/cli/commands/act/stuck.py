@@ -118,7 +118,7 @@ def _named(world: Realm, given: str, likely: list[str]) -> str:
 
 def _tell(desk: CommandContext, world: Realm, proposal: Proposal) -> int:
     """Tell what became of a proposal; returns 1 where its execution failed."""
-    from worldprotocol.cli.support.proposal_output import in_words, result_of
+    from worldprotocol.cli.support.rendering.proposals import in_words, result_of
 
     told = result_of(world, proposal)
     doubts = [one for one in world.host.stuck() if one["proposalId"] == proposal.proposal_id]

@@ -49,7 +49,7 @@ def _check(told: dict[str, Any]) -> None:
 
 def _one(desk: CommandContext, told: dict[str, Any]) -> int:
     from worldprotocol.cli.support.input_reading import read_argument
-    from worldprotocol.cli.support.proposal_output import FINDINGS, in_words, result_of
+    from worldprotocol.cli.support.rendering.proposals import FINDINGS, in_words, result_of
 
     given = None if told["given"] is None else read_argument(told["given"], what="--input")
     with desk.open() as world:

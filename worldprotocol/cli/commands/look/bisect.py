@@ -148,7 +148,7 @@ def _of_computed(
     desk: CommandContext, world: Realm, name: str, expected: bytes, other_code: set[str]
 ) -> Callable[[str], bool | None]:
     from world.model.canonical_json import canonical_bytes
-    from worldprotocol.cli.support.computed_values import past_values, remarks
+    from worldprotocol.cli.support.rendering.computed_values import past_values, remarks
 
     values, said = past_values(desk, world.archive), set[str]()
 

@@ -46,7 +46,7 @@ def explain(desk: CommandContext, named: str, redact: bool, at: str | None) -> N
     the values that conditions of policy files read, the answers of people, and the last verdict about its leases. Of a
     verdict: who asked for what, what was in the way, the cell of the matrix and the two ages, and what happened next.
     """
-    from worldprotocol.cli.support.proposal_explanation import explain_proposal, proposal_lines, without_words
+    from worldprotocol.cli.support.rendering.proposal_explanation import explain_proposal, proposal_lines, without_words
 
     shown = shown_resources(desk, redact=redact)
     with desk.look() as world:

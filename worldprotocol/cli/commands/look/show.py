@@ -11,7 +11,7 @@ from worldprotocol.cli.commands.look.inbox import votes
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
 from worldprotocol.cli.support.redaction import check_position, redact_option, redaction, unlisted, withheld
-from worldprotocol.cli.support.run_output import effect_lines, show_run, show_session, verification_of
+from worldprotocol.cli.support.rendering.runs import effect_lines, show_run, show_session, verification_of
 from worldprotocol.cli.support.waiting_for_leases import in_words, leases_wanted
 
 if TYPE_CHECKING:

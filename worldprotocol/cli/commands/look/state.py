@@ -25,7 +25,7 @@ def state(desk: CommandContext, path: str | None, at: str | None, branch: str | 
     holds them, Python functions by the domain at hand; a value of a function that has changed since is marked. PATH can
     be one, such as computed.total. Exit code 1 when nothing stands at PATH.
     """
-    from worldprotocol.cli.support.computed_values import past_values, remarks
+    from worldprotocol.cli.support.rendering.computed_values import past_values, remarks
 
     with desk.look() as world:
         world_id, point = world_at(world, at, branch)

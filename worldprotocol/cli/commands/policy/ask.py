@@ -39,7 +39,7 @@ def ask(
     from worldprotocol.analysis.recheck.recheck import open_to_recheck
     from worldprotocol.cli.support.input_reading import STDIN, read_object
     from worldprotocol.cli.support.opening import composed
-    from worldprotocol.cli.support.proposal_explanation import ruling_lines
+    from worldprotocol.cli.support.rendering.proposal_explanation import ruling_lines
     from worldprotocol.policy_tools.explain import trace_lines
     from worldprotocol.policy_tools.hypothetical import ask as asked_of
     from worldprotocol.policy_tools.hypothetical import policy_named

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote_plus
 
 from world.errors import RefusedError
-from world.model.secret_references import is_literal
+from world.model.secrets.references import is_literal
 
 __all__ = [
     "LITERAL_SECRET",

@@ -126,5 +126,5 @@ def _has(value: Any, path: Sequence[str]) -> bool:
 
 
 def _name(segment: str) -> str:
-    """Return the name that a segment of a STATE path stands for (``world.pipeline.proposal_manifest`` escapes it)."""
+    """Return the name of a segment of a STATE path; ``proposal_manifest`` escapes it."""
     return "" if segment == "%" else unquote(segment)

@@ -18,7 +18,7 @@ from world.klis.settings import KlisSettings
 from world.model.decision import Ruling
 from world.model.intent import IntentScope
 from world.model.scope_patterns import SCOPE_RULES, parse_pattern
-from world.pipeline.klis_settings_in_force import know_types
+from world.pipeline.leasing.klis_settings_in_force import know_types
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 

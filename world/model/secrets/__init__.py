@@ -1,0 +1,1 @@
+"""Secrets in recorded values: references, and literals that must not be recorded."""

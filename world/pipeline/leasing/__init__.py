@@ -1,0 +1,1 @@
+"""Leases of proposals: manifests, required existence, settings and confirmed time."""

@@ -1,0 +1,1 @@
+"""Parts of the lease API: handles, errors, and calls from asyncio."""

@@ -1,0 +1,1 @@
+"""Text and JSON of proposals, runs and computed values for commands."""
