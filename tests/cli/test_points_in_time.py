@@ -105,7 +105,7 @@ def test_every_command_that_looks_has_at_or_the_page_says_why_not() -> None:
     text = (ROOT / "docs/auditor.md").read_text(encoding="utf-8").partition("\n## Past worlds\n")[2]
     told = text.partition("takes `--at`")[2].partition(".\n")[0]
     assert {name.strip() for name in told.split("`")[1::2]} == WITH_AT
-    assert sorted(named_cells("Without `--at`")) == sorted(LOOKING.keys() - WITH_AT)
+    assert sorted(named_cells("Commands without `--at`")) == sorted(LOOKING.keys() - WITH_AT)
 
 
 def test_every_command_that_looks_takes_json() -> None:

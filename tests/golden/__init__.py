@@ -13,6 +13,12 @@ import worldprotocol
 from worldprotocol.api import bootstrap, realm
 
 
+class World(realm.Realm):
+    """A realm with the former names of its class and of a method."""
+
+    receive = realm.Realm.project
+
+
 def _provide(name: str, **members: object) -> None:
     module = ModuleType(f"worldprotocol.{name}")
     vars(module).update(members)
@@ -22,7 +28,6 @@ def _provide(name: str, **members: object) -> None:
 
 vars(host)["Failed"] = host.EffectFailure
 vars(projections)["Nothing"] = projections.NoIntent
-setattr(realm.Realm, "receive", realm.Realm.project)  # noqa: B010
-_provide("facade", World=realm.Realm)
+_provide("facade", World=World)
 sys.modules["worldprotocol.assemble"] = bootstrap
 vars(worldprotocol)["assemble"] = bootstrap

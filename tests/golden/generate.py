@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.golden import clocks, garden, harbour
+from tests.golden import World, clocks, garden, harbour
 from tests.golden.garden import FOLDER, record, record_portable
 from world.audit.replay import replay
 from world.clock import ManualClock
@@ -35,7 +35,7 @@ class AsThen:
     @staticmethod
     def create(address: str, *, clock: ManualClock, **given: Any) -> Realm:
         """Found it with the settings of then; the policy was adopted by a command of its own, later by one step."""
-        world = Realm.create(address, clock=clock, limits=Limits(klis=KlisSettings.recorded({})), **given)
+        world = World.create(address, clock=clock, limits=Limits(klis=KlisSettings.recorded({})), **given)
         clock.now_ms()
         return world
 

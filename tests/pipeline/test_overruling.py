@@ -24,8 +24,8 @@ from world.events.base import Event
 from world.events.codec import decode_event
 from world.events.execution_events import ExecutionStarted
 from world.events.proposal_events import DecisionMade
-from world.klis.lease_manager import LeaseManager
 from world.klis.settings import KlisSettings
+from world.klis.verdict_emitter import VerdictEmitter
 from world.limits import Limits
 from world.model.decision import ENGINE
 from world.read_models.trace import TraceStep, trace_proposal
@@ -194,7 +194,7 @@ class Scenes:
         young = desk.request(lease("zoe", "withdrawn"), by="zoe")
         self._act(realm, "withdrawn")
         with patch.context() as within:
-            within.setattr(LeaseManager, "_give", _gives_nothing)
+            within.setattr(VerdictEmitter, "give", _gives_nothing)
             desk.release([young.leases[0]["leaseId"]], agent_id="zoe", session_id="s")
         realm.settle()
 

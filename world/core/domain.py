@@ -46,7 +46,7 @@ __all__ = ["Domain", "load_domain"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ActionSpec(TypedDict, total=False):
+class ActionOptions(TypedDict, total=False):
     """Portable members of an action: availability expression, texts and manifest."""
 
     available: Any
@@ -226,7 +226,7 @@ class Domain:
         flow: Mapping[str, Any],
         *,
         input: type[BaseModel] | Mapping[str, Any] | None = None,  # noqa: A002 - the schema's own word
-        **spec: Unpack[ActionSpec],
+        **spec: Unpack[ActionOptions],
     ) -> None:
         """Declare an action by a declarative flow.
 
