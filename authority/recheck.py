@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from authority.authority import UNREAD
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
 from world.model.decision import HumanAnswer, RuleOutcome, Ruling
 from world.state.ports import Authority, Case
@@ -51,7 +52,7 @@ def recheck_ruling(
         return None
     if recorded.policy_hash is not None and now.policy_hash is None:
         return DivergenceError(
-            "POLICY_NOT_AT_HAND",
+            ErrorCode.POLICY_NOT_AT_HAND,
             f"The ruling on {case.proposal_id} cannot be rechecked, {recorded.authority} is missing: {now.reason}",
             proposal_id=case.proposal_id,
             authority=recorded.authority,
@@ -64,7 +65,7 @@ def recheck_ruling(
 
 def _binding_missing(case: Case, recorded: Ruling, why: str) -> DivergenceError:
     return DivergenceError(
-        "BINDING_NOT_AT_HAND",
+        ErrorCode.BINDING_NOT_AT_HAND,
         f"The ruling on {case.proposal_id} cannot be rechecked, its binding {recorded.authority} is not at hand: {why}",
         proposal_id=case.proposal_id,
         authority=recorded.authority,
@@ -115,7 +116,7 @@ def _diverged(case: Case, recorded: Ruling, differences: list[dict[str, Any]]) -
     if any(one["at"] == "policyHash" for one in differences):
         cause = " The policy changed since."
     return DivergenceError(
-        "RULING_DIVERGED",
+        ErrorCode.RULING_DIVERGED,
         f"The ruling of {recorded.authority} on {case.proposal_id} differs when it is repeated: {shown}.{cause}",
         proposal_id=case.proposal_id,
         authority=recorded.authority,

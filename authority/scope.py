@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.intent import IntentScope
 from world.model.scope_patterns import SCOPE_RULES, Pattern, Trie, format_pattern, parse_pattern
@@ -145,7 +146,7 @@ def _bounded(patterns: Iterable[str], rules: int) -> tuple[str, ...]:
     max_patterns, max_names = _LIMITS[rules]
     if len(patterns) > max_patterns or sum(len(parse_pattern(one, rules)) for one in patterns) > max_names:
         raise RefusedError(
-            "SCOPE_TOO_LARGE",
+            ErrorCode.SCOPE_TOO_LARGE,
             f"A scope of {len(patterns)} patterns is too large to be compared; the limit is {max_patterns} patterns "
             f"with {max_names} names altogether. Name the common parents instead.",
             patterns=len(patterns),
@@ -159,7 +160,7 @@ def _check_steps(trie: Trie, rules: int) -> None:
     """Raise for a comparison with too many steps, since ``*`` can match in many ways."""
     if rules >= 2 and trie.visited > MAX_SCOPE_STEPS:
         raise RefusedError(
-            "SCOPE_TOO_LARGE",
+            ErrorCode.SCOPE_TOO_LARGE,
             f"Two scopes cannot be compared in {MAX_SCOPE_STEPS} steps (MAX_SCOPE_STEPS): their `*` match in too many "
             "ways. Write fewer patterns with `*` in front of a name.",
             max_steps=MAX_SCOPE_STEPS,

@@ -21,6 +21,7 @@ from conformance.vectors import (
     read_expression_case,
     unmarked,
 )
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext, global_options, with_desk
@@ -209,5 +210,5 @@ def _content(source: str) -> bytes:
         return Path(source).read_bytes()
     except OSError as error:
         raise RefusedError(
-            "FILE_UNREADABLE", f"{source} cannot be read: {error.strerror or error}.", path=source
+            ErrorCode.FILE_UNREADABLE, f"{source} cannot be read: {error.strerror or error}.", path=source
         ) from None

@@ -14,6 +14,7 @@ from typing import Any, Final
 from host.backups import Backups, resources_to_save
 from host.observation.session_watch import Violation, Watch
 from host.workspace import Workspace
+from world.error_codes import ErrorCode
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate, read_predicate
@@ -41,7 +42,9 @@ def read_declared(told: Any, *, types: ResourceTypes, names: NameComparison) -> 
         RefusedError: ``INVALID_SCENARIO`` for what is no such list, and what predicates and resources refuse.
     """
     if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
-        raise RefusedError("INVALID_SCENARIO", 'declared is a list of {"predicate", "resource"}.', path="$.declared")
+        raise RefusedError(
+            ErrorCode.INVALID_SCENARIO, 'declared is a list of {"predicate", "resource"}.', path="$.declared"
+        )
     found = []
     for index, one in enumerate(told):
         path = f"$.declared[{index}]"
@@ -81,7 +84,7 @@ class Observing:
         """
         if mode not in ("strict", "permissive"):
             raise RefusedError(
-                "INVALID_SCENARIO", f"mode is strict or permissive, and not {mode!r:.100}.", path="$.mode"
+                ErrorCode.INVALID_SCENARIO, f"mode is strict or permissive, and not {mode!r:.100}.", path="$.mode"
             )
         self._watch.is_strict = mode == "strict"
 

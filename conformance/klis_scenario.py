@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from conformance.calls import read_call
 from conformance.klis_observing import Observing, ScratchWorkspace, lease_wire, read_declared
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.lease_events import LeasesExpired, VerdictGiven
@@ -89,9 +90,9 @@ def _json(text: bytes) -> Any:
         return json.loads(text, object_pairs_hook=_members, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise RefusedError("MALFORMED_JSON", f"This is no JSON: {error.msg} at {where}.") from None
+        raise RefusedError(ErrorCode.MALFORMED_JSON, f"This is no JSON: {error.msg} at {where}.") from None
     except (ValueError, RecursionError) as error:
-        raise RefusedError("MALFORMED_JSON", f"The JSON cannot be read: {error}.") from None
+        raise RefusedError(ErrorCode.MALFORMED_JSON, f"The JSON cannot be read: {error}.") from None
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def _no_number(text: str) -> Any:
 
 
 def _invalid(message: str, **details: Any) -> RefusedError:
-    return RefusedError("INVALID_SCENARIO", message, **details)
+    return RefusedError(ErrorCode.INVALID_SCENARIO, message, **details)
 
 
 class LedgerScenario:

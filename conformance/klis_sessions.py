@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
@@ -149,7 +150,7 @@ def read_sessions(
             plan = _plan(line, settings or KlisSettings(), types)
             if plan.session in plans:
                 raise RefusedError(
-                    "INVALID_SESSION", f"The session {plan.session!r} is there already.", path="$.session"
+                    ErrorCode.INVALID_SESSION, f"The session {plan.session!r} is there already.", path="$.session"
                 )
         except RefusedError as refused:
             bad += 1
@@ -160,7 +161,9 @@ def read_sessions(
         plans[plan.session] = plan
     if bad:
         more = f" The first {MAX_FAULTS} are:" if bad > len(faults) else ""
-        raise RefusedError("INVALID_SESSIONS", f"{bad} of the lines cannot be run.{more}", count=bad, faults=faults)
+        raise RefusedError(
+            ErrorCode.INVALID_SESSIONS, f"{bad} of the lines cannot be run.{more}", count=bad, faults=faults
+        )
     return list(plans.values())
 
 
@@ -172,9 +175,9 @@ def _plan(line: bytes | RefusedError, settings: KlisSettings, types: ResourceTyp
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(("$", *map(str, first["loc"])))
-        raise RefusedError("INVALID_SESSION", f"{where}: {first['msg']}.", path=where) from None
+        raise RefusedError(ErrorCode.INVALID_SESSION, f"{where}: {first['msg']}.", path=where) from None
     if told.end_ms < told.start_ms:
-        raise RefusedError("INVALID_SESSION", f"It ends at {told.end_ms}, before it starts.", path="$.end_ms")
+        raise RefusedError(ErrorCode.INVALID_SESSION, f"It ends at {told.end_ms}, before it starts.", path="$.end_ms")
     wire = {"ver": "1.0", "session_id": told.session, "agent_id": told.agent, "scope": told.scope}
     manifest = read_manifest(wire, settings=settings, types=types)
     return SessionPlan(told.session, told.agent, told.start_ms, told.end_ms - told.start_ms, manifest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.input_reading import read_lines
@@ -45,10 +46,10 @@ def _answered(
         raise line
     given = read(line)
     if not isinstance(given, dict):
-        raise RefusedError("INVALID_VALUE", "The line must be a JSON object.")
+        raise RefusedError(ErrorCode.INVALID_VALUE, "The line must be a JSON object.")
     try:
         return answer(given)
     except KeyError as missing:
-        raise RefusedError("INVALID_VALUE", f"The line lacks {missing}.") from None
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"The line lacks {missing}.") from None
     except (TypeError, AttributeError, ValueError, IndexError, RecursionError) as error:
-        raise RefusedError("INVALID_VALUE", f"The line is not as it should be: {error}.") from None
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"The line is not as it should be: {error}.") from None

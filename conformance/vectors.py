@@ -28,6 +28,7 @@ from world.core import (
     unchecked_schema,
 )
 from world.core.expressions.scope import EvaluationContext
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import read_json
 from world.model.identity import catalog_hash, content_id, intent_key, schema_hash, snapshot_hash, world_id
@@ -77,16 +78,16 @@ def read_expression_case(text: str | bytes) -> Any:
 
 def _as_double(digits: str) -> int | float:
     if len(digits) > 400:
-        raise RefusedError("MALFORMED_JSON", f"The integer {digits[:20]}... has {len(digits)} digits.")
+        raise RefusedError(ErrorCode.MALFORMED_JSON, f"The integer {digits[:20]}... has {len(digits)} digits.")
     whole = int(digits)
     try:
         return whole if abs(whole) <= MAX_SAFE else float(digits)
     except OverflowError:
-        raise RefusedError("MALFORMED_JSON", f"The integer {digits[:20]}... is beyond all doubles.") from None
+        raise RefusedError(ErrorCode.MALFORMED_JSON, f"The integer {digits[:20]}... is beyond all doubles.") from None
 
 
 def _refused_constant(name: str) -> float:
-    raise RefusedError("MALFORMED_JSON", f'{name} is no JSON; write {{"{MARK}": "{name}"}}.')
+    raise RefusedError(ErrorCode.MALFORMED_JSON, f'{name} is no JSON; write {{"{MARK}": "{name}"}}.')
 
 
 def unmarked(value: Any) -> Any:
@@ -106,7 +107,7 @@ def _number(written: Any) -> float:
     try:
         return float(written)
     except (TypeError, ValueError):
-        raise RefusedError("INVALID_VALUE", f'{{"{MARK}": {written!r:.40}}} is no number.') from None
+        raise RefusedError(ErrorCode.INVALID_VALUE, f'{{"{MARK}": {written!r:.40}}} is no number.') from None
 
 
 def marked(value: Any) -> Any:
@@ -213,7 +214,7 @@ def check_surroundings(given: Given) -> None:
         if name not in given or _IS_OF_TYPE[wanted](given[name]) or (given[name] is None and name in _MAY_BE_NULL):
             continue
         kind = next((kind for kind, is_one in _IS_OF_TYPE.items() if is_one(given[name])), "null")
-        raise RefusedError("INVALID_VALUE", f'"{name}" must be {wanted}, not {kind}.', member=name)
+        raise RefusedError(ErrorCode.INVALID_VALUE, f'"{name}" must be {wanted}, not {kind}.', member=name)
 
 
 def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
@@ -350,5 +351,7 @@ def flow_of(given: Given) -> dict[str, Any]:
     """
     run = FLOWS.get(given["op"]) if isinstance(given["op"], str) else None
     if run is None:
-        raise RefusedError("INVALID_VALUE", f"There is no op {given['op']!r:.40}; there are {', '.join(FLOWS)}.")
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE, f"There is no op {given['op']!r:.40}; there are {', '.join(FLOWS)}."
+        )
     return run(given)

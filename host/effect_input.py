@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import PydanticSerializationError
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.secrets.literal import marked_literals
@@ -62,7 +63,7 @@ class EffectInput:
         except Exception as error:  # noqa: BLE001 - a foreign type may raise anything while pydantic inspects it
             first = str(error).partition("\n")[0].rstrip(".")
             raise RefusedError(
-                "INVALID_HANDLER",
+                ErrorCode.INVALID_HANDLER,
                 f"The handler of effect {effect!r} cannot be used: its input is not a type that pydantic can check. "
                 f"{first}.",
                 effect=effect,

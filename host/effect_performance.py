@@ -26,6 +26,7 @@ from host.secrets.use import resolved_for
 from host.worker import Finished, GivenUp, NotStarted, TimedOut, WorkerThreads
 from world.clock import Clock
 from world.core import EffectAnswer
+from world.error_codes import ErrorCode
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration
 from world.model.snapshot import Requirement, SnapshotView
@@ -123,7 +124,7 @@ class EffectPerformer:
         try:
             if self.environment is None:
                 raise RefusedError(
-                    "WORKSPACE_MISSING",
+                    ErrorCode.WORKSPACE_MISSING,
                     "The backup cannot be restored: no workspace is configured; start the host with a workspace.",
                 )
             params = place.requirement.params

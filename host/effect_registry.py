@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 
 from host.effects import DEFAULT_TIME_LIMIT_MS, EffectFunction, EffectHandler, HandlerOptions, handler
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.ports import EffectTerms
 
@@ -46,7 +47,7 @@ class EffectRegistry:
         existing = self._handlers.setdefault(given.type, given)
         if existing is not given:
             raise RefusedError(
-                "DUPLICATE_HANDLER",
+                ErrorCode.DUPLICATE_HANDLER,
                 f"Effect {given.type!r} has two handlers, {existing.source} and {given.source}; leave one out.",
                 effect=given.type,
             )

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, get_args
 
 from host.effect_input import invalid_input
 from world.core.resource_declarations import places_of
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate as KlisPredicate
@@ -172,7 +173,9 @@ def _called(effect: str, function: TouchesOf, params: Any) -> list[tuple[Predica
 
 def _wrong(effect: str, why: str) -> RefusedError:
     return RefusedError(
-        "EFFECT_INVALID_TOUCHES", f"The resources that {effect} touches cannot be determined: {why}.", effect=effect
+        ErrorCode.EFFECT_INVALID_TOUCHES,
+        f"The resources that {effect} touches cannot be determined: {why}.",
+        effect=effect,
     )
 
 

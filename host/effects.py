@@ -40,6 +40,7 @@ from host.effect_resources import (
     touch_faults,
     touch_to_wire,
 )
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.patch import Patch
 from world.model.secrets.literal import named_literals
@@ -260,7 +261,7 @@ class EffectHandler:
 
     def _invalid(self, why: str) -> RefusedError:
         return RefusedError(
-            "INVALID_HANDLER",
+            ErrorCode.INVALID_HANDLER,
             f"The handler of effect {self.type!r} cannot be used: {why}.",
             effect=str(self.type),
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, get_args
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import freeze
 from world.model.intent import IntentScope
@@ -32,7 +33,7 @@ def check_enforcement(given: str) -> Enforcement:
     """
     if given not in get_args(Enforcement):
         raise RefusedError(
-            "INVALID_ENFORCEMENT",
+            ErrorCode.INVALID_ENFORCEMENT,
             f"Unknown enforcement mode {given!r}; use 'enforcing' or 'trusting'.",
             enforcement=str(given),
         )

@@ -36,6 +36,7 @@ from host.observation.system_calls import decision_of
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from host.workspace.comparison import FolderNames, compared_names
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Declaration
 from world.klis.resources.names import BYTE_WISE, NameComparison
@@ -301,7 +302,7 @@ class HostEnvironment:
         for triple in triples:
             if triple.resource.type == "FILE" and self.is_own(triple.resource):
                 raise RefusedError(
-                    "PRIVATE_PATH",
+                    ErrorCode.PRIVATE_PATH,
                     f"{triple.resource.text} belongs to the engine and cannot be granted; remove it from the manifest.",
                     resource=triple.resource.text,
                 )

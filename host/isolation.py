@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from host.builtin.children import Child, ChildExit
 from host.confinement import RunningCommand
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import read_json, sha256_hex
 
@@ -66,7 +67,7 @@ class Code:
         file = getattr(module, "__file__", None)
         if module is None or not str(file).endswith(".py") or not _is_importable(module, name, code):
             raise RefusedError(
-                "INVALID_VALUE",
+                ErrorCode.INVALID_VALUE,
                 f"{code!r} cannot run in a child process: pass a function at the top level of a module that is a "
                 "file, or a text that defines main(argument).",
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from world.core import EffectAnswer
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.execution_events import EffectFulfilled, EffectRequested
@@ -102,4 +103,4 @@ def _result(event: EffectFulfilled) -> EffectAnswer:
 
 
 def _damaged(what: str, error: Exception, proposal_id: str) -> DamagedLogError:
-    return DamagedLogError("BAD_EVENT", f"{what}: {error}", proposal=proposal_id)
+    return DamagedLogError(ErrorCode.BAD_EVENT, f"{what}: {error}", proposal=proposal_id)

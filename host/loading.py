@@ -14,6 +14,7 @@ from typing import Any, Final
 from host.effect_registry import EffectRegistry
 from host.effects import EffectHandler
 from world.code.references import load_reference, offered
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["ENTRY_POINTS", "find_effects", "load_handlers"]
@@ -71,7 +72,7 @@ def _handlers(owner: str, value: Any) -> list[EffectHandler]:
     for item in several:
         if not isinstance(item, EffectHandler):
             raise RefusedError(
-                "INVALID_HANDLER",
+                ErrorCode.INVALID_HANDLER,
                 f"{owner} provides a {type(item).__name__}, which is not an effect handler; decorate the "
                 "function with @handler(type), or provide a list of handlers or a registry.",
                 given=type(item).__name__,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from host.executor import STATE_CONFLICT, Host
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.canonical_json import canonical_bytes
@@ -47,7 +48,7 @@ def recheck_execution(
     loaded = host.domain.schema.hash
     if loaded != recorded.schema_hash:
         return DivergenceError(
-            "CANNOT_RECHECK",
+            ErrorCode.CANNOT_RECHECK,
             f"The execution of proposal {order.proposal_id} cannot be rechecked: it was made under schema "
             f"{recorded.schema_hash}, and the domain at hand has {loaded}. Give the domain as it was recorded_part.",
             proposal=order.proposal_id,
@@ -127,7 +128,7 @@ def _same(recorded_part: Any, now: Any) -> bool:
 
 def _diverged(order: ExecutionOrder, what: str, recorded_part: Any, now: Any) -> DivergenceError:
     return DivergenceError(
-        "EXECUTION_DIVERGED",
+        ErrorCode.EXECUTION_DIVERGED,
         f"The execution of proposal {order.proposal_id} gives another result than its record: {what} was "
         f"{_told(recorded_part)} and is now {_told(now)}.",
         proposal=order.proposal_id,

@@ -21,6 +21,7 @@ from projections.availability import AVAILABLE, Availability, Decider, Judged, S
 from projections.descriptors import ActionDescriptor
 from projections.reasons import with_reason
 from world.code.time_limit import TimeLimit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.identity import catalog_hash
@@ -152,7 +153,7 @@ _REQUEST: Final = frozenset({"schemaHash", "snapshot", "actor", "actions", "mode
 
 
 def _invalid(why: str) -> RefusedError:
-    return RefusedError("INVALID_VALUE", f"This is not a valid CatalogRequest: {why}.")
+    return RefusedError(ErrorCode.INVALID_VALUE, f"This is not a valid CatalogRequest: {why}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, get_args
 from projections.purity.guarded_call import MUTATION, guarded_call
 from projections.results import Answer, ProjectionResult, read_result
 from world.code.time_limit import TimeLimit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.canonical_json import utf16_key
@@ -207,7 +208,7 @@ def check_projection_id(projection_id: Any) -> None:
         fault = "is reserved for the router in records"
     if fault is not None:
         shown = repr(projection_id)[:80]
-        raise RefusedError("INVALID_PROJECTION", f"The projection id {shown} {fault}.", projection=shown)
+        raise RefusedError(ErrorCode.INVALID_PROJECTION, f"The projection id {shown} {fault}.", projection=shown)
 
 
 def check_sources(projection_id: str, sources: Iterable[Any]) -> frozenset[SourceKind]:
@@ -219,7 +220,7 @@ def check_sources(projection_id: str, sources: Iterable[Any]) -> frozenset[Sourc
     kinds = frozenset([sources] if isinstance(sources, str) else sources)
     if isinstance(sources, str) or not kinds <= SOURCE_KINDS:
         raise RefusedError(
-            "INVALID_PROJECTION",
+            ErrorCode.INVALID_PROJECTION,
             f"The projection {projection_id!r} declares sources {', '.join(sorted(map(repr, kinds)))}; "
             f"declare a collection of {', '.join(sorted(SOURCE_KINDS))}.",
             projection=projection_id,
@@ -240,7 +241,7 @@ def _refuse_deferred(projection_id: str, function: Any) -> None:
     """Raise for coroutine functions and generators, which run after the call."""
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or not callable(function):
         raise RefusedError(
-            "INVALID_PROJECTION",
+            ErrorCode.INVALID_PROJECTION,
             f"The projection {projection_id!r} must be a plain function of one request, neither async nor a generator.",
             projection=projection_id,
         )

@@ -14,6 +14,7 @@ from typing import Any
 from projections.input_schema import schema_of_field, schema_of_model
 from world.core import Domain, DomainSchema
 from world.core.availability import AvailabilityContext, CompiledPredicate, LocalPredicate, read_predicate
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import utf16_key
 from world.model.immutable_json import FrozenDict, freeze
@@ -64,7 +65,8 @@ class ActionDescriptor:
         object.__setattr__(self, "input_schema", freeze(self.input_schema, "$.inputSchema"))
         if not isinstance(self.input_schema, (dict, bool, NoneType)):
             raise RefusedError(
-                "INVALID_VALUE", f"The input schema of {self.type!r} must be a JSON Schema: an object or a boolean."
+                ErrorCode.INVALID_VALUE,
+                f"The input schema of {self.type!r} must be a JSON Schema: an object or a boolean.",
             )
         object.__setattr__(self, "predicate", predicate)
         object.__setattr__(self, "sort_key", utf16_key(freeze(self.type, "$.type")))
@@ -109,7 +111,7 @@ class ActionDescriptor:
 
 def _not_portable(action: str) -> RefusedError:
     return RefusedError(
-        "LOCAL_PREDICATE",
+        ErrorCode.LOCAL_PREDICATE,
         f"The predicate of {action!r} is a Python function, which cannot be sent to another process; send an "
         "availability expression, or the catalog itself.",
         action=action,

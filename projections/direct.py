@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from projections.issuer import Issuer, IssueRequest
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance, IntentOrigin
@@ -64,7 +65,7 @@ def direct(
     job = trigger.job
     if not isinstance(job, str) or not _JOB.fullmatch(job):
         raise RefusedError(
-            "NOT_A_DIRECT_INTENT",
+            ErrorCode.NOT_A_DIRECT_INTENT,
             f"{repr(job)[:80]} is not a valid job name: use letters, digits, '.', '_', '-' and '/' only, such as "
             f"'scheduler' (the prefix {DIRECT_PREFIX!r} is added).",
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from world.clock import IdSource
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
@@ -42,10 +43,12 @@ class IssueRequest:
 
     def __post_init__(self) -> None:
         if not isinstance(self.schema_hash, str) or not self.schema_hash:
-            raise RefusedError("INVALID_ISSUE", "The schema hash is empty; give the hash of the schema in force.")
+            raise RefusedError(
+                ErrorCode.INVALID_ISSUE, "The schema hash is empty; give the hash of the schema in force."
+            )
         if not isinstance(self.body, IntentBody):
             raise RefusedError(
-                "INVALID_ISSUE",
+                ErrorCode.INVALID_ISSUE,
                 f"An instance is issued for an IntentBody, not for {type(self.body).__name__}; read foreign "
                 "data with IntentBody.read.",
             )

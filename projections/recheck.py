@@ -14,6 +14,7 @@ from projections.purity.guard import Guard
 from projections.recorder import ProjectionRecord, is_refusal, routed_refusal
 from projections.registry import InvocationMode, Once, ProjectionRegistry, Routed, UnsafeUnguarded
 from projections.results import Select
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
 from world.events.proposal_events import ProjectionRecorded
 from world.model.canonical_json import canonical_bytes, canonical_text
@@ -44,7 +45,7 @@ def recheck_projection(
     missing = [name for name in recorded.considered if name not in registry]
     if missing:
         return DivergenceError(
-            "CANNOT_RECHECK",
+            ErrorCode.CANNOT_RECHECK,
             f"Cannot recheck record {recorded.record_id}: projection {missing[0]} is not registered; register it.",
             record=recorded.record_id,
             projection=missing[0],
@@ -88,7 +89,7 @@ def _comparisons(
 
 def _diverged(recorded: ProjectionRecorded, what: str, then: Any, now: Any) -> DivergenceError:
     return DivergenceError(
-        "PROJECTION_DIVERGED",
+        ErrorCode.PROJECTION_DIVERGED,
         f"The projection of record {recorded.record_id} gives another result than its record: {what} was "
         f"{_shown(then)} and is now {_shown(now)}.",
         record=recorded.record_id,

@@ -13,6 +13,7 @@ from typing import Any
 from projections.purity.guarded_call import IMPURE
 from projections.registry import Routed
 from projections.results import NoIntent, ProjectionResult, Select, read_result
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.proposal_events import ProjectionRecorded
 from world.model.actor import ActorRef
@@ -139,7 +140,7 @@ class ProjectionRecord:
             result = read_result(event.projection_id, event.result)
         except RefusedError as refused:
             raise DamagedLogError(
-                "BAD_RECORD",
+                ErrorCode.BAD_RECORD,
                 f"The projection record {event.record_id} is invalid: {refused.message}",
                 record=event.record_id,
             ) from None

@@ -31,6 +31,7 @@ from projections.results import (
     read_result,
 )
 from world.code.time_limit import TimeLimit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import utf16_key
 from world.model.source import SourceEvent, SourceKind
@@ -147,7 +148,7 @@ def read_acceptance(projection_id: str, answer: Any) -> bool:
     """
     if not isinstance(answer, bool):
         raise RefusedError(
-            "INVALID_PROJECTION_RESULT",
+            ErrorCode.INVALID_PROJECTION_RESULT,
             f"The projection {projection_id!r} must return True or False from accepts(), not "
             f"{type(answer).__name__}; correct it.",
             projection=projection_id,
@@ -221,7 +222,7 @@ class ProjectionRegistry:
         entry = registered(projection, sources, accepts, priority)
         if entry.projection_id in self._known:
             raise RefusedError(
-                "DUPLICATE_PROJECTION",
+                ErrorCode.DUPLICATE_PROJECTION,
                 f"Two projections have the id {entry.projection_id!r}; rename one of them.",
                 projection=entry.projection_id,
             )
@@ -270,7 +271,7 @@ class ProjectionRegistry:
         missing = [name for name in wanted if name not in self._known]
         if missing:
             raise RefusedError(
-                "UNKNOWN_PROJECTION",
+                ErrorCode.UNKNOWN_PROJECTION,
                 f"The projection {missing[0]!r} is not registered; register it.",
                 projection=missing[0],
                 known=list(self._known),
@@ -323,7 +324,7 @@ def registered(
         projection = projection.projection
     if isinstance(projection, type) or not callable(getattr(projection, "project", None)):
         raise RefusedError(
-            "INVALID_PROJECTION",
+            ErrorCode.INVALID_PROJECTION,
             f"{repr(projection)[:80]} is not a projection: it needs a projection_id and project(request). Decorate "
             "a function with @projection(id), or pass an instance in place of its class.",
         )
@@ -334,7 +335,7 @@ def registered(
     chosen = getattr(projection, "priority", 0) if priority is None else priority
     if isinstance(chosen, bool) or not isinstance(chosen, int):
         raise RefusedError(
-            "INVALID_PROJECTION", f"The priority of projection {name!r} is not an integer.", projection=name
+            ErrorCode.INVALID_PROJECTION, f"The priority of projection {name!r} is not an integer.", projection=name
         )
     return Registered(
         projection=projection,

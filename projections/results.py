@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from world.code.time_limit import TimeLimitError
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentBody
@@ -49,7 +50,9 @@ class NoIntent:
     def __post_init__(self) -> None:
         if self.reason is not None:
             if not isinstance(self.reason, str):
-                raise RefusedError("INVALID_PROJECTION_RESULT", f"A reason is a string, not {_named(self.reason)}.")
+                raise RefusedError(
+                    ErrorCode.INVALID_PROJECTION_RESULT, f"A reason is a string, not {_named(self.reason)}."
+                )
             object.__setattr__(self, "reason", freeze(self.reason) if self.reason.strip() else None)
 
     @property
@@ -73,7 +76,7 @@ def failed(projection_id: str, error: BaseException) -> RefusedError:
     """Return the refusal of a projection that raised an exception."""
     raised = f"{type(error).__name__}: {error}".rstrip(".: ")
     return RefusedError(
-        "PROJECTION_FAILED",
+        ErrorCode.PROJECTION_FAILED,
         f"The projection {projection_id!r} raised {raised}.",
         projection=projection_id,
         error=type(error).__name__,
@@ -83,7 +86,7 @@ def failed(projection_id: str, error: BaseException) -> RefusedError:
 def timed_out(projection_id: str, late: TimeLimitError) -> RefusedError:
     """Return the refusal of a projection that exceeded its time limit."""
     return RefusedError(
-        "PROJECTION_TIMED_OUT",
+        ErrorCode.PROJECTION_TIMED_OUT,
         f"The projection {projection_id!r} took longer than {late.limit_ms} ms, so nothing was selected or recorded; "
         "correct it, or raise the limit max_call_ms.",
         projection=projection_id,
@@ -153,7 +156,7 @@ def _named(value: Any) -> str:
 
 def _no_result(projection_id: str, why: str, details: Mapping[str, Any] = FrozenDict()) -> RefusedError:
     return RefusedError(
-        "INVALID_PROJECTION_RESULT",
+        ErrorCode.INVALID_PROJECTION_RESULT,
         f"The projection {projection_id!r} gave no valid answer: {why}. Return None, NoIntent(reason), an "
         'IntentBody, or {"kind": "intent", "body": {...}}.',
         projection=projection_id,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from projections.catalog import ActionCatalog, ProjectedAction
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import sha256_hex
 from world.model.immutable_json import freeze
@@ -137,10 +138,10 @@ class ToolSet:
         if tool is None:
             known = ", ".join(self.tools) or "none"
             raise RefusedError(
-                "UNKNOWN_TOOL", f"There is no tool {name!r:.80}; there are: {known}.", names=list(self.tools)
+                ErrorCode.UNKNOWN_TOOL, f"There is no tool {name!r:.80}; there are: {known}.", names=list(self.tools)
             )
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise RefusedError("INVALID_VALUE", f"The arguments of the tool {name} must be an object.")
+            raise RefusedError(ErrorCode.INVALID_VALUE, f"The arguments of the tool {name} must be an object.")
         given: Any = dict(arguments or {})
         if tool.takes == "member":
             given = given.get("input")

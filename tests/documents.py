@@ -12,9 +12,9 @@ import importlib
 import inspect
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 import msgspec
 
 from world.audit.event_form import stream_of
+from world.error_codes import ErrorCode
 from world.events.codec import TOPICS
 from world.events.shapes import SHAPES
 from world.state.proposal import PROPOSAL_EVENTS
@@ -79,8 +80,8 @@ _NO_CODES = frozenset(
 _FLAG = re.compile(r"O_[A-Z]+")
 """Flags of the system call open, as messages write them."""
 
-_LISTS = frozenset({"worldprotocol/cli/support/exit_codes.py"})
-"""Modules that compare codes and raise none."""
+_LISTS = frozenset({"world/error_codes.py"})
+"""Modules that list codes and raise none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,12 @@ def codes_in_source() -> dict[str, str]:
             continue
         unread = {id(inner) for node in ast.walk(tree) if _is_dunder_all(node) for inner in ast.walk(node)}
         for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and ast.unparse(node.value) == "ErrorCode"
+                and node.attr in ErrorCode.__members__
+            ):
+                found.setdefault(ErrorCode[node.attr].value, f"{path}:{node.lineno}")
             given = [node] if isinstance(node, ast.Constant) and id(node) not in unread else []
             words = node.args[:2] if isinstance(node, ast.Call) and _is_error(node) else []
             for constant, pattern in [*((one, _CODE) for one in given), *((one, _WORD) for one in words)]:
@@ -358,7 +365,40 @@ def _type_name(kind: Any) -> str:
     return _PLAIN_TYPES[kind]
 
 
-GENERATED = {
+def error_table(section: str) -> str:
+    """Return the table of a section of error codes, as ``world/error_codes.toml`` defines it."""
+    codes = [code for code in ErrorCode if code.section == section]
+    heads = ["code", "exit", "means", "what to do"]
+    rows = [[f"`{code}`", str(code.exit_code), code.text, code.remedy or ""] for code in codes]
+    if section in NOT_RAISED:
+        heads, rows = [heads[0], *heads[2:]], [[row[0], *row[2:]] for row in rows]
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    rule = "|" + "|".join("--:" if head == "exit" else "---" for head in heads) + "|"
+    return "\n".join(["| " + " | ".join(heads) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+NOT_RAISED = frozenset(
+    {
+        "Findings of verify",
+        "Differences found by recheck",
+        "Differences that tests of recorded logs find",
+        "Error values in failed worlds",
+        "Words of the trace",
+        "Faults of a schema",
+    }
+)
+"""Sections of codes that are not raised, so that they have no exit code of their own."""
+
+ERRORS = ROOT / "docs" / "errors.md"
+
+
+def _slug(section: str) -> str:
+    return re.sub(r"[^a-z]+", "-", section.lower()).strip("-")
+
+
+GENERATED: dict[tuple[Path, str], Callable[[], str]] = {
+    **{(ERRORS, _slug(name)): partial(error_table, name) for name in dict.fromkeys(code.section for code in ErrorCode)},
     (ARCHITECTURE, "layers"): layer_tables,
     (MODULES, "modules"): module_table,
     (API, "api"): api_reference,

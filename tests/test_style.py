@@ -206,3 +206,16 @@ def test_the_tests_are_no_package():
     # With one, tests/world would be found before world.
     packages = [path for path in modules() if path.startswith("tests/") and path.endswith("__init__.py")]
     assert packages == ["tests/golden/__init__.py"]  # provides former names to the realm of the recorded logs
+
+
+def test_every_error_of_the_product_has_a_code_of_the_enumeration():
+    errors = {"RefusedError", "DamagedLogError", "DivergenceError", "StorageFullError", "LogBusyError"}
+    literal = []
+    for path in modules():
+        if not path.startswith(PACKAGES):
+            continue
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in errors and node.args:
+                words = [one for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)]
+                literal += [f"{path}:{one.lineno}" for one in words if str(one.value).isupper()]
+    assert literal == []

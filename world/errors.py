@@ -23,7 +23,7 @@ class WorldProtocolError(Exception):
     """The root of the tree.
 
     Args:
-        code: a stable identifier in upper case, for programs.
+        code: a stable identifier, a member of ``world.error_codes.ErrorCode`` for errors of the engine.
         message: one sentence that says what is wrong and what to do, for people.
         **details: typed facts about the error (paths, ids, limits with their units).
     """
@@ -33,7 +33,7 @@ class WorldProtocolError(Exception):
     def __init__(self, code: str, message: str, /, **details: Any) -> None:
         message = with_single_stops(message)
         super().__init__(message)
-        self.code = code
+        self.code = str(code)
         self.message = message
         self.details = details
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from world.code.time_limit import TimeLimit, TimeLimitError
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 
@@ -51,7 +52,7 @@ class Limits:
             return TimeLimit(self.max_call_ms).run(call)
         except TimeLimitError as late:
             raise RefusedError(
-                "COMPUTED_TIMED_OUT",
+                ErrorCode.COMPUTED_TIMED_OUT,
                 f"The computed values of the domain took longer than {late.limit_ms} ms, so nothing was done; correct "
                 "the function that does not end, or raise the limit max_call_ms.",
                 limit_ms=late.limit_ms,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.sizes import MAX_MARKUP_DEPTH, MAX_YAML_NODES, MAX_YAML_NUMBER_CHARS
 
@@ -39,9 +40,9 @@ def load_yaml(text: str) -> Any:
     try:
         return yaml.load(text, YAML_LOADER)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError as error:
-        raise RefusedError("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
+        raise RefusedError(ErrorCode.MALFORMED_YAML, f"This is no YAML: {yaml_fault(error)}.") from None
     except (ValueError, RecursionError) as error:  # a date or number that the grammar allows and Python does not
-        raise RefusedError("MALFORMED_YAML", f"This YAML cannot be read: {error}.") from None
+        raise RefusedError(ErrorCode.MALFORMED_YAML, f"This YAML cannot be read: {error}.") from None
 
 
 def check_yaml(
@@ -66,7 +67,7 @@ def check_yaml(
                 _check_plain(event, line, plain, without)
             counted.take(event, line)
     except yaml.YAMLError as error:
-        raise RefusedError("MALFORMED_YAML", f"This is no YAML: {yaml_fault(error)}.") from None
+        raise RefusedError(ErrorCode.MALFORMED_YAML, f"This is no YAML: {yaml_fault(error)}.") from None
 
 
 class _NodeCounter:
@@ -121,12 +122,12 @@ def _check_plain(event: Any, line: int, what: str, without: Collection[str]) -> 
 
 
 def _malformed(message: str, line: int) -> RefusedError:
-    return RefusedError("MALFORMED_YAML", f"{message}.", line=line)
+    return RefusedError(ErrorCode.MALFORMED_YAML, f"{message}.", line=line)
 
 
 def _too_large(total: int, line: int) -> RefusedError:
     return RefusedError(
-        "YAML_TOO_LARGE",
+        ErrorCode.YAML_TOO_LARGE,
         f"With the aliases up to line {line} the YAML stands for {total} values; the limit is {MAX_YAML_NODES} "
         "(MAX_YAML_NODES). Use fewer aliases, or split it.",
         line=line,
@@ -152,7 +153,7 @@ def load_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise RefusedError("MALFORMED_TOML", f"{error}.") from None
+        raise RefusedError(ErrorCode.MALFORMED_TOML, f"{error}.") from None
 
 
 def check_toml(text: str, *, max_depth: int = MAX_MARKUP_DEPTH) -> None:
@@ -173,4 +174,4 @@ def check_toml(text: str, *, max_depth: int = MAX_MARKUP_DEPTH) -> None:
         line += piece.count("\n")
         if max(depth, dots) > max_depth:
             message = f"It is nested more than {max_depth} deep at line {line}"
-            raise RefusedError("MALFORMED_TOML", f"{message}.", line=line)
+            raise RefusedError(ErrorCode.MALFORMED_TOML, f"{message}.", line=line)

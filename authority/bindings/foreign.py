@@ -10,6 +10,7 @@ from authority.bindings.binding import Binding, JudgingContext
 from authority.bounded_text import MAX_WORDS, error_text
 from authority.scope import outside
 from world.code.time_limit import TimeLimitError
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.decision import Ruling
 from world.model.immutable_json import freeze
@@ -74,4 +75,4 @@ def _wider(ruling: Ruling, case: Case) -> str | None:
 
 
 def _invalid(binding: Binding, why: str) -> RefusedError:
-    return RefusedError("INVALID_RULING", f"The binding {binding.label!r} gave no ruling: {why}.")
+    return RefusedError(ErrorCode.INVALID_RULING, f"The binding {binding.label!r} gave no ruling: {why}.")

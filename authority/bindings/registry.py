@@ -19,6 +19,7 @@ from authority.bindings.hitl import HitlBinding
 from authority.bindings.policy_rules import PolicyRulesBinding
 from authority.bindings.tribunal import TribunalBinding
 from authority.bounded_text import error_text
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["BUILT_IN", "ENTRY_POINTS", "BindingRegistry", "read_binding"]
@@ -72,7 +73,7 @@ class BindingRegistry:
             if len(points) > 1:
                 values = sorted(point.value for point in points)
                 raise RefusedError(
-                    "DUPLICATE_NAME",
+                    ErrorCode.DUPLICATE_NAME,
                     f"Several packages offer bindings of the kind {kind!r} ({', '.join(values)}); remove all but one.",
                     kind=kind,
                     offered=values,
@@ -91,7 +92,7 @@ class BindingRegistry:
         with self._lock:
             known = [*BUILT_IN, *sorted(self._points().keys() - BUILT_IN)]
         return RefusedError(
-            "UNKNOWN_BINDING",
+            ErrorCode.UNKNOWN_BINDING,
             f"A binding is an object whose kind is one of {', '.join(known)}, not {kind!r:.80}. Packages offer further "
             f"kinds as entry points of the group {ENTRY_POINTS}.",
             known=known,
@@ -119,7 +120,7 @@ def _load(point: EntryPoint) -> type[Binding]:
 
 def _not_loaded(point: EntryPoint, why: str) -> RefusedError:
     return RefusedError(
-        "NOT_LOADED",
+        ErrorCode.NOT_LOADED,
         f"Bindings of the kind {point.name!r} ({point.value}) cannot be used: {why}.",
         reference=point.value,
     )

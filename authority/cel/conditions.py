@@ -34,6 +34,7 @@ from authority.cel.cost import (
     size_of,
 )
 from authority.cel.tokens import ConditionError, divided, tokens_of
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.ports import Case
 
@@ -326,4 +327,4 @@ def _type_name(answer: Any) -> str:
 
 
 def _failed(words: str) -> RefusedError:
-    return RefusedError("CONDITION_FAILED", words)
+    return RefusedError(ErrorCode.CONDITION_FAILED, words)

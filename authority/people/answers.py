@@ -25,6 +25,7 @@ from authority.people.questions import (
     who_decides,
 )
 from authority.scope import outside, restrict
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.decision import HUMAN_ANSWER, REMARKS, HumanAnswer, OnTimeout, Quorum, RuleAnswer, RuleOutcome, Ruling
 from world.model.intent import IntentScope
@@ -215,7 +216,7 @@ def _handed_up(case: Case, asked: Ruling, answer: HumanAnswer, settings: Questio
     ruling = raised if settings is None else ask_next_step(case, raised, settings, trace)
     if ruling.verdict != "wait":
         raise RefusedError(
-            "NO_FURTHER_STEP",
+            ErrorCode.NO_FURTHER_STEP,
             f"After this step nobody else can be asked; {listed(asked.ask)} decides: approve, narrow or reject.",
             step=asked.step,
         )
@@ -239,7 +240,7 @@ def _implied(asked: Ruling) -> RuleOutcome:
 def _check_waiting(asked: Ruling) -> None:
     if asked.verdict != "wait":
         raise RefusedError(
-            "NOT_WAITING",
+            ErrorCode.NOT_WAITING,
             f"This proposal does not wait for an answer: its ruling is {asked.verdict}.",
             verdict=asked.verdict,
         )
@@ -250,10 +251,12 @@ def _check_person(case: Case, asked: Ruling, answer: HumanAnswer, questions: Seq
     details = {"actor_id": by.actor_id, "asked": list(asked.ask)}
     if answer.choice == "reply":
         if by.actor_id != proposer:
-            raise RefusedError("NOT_PROPOSER", f"Only the proposer, {proposer!r}, can reply.", actor_id=by.actor_id)
+            raise RefusedError(
+                ErrorCode.NOT_PROPOSER, f"Only the proposer, {proposer!r}, can reply.", actor_id=by.actor_id
+            )
     elif by.actor_id == proposer:
         raise RefusedError(
-            "OWN_PROPOSAL",
+            ErrorCode.OWN_PROPOSAL,
             f"{by.actor_id!r} proposed this and cannot answer it; {listed(asked.ask)} can.",
             **details,
         )
@@ -261,13 +264,13 @@ def _check_person(case: Case, asked: Ruling, answer: HumanAnswer, questions: Seq
         return
     elif any(question.is_open and question.has_voted(by.actor_id) for question in questions):
         raise RefusedError(
-            "ALREADY_VOTED",
+            ErrorCode.ALREADY_VOTED,
             f"{by.actor_id!r} has voted already, and a vote is final; {listed(asked.ask)} can still vote.",
             **details,
         )
     else:
         raise RefusedError(
-            "NOT_ASKED",
+            ErrorCode.NOT_ASKED,
             f"{by.actor_id!r} ({by.kind}) is not asked; {listed(asked.ask)} is.",
             **details,
         )
@@ -278,12 +281,12 @@ def _check_words(case: Case, answer: HumanAnswer, questions: Sequence[Question])
     choice, by = answer.choice, answer.by
     if choice in ("reply", "escalate") and not answer.reason.strip():
         raise RefusedError(
-            "REASON_MISSING", f"The answer {choice} has no reason; give one, which the other people read."
+            ErrorCode.REASON_MISSING, f"The answer {choice} has no reason; give one, which the other people read."
         )
     is_voter = any(one.quorum is not None and one.is_asked(by.kind, by.actor_id) for one in questions)
     if choice == "abstain" and not is_voter:
         raise RefusedError(
-            "ABSTENTION_REFUSED",
+            ErrorCode.ABSTENTION_REFUSED,
             "This question has no vote, one answer decides: approve, narrow, reject, or do not answer.",
         )
     if (choice == "delegate") != (answer.to is not None):
@@ -311,7 +314,7 @@ def _check_delegate(proposer: str, answer: HumanAnswer, to: str, questions: Sequ
 
 def _no_delegation(why: str, answer: HumanAnswer) -> RefusedError:
     return RefusedError(
-        "DELEGATION_REFUSED",
+        ErrorCode.DELEGATION_REFUSED,
         f"{answer.by.actor_id!r} cannot hand the answer on: {why}.",
         actor_id=answer.by.actor_id,
         to=answer.to,
@@ -322,13 +325,13 @@ def _check_scope(case: Case, asked: Ruling, answer: HumanAnswer) -> None:
     if answer.choice != "narrow":
         if answer.scope is not None:
             raise RefusedError(
-                "SCOPE_NOT_EXPECTED",
+                ErrorCode.SCOPE_NOT_EXPECTED,
                 f"The answer is {answer.choice} and carries a scope; to approve less than was proposed, answer narrow.",
             )
         return
     if answer.scope is None or not answer.scope.allowed_paths:
         raise RefusedError(
-            "SCOPE_MISSING",
+            ErrorCode.SCOPE_MISSING,
             "To narrow, name the patterns that may be written, such as data.profile.*; or reject.",
         )
     offered = offered_scope(case, _asked_with(asked.trace))
@@ -337,7 +340,7 @@ def _check_scope(case: Case, asked: Ruling, answer: HumanAnswer) -> None:
     beyond = outside(answer.scope.allowed_paths, offered.allowed_paths, case.scope_rules)
     if beyond:
         raise RefusedError(
-            "SCOPE_NOT_WITHIN",
+            ErrorCode.SCOPE_NOT_WITHIN,
             f"{', '.join(beyond)} reaches further than what can be approved: "
             f"{', '.join(offered.allowed_paths) or 'nothing'}.",
             outside=beyond,

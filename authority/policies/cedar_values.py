@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 RESERVED: Final = frozenset({"__entity", "__extn", "__expr"})
@@ -153,4 +154,4 @@ def with_roundings(words: str, rounded: Sequence[str]) -> str:
 
 def failed(words: str) -> RefusedError:
     """Return the error of a rule whose condition cannot be evaluated."""
-    return RefusedError("CONDITION_FAILED", words)
+    return RefusedError(ErrorCode.CONDITION_FAILED, words)

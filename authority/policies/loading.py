@@ -15,6 +15,7 @@ from authority.bounded_text import error_text
 from authority.policies.policy import Policy
 from authority.policies.policy_text import is_policy_file, read_file
 from world.code.references import load_reference
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 
@@ -65,7 +66,7 @@ def policy_from_entry_point(point: EntryPoint) -> Policy:
     policy = as_policy(_guarded(origin, point.load), name=point.name, origin=origin)
     if policy.name != point.name:
         raise RefusedError(
-            "INVALID_POLICY",
+            ErrorCode.INVALID_POLICY,
             f"The {origin} provides a policy with the name {policy.name!r}; give both the same name.",
             reference=point.value,
         )
@@ -100,5 +101,5 @@ def _guarded(origin: str, load: Callable[[], Any]) -> Any:
         raise
     except BaseException as error:  # noqa: BLE001 - a module may raise anything, sys.exit() too
         raise RefusedError(
-            "NOT_LOADED", f"{origin!r} could not be loaded: {error_text(error)}.", reference=origin
+            ErrorCode.NOT_LOADED, f"{origin!r} could not be loaded: {error_text(error)}.", reference=origin
         ) from None

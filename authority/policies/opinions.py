@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Literal, final
 from pydantic import TypeAdapter, ValidationError
 
 from authority.bounded_text import bounded
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.decision import Quorum, RuleAnswer
 from world.model.intent import IntentScope
@@ -99,7 +100,7 @@ class Narrow:
         check_number(len(scope.allowed_paths or ()), "Narrow")
         if not scope.allowed_paths:
             raise RefusedError(
-                "INVALID_OPINION",
+                ErrorCode.INVALID_OPINION,
                 "Narrow needs at least one pattern, such as data.profile.*; to allow nothing, reject.",
             )
         object.__setattr__(self, "scope", scope)
@@ -138,16 +139,18 @@ class Escalate:
         given = _several(to, "Escalate(to) needs ids of actors.", MAX_SCOPE_PATTERNS)
         if len(given) > MAX_SCOPE_PATTERNS:
             raise RefusedError(
-                "INVALID_OPINION", f"An escalation lists {len(given)} ids or more; the limit is {MAX_ASKED}."
+                ErrorCode.INVALID_OPINION, f"An escalation lists {len(given)} ids or more; the limit is {MAX_ASKED}."
             )
         ids = tuple(dict.fromkeys(given))
         if len(ids) > MAX_ASKED:
-            raise RefusedError("INVALID_OPINION", f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}.")
+            raise RefusedError(
+                ErrorCode.INVALID_OPINION, f"An escalation names {len(ids)} actors; the limit is {MAX_ASKED}."
+            )
         for actor_id in ids:
             try:
                 _IDENTIFIER.validate_python(actor_id, strict=True)
             except ValidationError:
-                raise RefusedError("INVALID_OPINION", f"{bounded(repr(actor_id))} is no actor's id.") from None
+                raise RefusedError(ErrorCode.INVALID_OPINION, f"{bounded(repr(actor_id))} is no actor's id.") from None
         object.__setattr__(self, "to", ids)
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "vote", vote)
@@ -189,12 +192,14 @@ OPINIONS: Final[frozenset[type]] = frozenset({Approve, Reject, Narrow, Escalate}
 
 def _check_vote(vote: object, ids: tuple[str, ...]) -> None:
     if not ids or "*" in ids:
-        raise RefusedError("INVALID_OPINION", "Only members that are named can vote: name them in Escalate(to).")
+        raise RefusedError(
+            ErrorCode.INVALID_OPINION, "Only members that are named can vote: name them in Escalate(to)."
+        )
     if isinstance(vote, str) and vote in ("unanimous", "majority"):
         return
     if type(vote) is not int or not 1 <= vote <= len(ids):
         raise RefusedError(
-            "INVALID_OPINION",
+            ErrorCode.INVALID_OPINION,
             f"A vote is unanimous, majority, or how many must approve, 1 to {len(ids)} here, "
             f"not {bounded(repr(vote)):.80}.",
         )
@@ -207,13 +212,13 @@ def _several(given: str | Iterable[str], needed: str, most: int) -> list[str]:
     try:
         return list(islice(given, most + 1))
     except TypeError:
-        raise RefusedError("INVALID_OPINION", f"{needed} Given was {type(given).__name__}.") from None
+        raise RefusedError(ErrorCode.INVALID_OPINION, f"{needed} Given was {type(given).__name__}.") from None
 
 
 def _check_reason(opinion: Opinion) -> None:
     reason = opinion.reason
     if not isinstance(reason, str):
-        raise RefusedError("INVALID_OPINION", f"A reason is a text, not {type(reason).__name__}.")
+        raise RefusedError(ErrorCode.INVALID_OPINION, f"A reason is a text, not {type(reason).__name__}.")
     sound = bounded(reason)
     if sound is not reason:
         object.__setattr__(opinion, "reason", sound)

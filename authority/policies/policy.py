@@ -21,6 +21,7 @@ from authority.policies.opinions import OPINIONS, Escalate, Narrow, RuleFault, R
 from authority.policies.rules import PythonRule, Rule, RuleFunction, check_rule, nonsense
 from authority.policies.source_hash import RuleSource, source_of
 from world.code.time_limit import TimeLimit, TimeLimitError
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.decision import RuleOutcome, Ruling
 from world.model.identity import policy_hash
@@ -201,14 +202,14 @@ def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, time_li
 def _check(name: str, rules: Sequence[Rule], version: str | None) -> None:
     if not is_name(name):
         raise RefusedError(
-            "INVALID_POLICY",
+            ErrorCode.INVALID_POLICY,
             f"{name!r:.80} cannot name a policy: take up to {MAX_NAME} letters, digits and _ . : / -.",
         )
     if version is not None and not isinstance(version, str):
-        raise RefusedError("INVALID_POLICY", f"The version of the policy {name!r} must be a text.", policy=name)
+        raise RefusedError(ErrorCode.INVALID_POLICY, f"The version of the policy {name!r} must be a text.", policy=name)
     if len(rules) > MAX_RULES:
         raise RefusedError(
-            "INVALID_POLICY",
+            ErrorCode.INVALID_POLICY,
             f"The policy {name!r} has {len(rules)} rules; the limit is {MAX_RULES}.",
             policy=name,
             limit=MAX_RULES,
@@ -217,7 +218,7 @@ def _check(name: str, rules: Sequence[Rule], version: str | None) -> None:
     twice = sorted({one for one in names if names.count(one) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise RefusedError(
-            "INVALID_POLICY",
+            ErrorCode.INVALID_POLICY,
             f"Two rules of the policy {name!r} are called {', '.join(twice)}; give each a name of its own, "
             'for instance by @rule("name").',
             policy=name,

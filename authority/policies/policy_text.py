@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from authority.bounded_text import error_text
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.markup import check_toml, check_yaml, yaml_fault
 
@@ -73,7 +74,7 @@ def invalid_file(file: str, faults: list[dict[str, Any]]) -> RefusedError:
     """Return the refusal of a policy file with all its faults."""
     words = "; ".join(f"line {fault['line']}, {fault['path']}: {fault['message']}" for fault in faults)
     return RefusedError(
-        "INVALID_POLICY", f"{file} is not a valid policy: {words.rstrip('.')}.", faults=faults, reference=file
+        ErrorCode.INVALID_POLICY, f"{file} is not a valid policy: {words.rstrip('.')}.", faults=faults, reference=file
     )
 
 
@@ -88,10 +89,10 @@ def read_file(path: Path) -> str:
         text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise RefusedError(
-            "NOT_LOADED", f"{path.name} cannot be read: {error_text(error)}.", reference=str(path)
+            ErrorCode.NOT_LOADED, f"{path.name} cannot be read: {error_text(error)}.", reference=str(path)
         ) from None
     if len(content) > MAX_BYTES:
-        raise RefusedError("NOT_LOADED", f"{path.name} has more than {MAX_BYTES} bytes.", reference=str(path))
+        raise RefusedError(ErrorCode.NOT_LOADED, f"{path.name} has more than {MAX_BYTES} bytes.", reference=str(path))
     return text
 
 
@@ -117,7 +118,7 @@ def read_text(text: str, *, is_toml: bool) -> ParsedText:
 
 
 def _malformed(words: str) -> RefusedError:
-    return RefusedError("INVALID_POLICY", words)
+    return RefusedError(ErrorCode.INVALID_POLICY, words)
 
 
 def _toml_lines(text: str) -> dict[Place, int]:

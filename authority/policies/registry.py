@@ -17,6 +17,7 @@ from typing import Final, Self
 from authority.policies.loading import as_policy, policy_from_entry_point, policy_from_reference
 from authority.policies.policy import Policy
 from authority.policies.rules import Rule
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict
 
@@ -67,7 +68,7 @@ class PolicyRegistry:
             known = self._policies.get(policy.name)
             if known is not None and known.hash != policy.hash:
                 raise RefusedError(
-                    "DUPLICATE_POLICY",
+                    ErrorCode.DUPLICATE_POLICY,
                     f"There is another policy {policy.name!r} already; give each a name of its own.",
                     policy=policy.name,
                     hashes=[known.hash, policy.hash],
@@ -131,7 +132,7 @@ class PolicyRegistry:
         if not points:
             known = self.names()
             raise RefusedError(
-                "UNKNOWN_POLICY",
+                ErrorCode.UNKNOWN_POLICY,
                 f"There is no policy {name!r} at hand; there is {', '.join(known) or 'none'}.",
                 policy=name,
                 known=known,
@@ -139,7 +140,7 @@ class PolicyRegistry:
         if len(points) > 1:
             values = sorted(point.value for point in points)
             raise RefusedError(
-                "DUPLICATE_POLICY",
+                ErrorCode.DUPLICATE_POLICY,
                 f"Several packages offer a policy {name!r} ({', '.join(values)}); remove all but one.",
                 policy=name,
                 offered=values,

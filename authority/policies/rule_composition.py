@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from authority.policies.combine import combine, reasons
 from authority.policies.opinions import Approve, Escalate, Narrow, Opinion, Reject, RuleResult
 from authority.policies.rules import Rule, ask, check_rule
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.ports import Case
 
@@ -48,7 +49,7 @@ class AllOf:
         asked = [one for one in heard if isinstance(one, Escalate)]
         if len({(one.to, one.vote) for one in asked}) > 1 or any(isinstance(one, Narrow) for one in heard):
             raise RefusedError(
-                "INVALID_OPINION",
+                ErrorCode.INVALID_OPINION,
                 f"The rules of {self.name!r} escalate and narrow, or escalate to different people; "
                 "make each of them a rule of the policy.",
             )
@@ -114,5 +115,5 @@ def _words(heard: Sequence[RuleResult], kind: type[Opinion]) -> str:
 
 def _check_parts(whole: AllOf | AnyOf) -> None:
     if not whole.rules:
-        raise RefusedError("INVALID_RULE", f"{whole.name!r} has no rules; give at least one.")
+        raise RefusedError(ErrorCode.INVALID_RULE, f"{whole.name!r} has no rules; give at least one.")
     object.__setattr__(whole, "rules", tuple(check_rule(part) for part in whole.rules))

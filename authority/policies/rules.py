@@ -14,6 +14,7 @@ from typing import Any, Protocol, overload
 
 from authority.bounded_text import MAX_NAME, is_name
 from authority.policies.opinions import OPINIONS, Opinion
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.ports import Case
 
@@ -91,7 +92,7 @@ def ask(asked: Rule, case: Case) -> Opinion | None:
     opinion = asked(case)
     if opinion is None or type(opinion) in OPINIONS:
         return opinion
-    raise RefusedError("INVALID_OPINION", nonsense(asked.name, opinion))
+    raise RefusedError(ErrorCode.INVALID_OPINION, nonsense(asked.name, opinion))
 
 
 def nonsense(name: str, answer: object) -> str:
@@ -146,4 +147,4 @@ def _shown(value: Any) -> str:
 
 
 def _invalid(message: str) -> RefusedError:
-    return RefusedError("INVALID_RULE", message)
+    return RefusedError(ErrorCode.INVALID_RULE, message)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from world.code.distributions import distribution_of
 from world.code.value_codec import Telling, module_name
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, digest
 from world.model.immutable_json import FrozenDict
@@ -100,7 +101,9 @@ def _source_of(subject: Any, telling: Telling) -> RuleSource:
     if isinstance(subject, FunctionType):
         return _written_source(subject, subject.__code__, subject, telling.bound(subject))
     if not isinstance(call, FunctionType):
-        raise RefusedError("INVALID_RULE", f"A {kind.__name__} has no Python code; a rule is a function or an object.")
+        raise RefusedError(
+            ErrorCode.INVALID_RULE, f"A {kind.__name__} has no Python code; a rule is a function or an object."
+        )
     return _written_source(kind, kind, call, telling.fields(subject))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
@@ -37,7 +38,7 @@ def malformed(message: str, details: Mapping[str, object] = FrozenDict()) -> NoR
     Raises:
         RefusedError: ``INVALID_CALL``, always.
     """
-    raise RefusedError("INVALID_CALL", message, **details)
+    raise RefusedError(ErrorCode.INVALID_CALL, message, **details)
 
 
 @dataclass(frozen=True, slots=True)

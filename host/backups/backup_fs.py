@@ -15,6 +15,7 @@ from host.backups.backup_folder import DIRECTORY
 from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.names import name_of
 from host.workspace.root import PRIVATE, Workspace
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource
 
@@ -170,14 +171,14 @@ class WorkspaceFiles:
         path = self.workspace.relative(join(self.workspace.root_bytes, place)) if place else place
         if path is None:
             raise RefusedError(
-                "LINK_OUT_OF_WORKSPACE",
+                ErrorCode.LINK_OUT_OF_WORKSPACE,
                 f"{resource.text} leads out of the workspace through a link and cannot be saved or restored; "
                 "name a path inside the workspace, or remove the link.",
                 resource=resource.text,
             )
         if is_private(path):
             raise RefusedError(
-                "PRIVATE_PATH",
+                ErrorCode.PRIVATE_PATH,
                 f"{resource.text} belongs to the engine; remove it from the manifest.",
                 resource=resource.text,
             )

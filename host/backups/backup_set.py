@@ -18,6 +18,7 @@ import msgspec
 
 from host.backups.objects import damaged
 from host.workspace.names import name_of, path_of
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 
@@ -149,7 +150,7 @@ def check_id(backup_id: str) -> str:
     """
     if not isinstance(backup_id, str) or not _ID.fullmatch(backup_id):
         raise RefusedError(
-            "INVALID_BACKUP_ID",
+            ErrorCode.INVALID_BACKUP_ID,
             f"{backup_id!r} is not a valid backup id; use up to 128 letters, digits, dots, dashes and underscores, "
             "a letter or digit first.",
         )

@@ -22,6 +22,7 @@ from host.backups.backup_set import BackupEntry, entry_of, kind_of
 from host.backups.content_cache import ContentCache
 from host.backups.objects import ObjectStore
 from host.workspace.names import name_of
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["Capture", "Progress"]
@@ -142,7 +143,7 @@ class Capture:
             except _ChangedMeanwhileError:
                 continue
         raise RefusedError(
-            "BACKUP_FAILED",
+            ErrorCode.BACKUP_FAILED,
             f"{name_of(relative)} keeps changing while it is saved; stop the process that writes it, and try again.",
             name=name_of(relative),
         )
@@ -218,7 +219,7 @@ class Capture:
 
 def _hard_link(entry: BackupEntry, outside: int) -> RefusedError:
     return RefusedError(
-        "HARD_LINK_OUTSIDE",
+        ErrorCode.HARD_LINK_OUTSIDE,
         f"{entry.name} has {outside} further name(s) (hard links) outside the manifest, so a change of one is a change "
         "of the other and a rollback would separate them. Name them all, replace the file by its own copy "
         "(cp, then mv), or allow them ([workspace] hard_links of world.toml).",
@@ -261,4 +262,6 @@ def _folder_attributes(handle: int, name: bytes) -> dict[str, str]:
 
 def _failed(relative: bytes, error: OSError) -> RefusedError:
     name = name_of(relative)
-    return RefusedError("BACKUP_FAILED", f"{name} could not be saved: {reason(error)}.", name=name, errno=error.errno)
+    return RefusedError(
+        ErrorCode.BACKUP_FAILED, f"{name} could not be saved: {reason(error)}.", name=name, errno=error.errno
+    )

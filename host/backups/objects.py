@@ -16,6 +16,7 @@ from typing import Final
 
 from host.backups.backup_folder import BackupFolder, write_all
 from host.backups.copying import PIECE_BYTES, copy_hashed, hash_of
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["ObjectStore", "damaged"]
@@ -28,7 +29,7 @@ _BYTES_AT_ONCE: Final = 64 << 20
 def damaged(what: str, why: str, /, **details: object) -> RefusedError:
     """Return the error that names a damaged part of the backups."""
     return RefusedError(
-        "BACKUP_DAMAGED",
+        ErrorCode.BACKUP_DAMAGED,
         f"{what} {why}; nothing was restored from it. Check the disk, and replace the file from another copy.",
         **details,
     )

@@ -36,6 +36,7 @@ from host.backups.retention import Pruned, prune
 from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.names import name_of, path_of
 from host.workspace.root import Workspace
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource, recorded_resource
@@ -147,7 +148,9 @@ class Backups:
         with self._writing() as backup_folder, backup_folder.locked():
             if backup_id + _SUFFIX in backup_folder.names("sets"):
                 raise RefusedError(
-                    "BACKUP_EXISTS", f"Backup {backup_id} already exists; choose another id.", backup_id=backup_id
+                    ErrorCode.BACKUP_EXISTS,
+                    f"Backup {backup_id} already exists; choose another id.",
+                    backup_id=backup_id,
                 )
             self._finished += self._finish(backup_folder)
             taken = self._capture(backup_folder, resources, None)
@@ -416,7 +419,7 @@ def _text(backup_folder: BackupFolder | None, backup_id: str) -> bytes:
     except FileNotFoundError:
         pass
     raise RefusedError(
-        "NO_SUCH_BACKUP",
+        ErrorCode.NO_SUCH_BACKUP,
         f"Backup {backup_id} does not exist; list the backups with worldctl backups list.",
         backup_id=backup_id,
     )

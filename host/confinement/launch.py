@@ -29,6 +29,7 @@ from host.confinement.syscalls import MACHINES
 from host.confinement.terminal import Terminal
 from host.confinement.tree import FRESH
 from host.confinement.watcher import Watcher
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["start"]
@@ -110,19 +111,19 @@ def _require(rules: Rules | None, decide: Decide | None) -> None:
     for support in supports:
         if support.why_not is not None:
             raise RefusedError(
-                "CONFINEMENT_UNAVAILABLE",
+                ErrorCode.CONFINEMENT_UNAVAILABLE,
                 f"{support.why_not} Run the command unconfined; its changes are then found by comparing contents.",
             )
     if not IS_LINUX:
         raise RefusedError(
-            "CONFINEMENT_UNAVAILABLE", f"Governed commands need Linux, and this system is {sys.platform}."
+            ErrorCode.CONFINEMENT_UNAVAILABLE, f"Governed commands need Linux, and this system is {sys.platform}."
         )
 
 
 def _find(argv: Sequence[Text], folder: bytes, env: Mapping[str, str]) -> bytes:
     """Return the path of the file to execute."""
     if not argv:
-        raise RefusedError("COMMAND_NOT_FOUND", "The command line is empty; give the command to run.")
+        raise RefusedError(ErrorCode.COMMAND_NOT_FOUND, "The command line is empty; give the command to run.")
     named = os.fsencode(argv[0])
     if b"/" in named:
         candidates = [os.path.join(folder, named)]
@@ -136,12 +137,12 @@ def _find(argv: Sequence[Text], folder: bytes, env: Mapping[str, str]) -> bytes:
     shown = os.fsdecode(named)
     if existing or any(map(os.path.isdir, candidates)):
         raise RefusedError(
-            "COMMAND_NOT_EXECUTABLE",
+            ErrorCode.COMMAND_NOT_EXECUTABLE,
             f"{shown!r} is not executable; run chmod +x, or give the program to run it with.",
             command=shown,
         )
     raise RefusedError(
-        "COMMAND_NOT_FOUND", f"Command {shown!r} was not found; check its spelling and the PATH.", command=shown
+        ErrorCode.COMMAND_NOT_FOUND, f"Command {shown!r} was not found; check its spelling and the PATH.", command=shown
     )
 
 

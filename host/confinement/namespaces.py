@@ -20,6 +20,7 @@ from host.confinement.kernel import IS_LINUX, machine
 from host.confinement.rules import Runtime
 from host.confinement.syscalls import MACHINES
 from host.confinement.tree import MountTree, tree_of
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["Maker", "Namespaces", "Wanted", "are_missing", "available", "likely", "wrapping"]
@@ -109,7 +110,7 @@ def wrapping(tree: MountTree, wanted: Wanted) -> tuple[str, list[bubblewrap.Step
     program = bubblewrap.program()
     if program is None:
         raise RefusedError(
-            "CONFINEMENT_FAILED",
+            ErrorCode.CONFINEMENT_FAILED,
             f"The command was not started because its confinement failed: {_ABSENT}",
             namespaces="not made",
         )

@@ -16,6 +16,7 @@ from typing import Final
 from host.observation.operations import Operations
 from host.observation.strace_lines import Lines, SystemCall, ThreadExit, descriptor_path, string
 from host.system_paths import tool
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
@@ -107,7 +108,7 @@ def command(argv: Sequence[str], out: int) -> list[str]:
     strace = strace_path()
     if strace is None:
         raise RefusedError(
-            "NO_TRACER",
+            ErrorCode.NO_TRACER,
             "strace is not installed, so child processes cannot be traced; install it, or run without a trace.",
         )
     options = ["-D", "-f", "-q", "-y", "-x", "-s", str(MAX_STRING), "-e", "signal=none"]

@@ -21,6 +21,7 @@ from typing import Any, Final
 from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
 from host.secrets.sources import SecretSource
 from world.core import EffectAnswer
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from world.model.immutable_json import freeze
@@ -131,7 +132,7 @@ class Secrets:
                 continue
             if len(value) < MIN_SECRET_CHARS:
                 raise RefusedError(
-                    "SECRET_TOO_SHORT",
+                    ErrorCode.SECRET_TOO_SHORT,
                     f"Secret {name} ({source.location_of(name)}) has fewer than {MIN_SECRET_CHARS} characters and "
                     "cannot be removed from results without disclosing it. Use a longer one.",
                     name=name,
@@ -140,7 +141,7 @@ class Secrets:
         locations = [source.location_of(name) for source in self._sources]
         searched = f"Searched: {'; '.join(locations)}." if locations else "world.toml has no [secrets]."
         raise RefusedError(
-            "SECRET_NOT_FOUND",
+            ErrorCode.SECRET_NOT_FOUND,
             f"Secret {name} is not defined, and nothing was sent. {searched}",
             name=name,
             looked_in=locations,
@@ -154,7 +155,7 @@ class Secrets:
             resource = canonical_resource(text, literal_stars=True)
             if not any(one.covers(resource) for one in allowed):
                 raise RefusedError(
-                    "SECRET_NOT_ALLOWED",
+                    ErrorCode.SECRET_NOT_ALLOWED,
                     f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the "
                     f"effect touches {resource.text}. Change [secrets.uses] in world.toml if that is intended.",
                     name=name,
@@ -162,7 +163,7 @@ class Secrets:
                 )
         if not touched:
             raise RefusedError(
-                "SECRET_NOT_ALLOWED",
+                ErrorCode.SECRET_NOT_ALLOWED,
                 f"Secret {name} may be used with {', '.join(one.text for one in allowed)} only, and the effect's "
                 "handler declares no touches. Add them to the handler.",
                 name=name,
@@ -204,5 +205,7 @@ def _read_key(path: Path) -> bytes:
         why = (
             "other users may read it; run `chmod 600` on it" if is_open else f"it must hold {2 * KEY_BYTES} hex digits"
         )
-        raise RefusedError("SECRET_KEY_INVALID", f"{path} cannot be used as the key of digests: {why}.", path=str(path))
+        raise RefusedError(
+            ErrorCode.SECRET_KEY_INVALID, f"{path} cannot be used as the key of digests: {why}.", path=str(path)
+        )
     return key

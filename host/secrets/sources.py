@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.extras import missing_extra
 
@@ -146,4 +147,6 @@ class KeyringSecrets:
 
 
 def _unreadable(name: str, location: object, why: str) -> RefusedError:
-    return RefusedError("SECRET_UNREADABLE", f"Secret {name}: {location} {why}.", name=name, location=str(location))
+    return RefusedError(
+        ErrorCode.SECRET_UNREADABLE, f"Secret {name}: {location} {why}.", name=name, location=str(location)
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from host.effects import EffectHandler
 from host.secrets.secrets import ResolvedSecrets, Secrets
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from world.model.secrets.references import references
@@ -43,7 +44,7 @@ def resolved_for(handler: EffectHandler, params: Any, secrets: Secrets) -> Resol
         (verb, _without_query(text)) for verb, text in actual
     ]:
         raise RefusedError(
-            "SECRET_IN_RESOURCE",
+            ErrorCode.SECRET_IN_RESOURCE,
             f"The resources that {handler.type} touches depend on the value of a secret ({', '.join(names)}); "
             "nothing was sent. Use the reference in a header, the body, the environment, or a URL's query or user.",
             names=list(names),

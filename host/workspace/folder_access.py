@@ -25,6 +25,7 @@ from host.workspace.safe import (
     write_all,
 )
 from host.workspace.tree_walk import FolderChain, remove_all
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["FolderAccess", "join"]
@@ -289,7 +290,7 @@ class FolderAccess(ABC):
         with self.parent(relative) as (folder, name):
             if name == b".":
                 raise RefusedError(
-                    "OUTSIDE_WORKSPACE",
+                    ErrorCode.OUTSIDE_WORKSPACE,
                     "The root of the workspace can be neither deleted nor renamed; name a path below it.",
                 )
             yield folder, name
@@ -309,5 +310,7 @@ def _check_regular(seen: os.stat_result, relative: bytes) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
     if not stat.S_ISREG(seen.st_mode):
         raise RefusedError(
-            "NOT_A_REGULAR_FILE", f"{shown} is a pipe, socket or device; only files have content here.", path=shown
+            ErrorCode.NOT_A_REGULAR_FILE,
+            f"{shown} is a pipe, socket or device; only files have content here.",
+            path=shown,
         )

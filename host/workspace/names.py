@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.names import BYTE_WISE, NameComparison
 
@@ -70,12 +71,12 @@ def _ambiguous(name: str, canonical: str | None) -> RefusedError:
     shown = ascii(name[:256])
     if canonical is None:
         return RefusedError(
-            "AMBIGUOUS_RESOURCE",
+            ErrorCode.AMBIGUOUS_RESOURCE,
             f"{shown} is not the name of a file; write an absolute path without . and .. in it.",
             resource=name,
         )
     return RefusedError(
-        "AMBIGUOUS_RESOURCE",
+        ErrorCode.AMBIGUOUS_RESOURCE,
         f"{shown} is not the canonical name of this file; write {canonical!r}.",
         resource=name,
         canonical=canonical,

@@ -10,6 +10,7 @@ from typing import Final
 
 from host.workspace.names import name_of
 from host.workspace.safe import link_target, open_folder, sync_folder
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["MAX_LINKS", "locate", "resolve_path"]
@@ -136,7 +137,7 @@ def _link(path: bytes) -> bytes | None:
 def _names(path: bytes) -> list[bytes]:
     if b"\0" in path:
         raise RefusedError(
-            "OUTSIDE_WORKSPACE", f"{path!r} contains a NUL byte, which no file name has.", path=name_of(path)
+            ErrorCode.OUTSIDE_WORKSPACE, f"{path!r} contains a NUL byte, which no file name has.", path=name_of(path)
         )
     return [name for name in path.split(b"/") if name not in _EMPTY]
 
@@ -148,16 +149,18 @@ def _replace_handle(old: int, new: int) -> int:
 
 def _private(relative: bytes) -> RefusedError:
     shown = name_of(relative)
-    return RefusedError("PRIVATE_PATH", f"{shown} belongs to the engine; choose another path.", path=shown)
+    return RefusedError(ErrorCode.PRIVATE_PATH, f"{shown} belongs to the engine; choose another path.", path=shown)
 
 
 def _out(relative: bytes, *, by_link: bool) -> RefusedError:
     shown = name_of(relative)
     if by_link:
         return RefusedError(
-            "LINK_OUT_OF_WORKSPACE",
+            ErrorCode.LINK_OUT_OF_WORKSPACE,
             f"{shown} goes through a symbolic link that is absolute or leads out of the workspace; only links "
             "inside it are followed, so make the link relative or name the file itself.",
             path=shown,
         )
-    return RefusedError("OUTSIDE_WORKSPACE", f"{shown} leads out of the workspace; name a path inside it.", path=shown)
+    return RefusedError(
+        ErrorCode.OUTSIDE_WORKSPACE, f"{shown} leads out of the workspace; name a path inside it.", path=shown
+    )

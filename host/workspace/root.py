@@ -24,6 +24,7 @@ from host.workspace.folder_access import FolderAccess, join
 from host.workspace.names import name_of, path_of
 from host.workspace.path_resolution import resolve_path
 from host.workspace.safe import exists
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import Resource
@@ -64,11 +65,11 @@ class Workspace(FolderAccess):
             self.fd = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise RefusedError(
-                "WORKSPACE_MISSING", f"Folder {shown!r} does not exist; create it or name another.", path=shown
+                ErrorCode.WORKSPACE_MISSING, f"Folder {shown!r} does not exist; create it or name another.", path=shown
             ) from None
         except NotADirectoryError:
             raise RefusedError(
-                "NOT_A_FOLDER", f"{shown!r} is not a folder; name the folder to work in.", path=shown
+                ErrorCode.NOT_A_FOLDER, f"{shown!r} is not a folder; name the folder to work in.", path=shown
             ) from None
         self.root_bytes: bytes = real
         self.root = Path(shown)
@@ -185,13 +186,13 @@ class Workspace(FolderAccess):
             resource = _file_resource(resource, names=self.names)
         if resource.type == "OUTSIDE":
             raise RefusedError(
-                "OUTSIDE_WORKSPACE",
+                ErrorCode.OUTSIDE_WORKSPACE,
                 f"{resource.text} is outside of {self.root}; name a path inside it.",
                 resource=resource.text,
             )
         if resource.type != "FILE":
             raise RefusedError(
-                "NOT_A_FILE_RESOURCE",
+                ErrorCode.NOT_A_FILE_RESOURCE,
                 f"{resource.text} does not name a file; write FILE:/name.",
                 resource=resource.text,
             )

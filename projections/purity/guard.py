@@ -25,6 +25,7 @@ from projections.purity.source_checks import Impurity
 from projections.registry import Registered, read_acceptance, registered
 from projections.results import ProjectionResult, read_result
 from world.code.time_limit import TimeLimit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes, canonical_text
@@ -107,7 +108,7 @@ def _twice(projection_id: str, first: Callable[[], R], second: Callable[[], R], 
         again = f"an error: {refused.message.rstrip('.')}"
     if text_of(answer) != again:
         raise RefusedError(
-            "PROJECTION_NOT_DETERMINISTIC",
+            ErrorCode.PROJECTION_NOT_DETERMINISTIC,
             f"The projection {projection_id!r} answered the same request with {text_of(answer)[:200]} and then "
             f"with {again[:200]}. It depends on more than its request, such as a value kept between calls; correct it.",
             projection=projection_id,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.codec import TOPICS, decode_event
@@ -98,7 +99,7 @@ class Lineages:
             sealed = self._made(event)
         except RefusedError as refused:
             raise DamagedLogError(
-                "BAD_WORLD",
+                ErrorCode.BAD_WORLD,
                 f"World {event.world_id} cannot be restored: {refused.message}",
                 position=position,
                 world_id=event.world_id,
@@ -137,11 +138,11 @@ class Lineages:
     def _made(self, event: WorldSealed) -> KnownWorld:
         if event.parent is None:
             if event.data is None:
-                raise RefusedError("BAD_WORLD", "it has neither a parent nor data.")
+                raise RefusedError(ErrorCode.BAD_WORLD, "it has neither a parent nor data.")
             return KnownWorld(event.world_id, None, event.outcome, 0, freeze(event.data))
         parent = self.find(event.parent)
         if parent is None:
-            raise RefusedError("BAD_WORLD", f"its parent {event.parent} was not a head when it was sealed.")
+            raise RefusedError(ErrorCode.BAD_WORLD, f"its parent {event.parent} was not a head when it was sealed.")
         data = patched(parent.data, event.patches) if event.patches else parent.data
         return KnownWorld(event.world_id, event.parent, event.outcome, parent.height + 1, data)
 
@@ -212,7 +213,7 @@ def replay(
     last = size if upto is None else upto
     if not 0 <= last <= size:
         raise RefusedError(
-            "NO_SUCH_EVENT",
+            ErrorCode.NO_SUCH_EVENT,
             f"Event {last} does not exist; the log has {size} events. Name an event of the log.",
             position=last,
         )
@@ -259,7 +260,7 @@ def revisited_worlds(log: EventLog, upto: int | None = None) -> set[str]:
 def unknown_world(world_id: str, position: int) -> DamagedLogError:
     """Return the error for an event that refers to a world that was not sealed before it."""
     return DamagedLogError(
-        "UNKNOWN_WORLD",
+        ErrorCode.UNKNOWN_WORLD,
         f"Event {position} names world {world_id}, which was not sealed before it.",
         position=position,
         world_id=world_id,

@@ -32,6 +32,7 @@ from world.audit.replay import (
     unknown_world,
 )
 from world.audit.unique_ids import NAMING, Repeats
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.codec import TOPICS, decode_event
@@ -140,7 +141,7 @@ def _verify_tables(log: EventLog) -> list[LogFinding]:
     with suppress(DamagedLogError):
         return [
             LogFinding(
-                "SCHEMA_DIFFERS",
+                ErrorCode.SCHEMA_DIFFERS,
                 0,
                 f"In the database {one.message}; {one.advice}.",
                 {"name": one.name, "mendable": one.is_mendable},
@@ -192,7 +193,7 @@ class _Checker:
                 check_shapes(topic, event)
             except msgspec.ValidationError as error:
                 message = f"Event {position} is not a valid {topic!r}: {error}."
-                self._stop(DamagedLogError("BAD_EVENT", message, position=position, topic=topic), position)
+                self._stop(DamagedLogError(ErrorCode.BAD_EVENT, message, position=position, topic=topic), position)
                 continue
             except DamagedLogError as damage:
                 self._stop(damage, position)

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Final
 
 from world.code.source_modules import SourceFinder, spec_in
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["admit", "admitted_packages", "candidate", "why_not_admitted"]
@@ -127,7 +128,7 @@ def _refuse_another(name: str, folder: str) -> None:
     place = None if before == folder else candidate(name, Path(before))
     if known is not None and place is not None and _is_from(known, place):
         raise RefusedError(
-            "NOT_LOADED",
+            ErrorCode.NOT_LOADED,
             f"The module {name!r} was loaded from {before} in this process, and {folder} has another of that name. "
             "Give it another name, or open the second configuration in a process of its own.",
             reference=name,

@@ -18,6 +18,7 @@ from typing import Any
 
 from world.code.named_modules import admit, why_not_admitted
 from world.code.source_modules import FromSource
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import sha256_hex
 
@@ -40,7 +41,7 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
     module_name, colon, attribute = reference.rpartition(":")
     if not colon or not module_name or not attribute:
         raise RefusedError(
-            "BAD_REFERENCE",
+            ErrorCode.BAD_REFERENCE,
             f"{reference!r} names nothing: write package.module:attribute or path/to/file.py:attribute.",
             reference=reference,
         )
@@ -57,7 +58,7 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
         raise
     except BaseException as error:  # somebody else's code may raise anything, SystemExit too
         raise RefusedError(
-            "NOT_LOADED",
+            ErrorCode.NOT_LOADED,
             f"{reference!r} could not be loaded: {type(error).__name__}: {error}."
             f"{why_not_admitted(error, reference, base) if base is not None else ''}",
             reference=reference,
@@ -98,7 +99,7 @@ def offered(group: str) -> Iterator[tuple[str, Any]]:
             raise
         except BaseException as error:  # somebody else's code may raise anything, SystemExit too
             raise RefusedError(
-                "NOT_LOADED",
+                ErrorCode.NOT_LOADED,
                 f"The entry point {point.name!r} of {group} could not be loaded: {type(error).__name__}: {error}.",
                 reference=point.value,
             ) from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["FromSource", "SourceFinder", "spec_in"]
@@ -56,7 +57,7 @@ def spec_in(name: str, folder: str) -> ModuleSpec | None:
     there = [str(path) for path in paths if path.exists() or path.is_symlink()]
     if len(there) > 1:
         raise RefusedError(
-            "NOT_LOADED",
+            ErrorCode.NOT_LOADED,
             f"{' and '.join(there)} all stand for the module {name!r}, and Python takes one that may not be meant. "
             "None was loaded. Remove or rename what does not belong there.",
             module=name,

@@ -39,6 +39,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from world.code.references import FILE_MODULE_PREFIX
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict, FrozenList, freeze
@@ -165,7 +166,7 @@ class Telling:
     def _refused(self, why: str, value: Any) -> RefusedError:
         at = ".".join(self._names)
         return RefusedError(
-            "INVALID_RULE",
+            ErrorCode.INVALID_RULE,
             f"What the rule was made with {why}, at {at:.200} (a {type(value).__qualname__}). A rule's hash covers all "
             "its values, so give it plain data, or objects of it, in place of that.",
             at=at,

@@ -17,6 +17,7 @@ from world.core.execution import ComputeContext, EffectAnswer, Execution, Invoca
 from world.core.expressions.scope import Scope
 from world.core.validate import check_input, check_patch
 from world.core.values import ExpressionError, truth
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze
@@ -285,7 +286,9 @@ def genesis(program: Program, context: ComputeContext, data: Mapping[str, Any] |
         f"The field {name!r} is required." for name, spec in fields.items() if spec.required and name not in start
     ]
     if faults:
-        raise RefusedError("INVALID_DATA", "The data cannot start like this: " + " ".join(faults), faults=faults)
+        raise RefusedError(
+            ErrorCode.INVALID_DATA, "The data cannot start like this: " + " ".join(faults), faults=faults
+        )
     meta = Meta(0, context.now, context.random_seed, program.schema.hash)
     return Snapshot(start, recompute(program, start), System(), None, meta)
 

@@ -35,6 +35,7 @@ from world.core.expressions.expression_ast import dependencies
 from world.core.fields_of import input_spec, state_spec
 from world.core.python_action import Action, run_python
 from world.core.schema import DomainSchema, load_schema
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.markup import load_yaml
 from world.model.canonical_json import read_json
@@ -196,15 +197,15 @@ class Domain:
         spec = self._portable["actions"].get(action)
         if spec is None:
             told = f"There is no action {action!r} to be available; declare it above its predicate."
-            raise RefusedError("INVALID_ACTION", told, action=action)
+            raise RefusedError(ErrorCode.INVALID_ACTION, told, action=action)
         if action in self._predicates or spec.get("available") is not None:
             told = f"The action {action!r} has an availability predicate already; it takes one."
-            raise RefusedError("DUPLICATE_NAME", told, name=action)
+            raise RefusedError(ErrorCode.DUPLICATE_NAME, told, name=action)
 
         def register(function: F) -> F:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
                 told = f"The predicate of {action!r} must be a plain function of one context, which answers at once."
-                raise RefusedError("INVALID_ACTION", told, action=action)
+                raise RefusedError(ErrorCode.INVALID_ACTION, told, action=action)
             name = getattr(function, "__qualname__", type(function).__name__)
             self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
             self._schema = None
@@ -248,7 +249,7 @@ class Domain:
 
     def _new(self, name: str, known: Mapping[str, Any], noun: str) -> None:
         if name in known:
-            raise RefusedError("DUPLICATE_NAME", f"The domain has a {noun} called {name!r} already.", name=name)
+            raise RefusedError(ErrorCode.DUPLICATE_NAME, f"The domain has a {noun} called {name!r} already.", name=name)
         self._schema = None
 
     def run_action(self, execution: Execution) -> None:
@@ -312,7 +313,7 @@ class Domain:
         wanted += [f"computed value {spec.name}" for spec in schema.computed if spec.python is not None]
         if wanted:
             raise RefusedError(
-                "PYTHON_REQUIRED",
+                ErrorCode.PYTHON_REQUIRED,
                 f"The schema of {schema.id} needs Python functions for {', '.join(wanted)}; portable data "
                 "holds none. Give the Domain object of the module that declares them, as module:name.",
                 names=wanted,
@@ -350,14 +351,14 @@ def _read_file(path: Path) -> Any:
         size = path.stat().st_size
         if size > MAX_DOMAIN_BYTES:
             raise RefusedError(
-                "FILE_UNREADABLE",
+                ErrorCode.FILE_UNREADABLE,
                 f"It has {size} bytes; the limit is {MAX_DOMAIN_BYTES} (MAX_DOMAIN_BYTES). Split the domain.",
                 path=str(path),
             )
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise RefusedError("FILE_UNREADABLE", f"It cannot be read: {why}.", path=str(path)) from None
+        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"It cannot be read: {why}.", path=str(path)) from None
     if path.suffix not in (".yaml", ".yml"):
         return read_json(content)
     return freeze(load_yaml(content))
@@ -391,7 +392,7 @@ def _check_declared(action: str, given: Mapping[str, Any]) -> None:
             wrong = wrong or refused.message.rstrip(".")
         if wrong:
             raise RefusedError(
-                "INVALID_ACTION",
+                ErrorCode.INVALID_ACTION,
                 f"The action {action!r} is declared with {name}={value!r:.60}; {name} takes {words} ({wrong}).",
                 action=action,
                 argument=name,
@@ -412,7 +413,7 @@ def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | N
     model = hints.get(parameters[1].name) if len(parameters) == 2 else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise RefusedError(
-            "INVALID_ACTION",
+            ErrorCode.INVALID_ACTION,
             f"The action {name!r} must be f(ctx) or f(ctx, input: Model) with a pydantic Model.",
             action=name,
         )

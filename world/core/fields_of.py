@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.secrets.literal import is_secret_schema
 
@@ -62,7 +63,7 @@ def _plain(model: type[BaseModel], name: str, annotation: Any, default: Any) -> 
         return TypeAdapter(annotation).dump_python(default, mode="json", by_alias=True)
     except Exception as error:
         raise RefusedError(
-            "UNSUPPORTED_TYPE", f"The default of {model.__name__}.{name} is no JSON: {error}", field=name
+            ErrorCode.UNSUPPORTED_TYPE, f"The default of {model.__name__}.{name} is no JSON: {error}", field=name
         ) from error
 
 
@@ -71,7 +72,7 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
         return model.model_json_schema(by_alias=True, mode="validation")
     except Exception as error:
         raise RefusedError(
-            "UNSUPPORTED_TYPE", f"{model.__name__} has no JSON form: {error}", model=model.__name__
+            ErrorCode.UNSUPPORTED_TYPE, f"{model.__name__} has no JSON form: {error}", model=model.__name__
         ) from error
 
 
@@ -93,7 +94,8 @@ def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str,
         told = _spec({key: value for key, value in schema.items() if key not in ("secret", "writeOnly")}, named, above)
         if told["type"] not in ("string", "any"):
             raise RefusedError(
-                "UNSUPPORTED_TYPE", f"A secret field is a text, not {told['type']}: use SecretStr or a secret str."
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"A secret field is a text, not {told['type']}: use SecretStr or a secret str.",
             )
         return {**told, "secret": True}
     if "$ref" in schema:

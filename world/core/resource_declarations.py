@@ -18,6 +18,7 @@ from typing import Any, Final
 from world.core.expressions.expression import Evaluate, compile_expression
 from world.core.expressions.scope import EvaluationContext, Scope
 from world.core.values import ExpressionError
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.predicate import Predicate
 from world.model.snapshot import SnapshotView
@@ -54,7 +55,7 @@ def _pieces(template: str) -> Iterator[tuple[str, str | None]]:
             yield text[0], None
         elif text in ("{", "}") or text == "{}":
             raise RefusedError(
-                "INVALID_TEMPLATE", f"{template!r} has a brace that belongs to no place; write {{{{ or }}}}."
+                ErrorCode.INVALID_TEMPLATE, f"{template!r} has a brace that belongs to no place; write {{{{ or }}}}."
             )
         else:
             yield text, found.group(1)
@@ -135,7 +136,7 @@ def _fill(template: str, pieces: Sequence[str | Evaluate], scope: Scope) -> str:
         value = piece if isinstance(piece, str) else piece(scope)
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise RefusedError(
-                "INVALID_MANIFEST",
+                ErrorCode.INVALID_MANIFEST,
                 f"A place in {template!r} would be filled with {value!r:.60}; only texts and whole numbers can be.",
             )
         filled.append(str(value))
@@ -158,7 +159,9 @@ def declared_scope(items: Sequence[ItemSpec], *, action: str, given: Any, view: 
     try:
         return [told for item in items for told in _told(item, scope)]
     except ExpressionError as error:
-        raise RefusedError("INVALID_MANIFEST", f"The manifest of {action!r} cannot be evaluated: {error}.") from None
+        raise RefusedError(
+            ErrorCode.INVALID_MANIFEST, f"The manifest of {action!r} cannot be evaluated: {error}."
+        ) from None
 
 
 def _told(item: ItemSpec, scope: Scope) -> Iterator[dict[str, Any]]:
@@ -169,7 +172,9 @@ def _told(item: ItemSpec, scope: Scope) -> Iterator[dict[str, Any]]:
     if elements is None:
         return  # what is not there has no elements
     if not isinstance(elements, Sequence) or isinstance(elements, str):
-        raise RefusedError("INVALID_MANIFEST", f"'each' of a manifest gives {elements!r:.60}, which is no array.")
+        raise RefusedError(
+            ErrorCode.INVALID_MANIFEST, f"'each' of a manifest gives {elements!r:.60}, which is no array."
+        )
     scope.spend(len(elements))
     for index, element in enumerate(elements):
         scope.item, scope.index, scope.array = element, index, elements
@@ -183,6 +188,6 @@ def _one(item: ItemSpec, scope: Scope) -> dict[str, Any]:
         told[key] = evaluate(scope)
         if not isinstance(told[key], str):
             raise RefusedError(
-                "INVALID_MANIFEST", f"The {key} of a manifest's item would be {told[key]!r:.60}, no text."
+                ErrorCode.INVALID_MANIFEST, f"The {key} of a manifest's item would be {told[key]!r:.60}, no text."
             )
     return told

@@ -25,6 +25,7 @@ from world.core.expressions.expression import Evaluate, compile_expression
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow import Flow, compile_flow
 from world.core.resource_declarations import ItemSpec, compile_manifest
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.identity import schema_hash
 from world.model.immutable_json import FrozenDict, freeze
@@ -179,7 +180,7 @@ def load_schema(portable: Any) -> DomainSchema:
         shown = "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:3])
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
         raise RefusedError(
-            "INVALID_SCHEMA",
+            ErrorCode.INVALID_SCHEMA,
             f"The schema has {len(faults)} fault{'s' if len(faults) > 1 else ''}: {shown}{more}",
             faults=[fault.to_wire() for fault in faults],
         )

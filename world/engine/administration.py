@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from world.core import ComputeContext, Domain, genesis
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.events.realm_events import (
@@ -45,7 +46,9 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
         RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
     """
     if work.realm.founded is not None:
-        raise RefusedError("ALREADY_FOUNDED", "This log has been founded; open it instead of founding it again.")
+        raise RefusedError(
+            ErrorCode.ALREADY_FOUNDED, "This log has been founded; open it instead of founding it again."
+        )
     first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
     work.emit(
         REALM_STREAM,
@@ -100,7 +103,7 @@ def adopt_domain(work: UnitOfWork, by: str) -> bool:
     """
     in_force = work.realm.domain
     if in_force is None:
-        raise RefusedError("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
+        raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")
     if in_force.schema_hash == work.domain.schema.hash and _is_recorded(in_force, work.domain):
         return False
     changed = in_force.schema_hash != work.domain.schema.hash
@@ -110,7 +113,7 @@ def adopt_domain(work: UnitOfWork, by: str) -> bool:
         found = misfit(work, branch.head)
         if found is not None:
             raise RefusedError(
-                "DATA_DOES_NOT_FIT",
+                ErrorCode.DATA_DOES_NOT_FIT,
                 f"The head of {branch.name!r} {found[0]}. Change the data with an action of the old domain first, or "
                 "make the new fields optional.",
                 branch=branch.name,
@@ -130,7 +133,7 @@ def end_open_proposals(work: UnitOfWork) -> None:
     running = [one.proposal_id for one in work.realm.proposals.values() if one.status not in INGRESS]
     if running:
         raise RefusedError(
-            "OPEN_PROPOSALS",
+            ErrorCode.OPEN_PROPOSALS,
             f"{len(running)} approved proposals have not ended under the schema in force; open the realm with its "
             "domain and settle them first (`worldctl settle`).",
             proposals=running[:10],
@@ -149,7 +152,7 @@ def register(work: UnitOfWork, actor: ActorRef, by: str) -> None:
         check_new_id("actor", actor.actor_id)
     if known is not None and known["kind"] != actor.kind:
         raise RefusedError(
-            "ACTOR_MISMATCH",
+            ErrorCode.ACTOR_MISMATCH,
             f"{actor.actor_id!r} is registered as {known['kind']}; an actor's kind stays.",
             actor_id=actor.actor_id,
         )
@@ -166,7 +169,7 @@ def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -
     policy = full.get("policy")
     if policy is not None and policy not in work.realm.policies:
         raise RefusedError(
-            "POLICY_NOT_ADOPTED",
+            ErrorCode.POLICY_NOT_ADOPTED,
             f"The policy {policy!r} is at hand but not in force: it was not adopted, or it was retired. Adopt it first "
             "(`worldctl policy adopt`).",
             policy=policy,
@@ -205,7 +208,7 @@ def retire_policy(work: UnitOfWork, name: str, by: str, reason: str) -> str:
     if known is None:
         in_force = sorted(work.realm.policies)
         raise RefusedError(
-            "POLICY_NOT_ADOPTED",
+            ErrorCode.POLICY_NOT_ADOPTED,
             f"The policy {name!r} is not in force; in force is {', '.join(in_force) or 'none'} "
             "(`worldctl policy list --all`).",
             policy=name,
@@ -215,7 +218,7 @@ def retire_policy(work: UnitOfWork, name: str, by: str, reason: str) -> str:
     if bound:
         some = ", ".join(bound[:10]) + (f" and {len(bound) - 10} more" if len(bound) > 10 else "")
         raise RefusedError(
-            "POLICY_IN_USE",
+            ErrorCode.POLICY_IN_USE,
             f"The policy {name!r} judges what {some} want{'s' if len(bound) == 1 else ''}; bind them otherwise first "
             "(`worldctl actor bind`).",
             policy=name,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from world.clock import Clock
 from world.core import EffectAnswer
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.snapshot import ErrorValue
 from world.pipeline.execution_state import lost_leases, why_over
@@ -48,7 +49,7 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
     over = _why_over(task, peek)
     while over is None and (left := begins - time.monotonic()) > 0:
         if closing.wait(min(left, STILL_WANTED_S)):
-            raise RefusedError("LOG_CLOSED", "The realm was closed while an effect waited to be made again.")
+            raise RefusedError(ErrorCode.LOG_CLOSED, "The realm was closed while an effect waited to be made again.")
         over = _why_over(task, peek)
     if over is not None:
         asked = task.requirement

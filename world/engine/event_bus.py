@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.read_models.archive import Archive
@@ -152,7 +153,7 @@ class Subscribers:
         """
         if self._mine.scheduled is not None:
             raise RefusedError(
-                "CALL_FROM_HANDLER",
+                ErrorCode.CALL_FROM_HANDLER,
                 "A handler cannot change the world while it is told an event; give the change to schedule().",
             )
 

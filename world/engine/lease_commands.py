@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.clock_events import ClockConfirmed
 from world.events.lease_events import LeaseRenewed, VerdictGiven
@@ -187,7 +188,7 @@ class LeaseCommands:
         def command(work: UnitOfWork) -> bool:
             if request_id in work.realm.proposals:
                 raise RefusedError(
-                    "PROPOSAL_WAITS",
+                    ErrorCode.PROPOSAL_WAITS,
                     f"Request {request_id} is a proposal's; it leaves the queue with the proposal.",
                     request_id=request_id,
                 )
@@ -226,7 +227,9 @@ class LeaseCommands:
             RefusedError: ``INVALID_KEY``, ``KEY_EXISTS``, ``INVALID_ID``.
         """
         if len(public_key) != _KEY_BYTES:
-            raise RefusedError("INVALID_KEY", f"An Ed25519 public key has 32 bytes; this one has {len(public_key)}.")
+            raise RefusedError(
+                ErrorCode.INVALID_KEY, f"An Ed25519 public key has 32 bytes; this one has {len(public_key)}."
+            )
         name = key_id(public_key)
 
         def command(work: UnitOfWork) -> str:
@@ -244,7 +247,7 @@ class LeaseCommands:
             RefusedError: ``UNKNOWN_KEY``, ``REASON_MISSING``.
         """
         if not reason.strip():
-            raise RefusedError("REASON_MISSING", "To revoke a key takes a reason; the log keeps it.")
+            raise RefusedError(ErrorCode.REASON_MISSING, "To revoke a key takes a reason; the log keeps it.")
 
         def command(work: UnitOfWork) -> None:
             _check_administrator(work, by)
@@ -289,7 +292,7 @@ def authenticate(
 def _unauthenticated(manifest: Manifest, clause: str) -> RefusedError:
     agent = manifest.agent_id
     message = f"The manifest of {agent!r} {clause}."
-    return RefusedError("UNAUTHENTICATED", message, path="$.signature", agent_id=agent)
+    return RefusedError(ErrorCode.UNAUTHENTICATED, message, path="$.signature", agent_id=agent)
 
 
 def _signed_with(work: UnitOfWork, manifest: Manifest) -> str:
@@ -300,7 +303,7 @@ def _signed_with(work: UnitOfWork, manifest: Manifest) -> str:
     limit = work.realm.klis.in_force.max_signature_age_ms
     if manifest.issued_at is None or abs(now - manifest.issued_at) > limit:
         raise RefusedError(
-            "UNAUTHENTICATED",
+            ErrorCode.UNAUTHENTICATED,
             f"The manifest was signed at {manifest.issued_at}, more than {limit} ms (max_signature_age_ms) from "
             f"{now}; sign it anew.",
             path="$.issued_at",
@@ -308,7 +311,7 @@ def _signed_with(work: UnitOfWork, manifest: Manifest) -> str:
         )
     if manifest.issued_at < ledger.signed_from:
         raise RefusedError(
-            "UNAUTHENTICATED",
+            ErrorCode.UNAUTHENTICATED,
             f"The manifest was signed at {manifest.issued_at}, before lease time was set to {ledger.signed_from} "
             "(clock.confirmed); sign it anew.",
             path="$.issued_at",
@@ -338,7 +341,7 @@ def _refuse_proposals(work: UnitOfWork, name: str | None) -> None:
     """Keep the sessions and requests of proposals, which are named by their ids, to the engine alone."""
     if name in work.realm.proposals:
         raise RefusedError(
-            "PROPOSAL_HOLDS",
+            ErrorCode.PROPOSAL_HOLDS,
             f"{name} is a proposal: what it asks for and holds is the engine's, until the proposal is sealed.",
             proposal_id=name,
         )
@@ -349,7 +352,7 @@ def _check_administrator(work: UnitOfWork, by: str) -> None:
     known = work.realm.klis.in_force.administrators.split()
     if by not in known:
         raise RefusedError(
-            "NOT_AN_ADMINISTRATOR",
+            ErrorCode.NOT_AN_ADMINISTRATOR,
             f"{by!r} may not do this; the administrators are {', '.join(known)} ([klis] administrators).",
             by=by,
         )
@@ -368,4 +371,4 @@ def _with_whole_proposals(work: UnitOfWork, lease_ids: list[str]) -> list[str]:
 
 def _check_founded(work: UnitOfWork) -> None:
     if work.realm.founded is None:
-        raise RefusedError("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
+        raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")

@@ -18,6 +18,7 @@ from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.realm_events import WorldSealed
@@ -74,8 +75,7 @@ class WorldProtocol(Commands):
     ) -> None:
         """Work on an open, writable log whose view is ``world.read_models.index.Index``.
 
-        ``views`` of packages are kept in each commit. ``stopwatch`` gives the seconds of a monotonic clock, for
-        ``max_unit_ms``; no recorded value depends on it.
+        ``views`` of packages are kept in each commit; ``stopwatch`` gives the seconds of a monotonic clock.
         """
         self._log = log
         self._archive = Archive(log)
@@ -423,7 +423,7 @@ def _outcome(
         and not getattr(pending.command, "any_schema", False)
     ):
         refused = RefusedError(
-            "SCHEMA_MISMATCH",
+            ErrorCode.SCHEMA_MISMATCH,
             "Another domain came into force since this realm was opened; open it again with that domain.",
             in_force=work.realm.schema_hash,
             at_hand=work.domain.schema.hash,

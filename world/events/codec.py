@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed, ProposalRescheduled
@@ -163,7 +164,9 @@ def encode_event(event: Event) -> bytes:
     try:
         check_shapes(event.TOPIC, _DECODERS[event.TOPIC].decode(state))
     except msgspec.ValidationError as error:
-        raise RefusedError("INVALID_VALUE", f"{event.TOPIC} cannot be recorded: {error}.", topic=event.TOPIC) from None
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE, f"{event.TOPIC} cannot be recorded: {error}.", topic=event.TOPIC
+        ) from None
     return state
 
 
@@ -183,7 +186,7 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
     kind = TOPICS.get(topic)
     if kind is None or not 1 <= version <= kind.VERSION:
         raise DamagedLogError(
-            "UNKNOWN_EVENT",
+            ErrorCode.UNKNOWN_EVENT,
             f"Event {position} has topic {topic!r} in version {version}, which this engine does not support; "
             "a newer engine may have written it. Read the log with that engine.",
             position=position,
@@ -196,7 +199,7 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, TypeError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise DamagedLogError(
-            "BAD_EVENT", f"Event {position} is not a valid {topic!r}: {why}.", position=position, topic=topic
+            ErrorCode.BAD_EVENT, f"Event {position} is not a valid {topic!r}: {why}.", position=position, topic=topic
         ) from None
     return event
 

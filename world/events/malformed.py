@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 
 __all__ = ["MALFORMED", "malformed"]
@@ -20,4 +21,4 @@ def malformed(position: int, error: Exception) -> DamagedLogError:
         error: the exception that reading a value raised.
     """
     message = f"Event {position} is not valid for its topic: a member is missing or wrong ({type(error).__name__}: "
-    return DamagedLogError("BAD_EVENT", f"{message}{error}).", position=position)
+    return DamagedLogError(ErrorCode.BAD_EVENT, f"{message}{error}).", position=position)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.lease_events import (
@@ -125,15 +126,19 @@ class LeaseManager(AgentCommands):
         wait_ms, queue, request_id = options.wait_ms, options.queue, options.request_id
         ttl = None if options.until_sealed else self._ttl(options.ttl_ms)
         if wait_ms is not None and (type(wait_ms) is not int or not 0 < wait_ms < 1 << 53):
-            raise RefusedError("INVALID_WAIT", f"{wait_ms!r} is no time to wait in ms: a whole number of at least 1.")
+            raise RefusedError(
+                ErrorCode.INVALID_WAIT, f"{wait_ms!r} is no time to wait in ms: a whole number of at least 1."
+            )
         is_signed = channel.get("kind") == "signed"
         if is_signed and manifest.nonce is not None and (manifest.agent_id, manifest.nonce) in ledger.nonces:
-            raise RefusedError("MANIFEST_REPLAYED", "This manifest was used before; sign a new one with a fresh nonce.")
+            raise RefusedError(
+                ErrorCode.MANIFEST_REPLAYED, "This manifest was used before; sign a new one with a fresh nonce."
+            )
         if request_id in ledger.requests:
-            raise RefusedError("ALREADY_WAITING", f"Request {request_id} waits already.", request_id=request_id)
+            raise RefusedError(ErrorCode.ALREADY_WAITING, f"Request {request_id} waits already.", request_id=request_id)
         if queue and len(ledger.requests) >= self.settings.max_waiting and self._would_wait(manifest, now):
             raise RefusedError(
-                "QUEUE_FULL", f"{len(ledger.requests)} requests wait already (max_waiting); ask again later."
+                ErrorCode.QUEUE_FULL, f"{len(ledger.requests)} requests wait already (max_waiting); ask again later."
             )
         session = self._session(manifest, now)
         self._check_terminal(session, manifest.triples)
@@ -183,7 +188,9 @@ class LeaseManager(AgentCommands):
         now = self._advanced(now)
         lease = self._own(lease_id, agent_id, session_id)
         if lease.expires_at is None or lease.ttl_ms is None or lease.hold_until is None:
-            raise RefusedError("LEASE_NOT_TIMED", f"Lease {lease_id} ends with its proposal; it needs no heartbeat.")
+            raise RefusedError(
+                ErrorCode.LEASE_NOT_TIMED, f"Lease {lease_id} ends with its proposal; it needs no heartbeat."
+            )
         ttl = lease.ttl_ms if ttl_ms is None else self._ttl(ttl_ms)
         event = LeaseRenewed(at=now, lease_id=lease_id, ttl_ms=ttl, expires_at=min(now + ttl, lease.hold_until))
         self._emit(event)
@@ -259,7 +266,7 @@ class LeaseManager(AgentCommands):
             RefusedError: ``REASON_MISSING``, ``UNKNOWN_LEASE``, ``CLOCK_STEPPED_BACK``.
         """
         if not reason.strip():
-            raise RefusedError("REASON_MISSING", "A revocation of leases needs a reason; give one.")
+            raise RefusedError(ErrorCode.REASON_MISSING, "A revocation of leases needs a reason; give one.")
         now = self._advanced(now)
         states: dict[str, str] = {}
         active = {}
@@ -311,7 +318,7 @@ class LeaseManager(AgentCommands):
             return self.settings.default_ttl_ms
         if type(ttl_ms) is not int or not 1 <= ttl_ms <= self.settings.max_ttl_ms:
             raise RefusedError(
-                "INVALID_TTL",
+                ErrorCode.INVALID_TTL,
                 f"{ttl_ms!r} is no time to live: from 1 to {self.settings.max_ttl_ms} ms (max_ttl_ms).",
                 ttl_ms=str(ttl_ms),
             )
@@ -341,7 +348,7 @@ class LeaseManager(AgentCommands):
             lease = deletion_lease(session, triple)
             deleted, resource = lease.triple.resource.text, triple.resource.text
             raise RefusedError(
-                "TERMINAL",
+                ErrorCode.TERMINAL,
                 f"The session holds DELETES on {deleted} (lease {lease.lease_id}), which is terminal; it cannot have "
                 f"{triple.predicate} on {resource}.",
                 lease_id=lease.lease_id,
@@ -352,7 +359,7 @@ class LeaseManager(AgentCommands):
         lease = self._known(lease_id)
         if (lease.session.agent_id, lease.session.session_id) != (agent_id, session_id):
             raise RefusedError(
-                "NOT_THE_HOLDER",
+                ErrorCode.NOT_THE_HOLDER,
                 f"Lease {lease_id} is not held by {agent_id!r} in session {session_id!r}.",
                 lease_id=lease_id,
             )
@@ -363,8 +370,10 @@ class LeaseManager(AgentCommands):
         if lease is None:
             state = self._ledger.ended.get(lease_id)
             if state is None:
-                raise RefusedError("UNKNOWN_LEASE", f"No lease {lease_id!r} is in force.", lease_id=lease_id)
-            raise RefusedError("LEASE_NOT_ACTIVE", f"Lease {lease_id} is {state}.", lease_id=lease_id, state=state)
+                raise RefusedError(ErrorCode.UNKNOWN_LEASE, f"No lease {lease_id!r} is in force.", lease_id=lease_id)
+            raise RefusedError(
+                ErrorCode.LEASE_NOT_ACTIVE, f"Lease {lease_id} is {state}.", lease_id=lease_id, state=state
+            )
         return lease
 
     def _give_queued(self, request: Request, now: int) -> None:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.klis.ledger import Ledger
 from world.klis.ledger_steps import add_lease, queue_request
@@ -51,7 +52,7 @@ def read_ledger(wire: Mapping[str, Any]) -> Ledger:
         return _read(wire)
     except (KeyError, TypeError, ValueError, AttributeError, DamagedLogError) as error:
         raise DamagedLogError(
-            "INDEX_DAMAGED",
+            ErrorCode.INDEX_DAMAGED,
             f"The lease ledger kept beside the log cannot be read ({error!r}); `worldctl doctor --rebuild` drops it.",
         ) from None
 

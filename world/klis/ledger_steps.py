@@ -10,6 +10,7 @@ from heapq import heapify, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed
@@ -44,7 +45,7 @@ FORGET_DIES_MS: Final = 86_400_000
 
 
 def _damaged(what: str, **details: Any) -> DamagedLogError:
-    return DamagedLogError("ILLEGAL_LEASE_TRANSITION", what, **details)
+    return DamagedLogError(ErrorCode.ILLEGAL_LEASE_TRANSITION, what, **details)
 
 
 def _configured(ledger: Ledger, event: KlisConfigured) -> None:

@@ -16,6 +16,7 @@ import yaml as pyyaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # required by pydantic before Python 3.12
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.predicate import Predicate, read_predicate
 from world.klis.resources.resource import Resource
@@ -241,9 +242,13 @@ def _document(given: Mapping[str, Any] | str | bytes, *, yaml: bool) -> Mapping[
         if error.code == "MANIFEST_TOO_LARGE":
             raise
         details = {"path": "$"} | error.details
-        raise RefusedError("MALFORMED_SCHEMA", f"The manifest cannot be read: {error.message}", **details) from None
+        raise RefusedError(
+            ErrorCode.MALFORMED_SCHEMA, f"The manifest cannot be read: {error.message}", **details
+        ) from None
     if not isinstance(document, dict):
-        raise RefusedError("MALFORMED_SCHEMA", "A manifest is an object with the fields of KLIS-1 section 5.", path="$")
+        raise RefusedError(
+            ErrorCode.MALFORMED_SCHEMA, "A manifest is an object with the fields of KLIS-1 section 5.", path="$"
+        )
     return document
 
 
@@ -258,7 +263,7 @@ def _structure(document: Mapping[str, Any], settings: KlisSettings) -> _Document
     for index, intent in enumerate(checked["scope"]):
         if "to" in intent and intent["predicate"] != Predicate.RENAMES:
             path = f"$.scope[{index}].to"
-            raise RefusedError("MALFORMED_SCHEMA", f"{path} is for RENAMES alone: the new name.", path=path)
+            raise RefusedError(ErrorCode.MALFORMED_SCHEMA, f"{path} is for RENAMES alone: the new name.", path=path)
         for name, text in (("resource", intent["resource"]), ("to", intent.get("to", ""))):
             if len(text) > settings.max_resource_chars:
                 place = f"$.scope[{index}].{name}"
@@ -278,7 +283,7 @@ def _malformed(error: ValidationError) -> RefusedError:
     }.get(kind, f"is wrong: {first['msg'].removeprefix('Value error, ')}")
     if path.endswith(".confidence") and kind != "extra_forbidden":
         clause = "is wrong: write High, Medium, Low or a number from 0 to 1"
-    return RefusedError("MALFORMED_SCHEMA", f"{path} {clause}.", path=path)
+    return RefusedError(ErrorCode.MALFORMED_SCHEMA, f"{path} {clause}.", path=path)
 
 
 def _known(location: Sequence[int | str]) -> Iterator[int | str]:
@@ -315,7 +320,7 @@ def _claims(scope: Sequence[_ManifestIntent], types: ResourceTypes, settings: Kl
 
 def _too_large(path: str, limit: str, maximum: int, unit: str) -> RefusedError:
     return RefusedError(
-        "MANIFEST_TOO_LARGE",
+        ErrorCode.MANIFEST_TOO_LARGE,
         f"The manifest has more than {maximum} {unit} at {path} ({limit}); split the work.",
         path=path,
         limit=limit,
@@ -346,4 +351,6 @@ def _read_yaml(text: str | bytes) -> Any:
     except (pyyaml.YAMLError, ValueError) as error:  # an invalid number, date or encoding
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise RefusedError("MALFORMED_YAML", f"{getattr(error, 'problem', None) or 'it is no YAML'}{place}.") from None
+        raise RefusedError(
+            ErrorCode.MALFORMED_YAML, f"{getattr(error, 'problem', None) or 'it is no YAML'}{place}."
+        ) from None

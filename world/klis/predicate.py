@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["GROUPS", "GROUP_OF", "OPPOSED", "Predicate", "compatible", "read_predicate"]
@@ -69,7 +70,7 @@ def read_predicate(text: object, path: str = "$") -> Predicate:
         return Predicate(text)  # type: ignore[arg-type]  # any other value raises
     except ValueError:
         raise RefusedError(
-            "INVALID_PREDICATE",
+            ErrorCode.INVALID_PREDICATE,
             f"{text!r} at {path} is no predicate; the six are {', '.join(Predicate)}.",
             path=path,
             predicate=str(text),

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.predicate import OPPOSED, Predicate
 from world.klis.resources.resource_types import ResourceTypes
@@ -150,7 +151,7 @@ def check_targets(claims: Sequence[Claim]) -> None:
         if types[old.resource.type] == counts[old.resource.key]:  # none is provided elsewhere
             path = claim.path.removesuffix(".resource") + ".to"
             raise RefusedError(
-                "MALFORMED_SCHEMA",
+                ErrorCode.MALFORMED_SCHEMA,
                 f"{path} is missing: RENAMES {old.resource.text} has no new name. Give it as `to`, or claim PROVIDES "
                 "of the new name in the same manifest.",
                 path=path,
@@ -212,7 +213,7 @@ def _why_not(
 def _contradiction(first: Claim, second: Claim, clause: str) -> RefusedError:
     one, other = first.triple, second.triple
     return RefusedError(
-        "INTERNAL_CONTRADICTION",
+        ErrorCode.INTERNAL_CONTRADICTION,
         f"{other.predicate} {other.resource.text} at {second.path} contradicts {one.predicate} {one.resource.text} at "
         f"{first.path}: {clause}."
         if first is not second
@@ -244,7 +245,7 @@ def check_width(claims: Iterable[Claim], *, types: ResourceTypes, min_depth: int
         if is_flat or not (triple.covers or (given.kind == "path" and not resource.depth)):
             continue
         raise RefusedError(
-            "GLOBAL_SCOPE",
+            ErrorCode.GLOBAL_SCOPE,
             f"{triple.predicate} {resource.text} at {claim.path} is wider than the operator allows: a subtree begins "
             f"at {min_depth} or more names below the root (min_subtree_depth). Name what is needed.",
             path=claim.path,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.names import NameComparison
 
@@ -104,7 +105,7 @@ class KlisSettings:
         rules = given.pop("manifest_rules", 1)
         if type(rules) is not int or not 1 <= rules <= MANIFEST_RULES:
             raise RefusedError(
-                "INVALID_CONFIG",
+                ErrorCode.INVALID_CONFIG,
                 f"manifest_rules = {rules!r} is recorded; this version reads 1 to {MANIFEST_RULES}. Use a newer one.",
                 name="manifest_rules",
             )
@@ -125,14 +126,14 @@ class KlisSettings:
             fits = name in known and type(value) is type(known[name])
             if not fits or (type(value) is int and not least <= value < 1 << 53):
                 raise RefusedError(
-                    "INVALID_CONFIG",
+                    ErrorCode.INVALID_CONFIG,
                     f"[klis] {name} = {value!r}: the settings are {', '.join(known)}; "
                     "numbers are whole and at least 1.",
                     name=name,
                 )
         if given.get("authentication", "open") not in AUTHENTICATION:
             raise RefusedError(
-                "INVALID_CONFIG",
+                ErrorCode.INVALID_CONFIG,
                 f"[klis] authentication = {given['authentication']!r}: choose one of {', '.join(AUTHENTICATION)}.",
                 name="authentication",
             )

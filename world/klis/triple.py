@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource, recorded_resource
@@ -74,7 +75,9 @@ def read_triple(given: Mapping[str, Any], types: ResourceTypes = STANDARD) -> Tr
     try:
         return _recorded(given["predicate"], given["resource"], given.get("confidence", "High"), types)
     except (KeyError, TypeError, ValueError):
-        raise DamagedLogError("BAD_TRIPLE", f"The log holds the triple {dict(given)!r}, which cannot be.") from None
+        raise DamagedLogError(
+            ErrorCode.BAD_TRIPLE, f"The log holds the triple {dict(given)!r}, which cannot be."
+        ) from None
 
 
 @lru_cache(_REMEMBERED)

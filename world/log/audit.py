@@ -27,6 +27,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.log import READ_BATCH, EventLog, next_limit
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
@@ -87,7 +88,7 @@ def verify_storage(log: EventLog) -> list[LogFinding]:
     return [
         *_strays(log),
         *(
-            LogFinding("FILE_DAMAGED", 0, f"The database file is damaged: {' '.join(told.split())}.")
+            LogFinding(ErrorCode.FILE_DAMAGED, 0, f"The database file is damaged: {' '.join(told.split())}.")
             for told in log.audit_storage(MAX_FINDINGS)
         ),
     ]
@@ -105,7 +106,7 @@ def _strays(log: EventLog) -> Iterator[LogFinding]:
                 for key, *_ in log.query(statement, base=0, low=after, high=upto, count=1):
                     stray = key >> LOG_SHIFT
                     yield LogFinding(
-                        "EVENT_STRAY",
+                        ErrorCode.EVENT_STRAY,
                         0,
                         f"The store holds events or tree heads of a log number {stray}, and knows no such log.",
                         {"number": stray},

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 
 MAX_BATCH: Final = 256
@@ -93,7 +94,7 @@ class GroupCommit(Generic[C, R]):
         """
         if self._leader == threading.get_ident():  # nobody else writes this thread's name there
             raise RefusedError(
-                "CALL_FROM_WITHIN",
+                ErrorCode.CALL_FROM_WITHIN,
                 "A rule, projection, action or computed value cannot call the world that is asking it; it would wait "
                 "for itself. Answer from what it is given, and make the call when the world has returned, or in an "
                 "effect handler or a scheduled reaction.",
@@ -117,7 +118,7 @@ class GroupCommit(Generic[C, R]):
         """Run one batch; the leader's own command is its first."""
         batch: list[Pending[C, R]] = []
         error: BaseException = WorldProtocolError(
-            "BATCH_INTERRUPTED",
+            ErrorCode.BATCH_INTERRUPTED,
             "The shared commit was interrupted; whether the command took effect is not known. "
             "Load the state again before you repeat it.",
         )
@@ -127,7 +128,7 @@ class GroupCommit(Generic[C, R]):
                 while self._queue and len(batch) < self._max_batch:
                     batch.append(self._queue.popleft())
             self._run_batch(batch)
-            error = WorldProtocolError("NOT_SETTLED", "The batch ended without a result for the command.")
+            error = WorldProtocolError(ErrorCode.NOT_SETTLED, "The batch ended without a result for the command.")
         except Exception as failure:  # noqa: BLE001  # it becomes the error of every caller left open
             error = failure
         finally:

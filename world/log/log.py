@@ -15,6 +15,7 @@ from typing import Any
 
 from eventsourcing.persistence import StoredEvent
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log.backends.registry import Durability, StoreOptions, storage_backend
 from world.log.migration import find_log, log_names, make_derived_tables
@@ -251,10 +252,12 @@ class EventLog(NotificationReader):
     def _exclusive(self) -> Iterator[None]:
         """Keep the threads of this process apart; the store's lock keeps processes apart."""
         if self.read_only:
-            raise RefusedError("LOG_READ_ONLY", "The log was opened to be read only; open it for writing.")
+            raise RefusedError(ErrorCode.LOG_READ_ONLY, "The log was opened to be read only; open it for writing.")
         me = threading.get_ident()
         if self._writer == me:
-            raise RefusedError("LOG_BUSY", "This thread is writing to the log already; finish that write first.")
+            raise RefusedError(
+                ErrorCode.LOG_BUSY, "This thread is writing to the log already; finish that write first."
+            )
         with self._writing:
             self._writer = me
             try:
@@ -312,7 +315,7 @@ class EventLog(NotificationReader):
             if name == self._view.name and version == self._view.version:
                 return None if position is None else int(position)
         raise RefusedError(
-            "VIEW_CHANGED",
+            ErrorCode.VIEW_CHANGED,
             f"Another release replaced the view {self._view.name} of this log; open the log again.",
             view=self._view.name,
         )

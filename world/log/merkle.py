@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 
 HASH_BYTES: Final = 32
@@ -107,7 +108,9 @@ class Frontier:
             DamagedLogError: ``TREE_DAMAGED`` when the length does not fit the size.
         """
         if len(data) != size.bit_count() * HASH_BYTES:
-            raise DamagedLogError("TREE_DAMAGED", f"The stored tree of size {size} has {len(data)} bytes.", size=size)
+            raise DamagedLogError(
+                ErrorCode.TREE_DAMAGED, f"The stored tree of size {size} has {len(data)} bytes.", size=size
+            )
         nodes = (data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES))
         return cls(size, tuple(nodes))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.following import Follower
 from world.log.statements import AT_ONCE, events_at_query, events_query
@@ -173,7 +174,9 @@ class LogReader:
         size = self.head().size
         if 1 <= position <= size:
             raise gap([], position - 1)
-        raise RefusedError("NO_SUCH_EVENT", f"There is no event {position}; the log has {size}.", position=position)
+        raise RefusedError(
+            ErrorCode.NO_SUCH_EVENT, f"There is no event {position}; the log has {size}.", position=position
+        )
 
     def events_at(self, positions: Sequence[int]) -> Iterator[list[LoggedEvent]]:
         """Yield the events at positions that the index names, in the order of the log and in lists of ``AT_ONCE``.
@@ -191,7 +194,7 @@ class LogReader:
                 if 1 <= missing <= self.head().size:
                     raise gap([], missing - 1)
                 raise DamagedLogError(
-                    "INDEX_DAMAGED",
+                    ErrorCode.INDEX_DAMAGED,
                     "The index does not fit its log: it names what is not there; `worldctl doctor --rebuild` makes it "
                     "again.",
                 )

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.errors import StreamConflictError
 from world.log.statements import Statements, statements
@@ -186,7 +187,7 @@ class Store(ABC):
             return []
         except OverflowError:
             told = "The log names a place that no database has; run `worldctl verify`."
-            raise DamagedLogError("LOG_DAMAGED", told) from None
+            raise DamagedLogError(ErrorCode.LOG_DAMAGED, told) from None
 
     def within(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled statement within the transaction that ``begin`` began and return its rows."""
@@ -212,7 +213,7 @@ def check_covered(size: int, last: int) -> None:
     """
     if last > size:
         raise DamagedLogError(
-            "EVENT_UNSEALED",
+            ErrorCode.EVENT_UNSEALED,
             f"The log holds events up to {last}, and its newest tree head covers {size}: tree heads were removed, or "
             "events were written by something else than a commit. Run `worldctl verify`, and restore the log from a "
             "copy.",
@@ -222,7 +223,7 @@ def check_covered(size: int, last: int) -> None:
         )
     if last < size:
         raise DamagedLogError(
-            "LOG_GAP",
+            ErrorCode.LOG_GAP,
             f"The log ends at event {last}, and its newest tree head covers {size}: event {last + 1} is missing. "
             "Run `worldctl verify`, and restore the log from a copy.",
             position=last + 1,
@@ -248,12 +249,14 @@ def check_format(rows: Sequence[Row], where: str) -> None:
     if not rows:
         raise lost_tables(where, "the format of its tables is lost")
     if len(rows) != 1 or rows[0][0] != FORMAT:
-        raise RefusedError("LOG_FORMAT", f"{where} keeps logs in a format this program does not know.", found=rows)
+        raise RefusedError(
+            ErrorCode.LOG_FORMAT, f"{where} keeps logs in a format this program does not know.", found=rows
+        )
     version = rows[0][1]
     if version != FORMAT_VERSION:
         advice = "update this program" if version > FORMAT_VERSION else "migrate it with the release that wrote it"
         raise RefusedError(
-            "LOG_FORMAT",
+            ErrorCode.LOG_FORMAT,
             f"{where} has log format {version}; this program knows {FORMAT_VERSION}: {advice}.",
             found=version,
             known=FORMAT_VERSION,
@@ -268,13 +271,13 @@ def not_a_log(where: str, what: str, *, is_empty: bool = False) -> RefusedError:
         what: what is wrong with it.
         is_empty: whether a log can be created there as it is.
     """
-    return RefusedError("NOT_A_LOG", f"{where} is no log: {what}.", path=where, is_empty=is_empty)
+    return RefusedError(ErrorCode.NOT_A_LOG, f"{where} is no log: {what}.", path=where, is_empty=is_empty)
 
 
 def lost_tables(where: str, what: str) -> DamagedLogError:
     """Return the error for a store that lost what was made together with the rest."""
     return DamagedLogError(
-        "LOG_DAMAGED", f"{where} is damaged: {what}. Restore it from a copy.", path=where, reason=what
+        ErrorCode.LOG_DAMAGED, f"{where} is damaged: {what}. Restore it from a copy.", path=where, reason=what
     )
 
 
@@ -282,7 +285,7 @@ def not_found(where: str, name: str, names: Sequence[str]) -> RefusedError:
     """Return the refusal of a log name that the store does not hold."""
     known = ", ".join(names) if names else "none"
     return RefusedError(
-        "LOG_NOT_FOUND",
+        ErrorCode.LOG_NOT_FOUND,
         f"{where} holds no log named {name!r} (it holds: {known}). Check the name, or create the log.",
         name=name,
         names=list(names),
@@ -296,4 +299,4 @@ def conflict(constraint: str) -> Exception:
             "STREAM_CONFLICT",
             "Another event already has this version in its stream; load the stream again and decide anew.",
         )
-    return DamagedLogError("LOG_DAMAGED", f"The store refuses the next position of the log ({constraint}).")
+    return DamagedLogError(ErrorCode.LOG_DAMAGED, f"The store refuses the next position of the log ({constraint}).")

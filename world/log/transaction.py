@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.clock import Boot
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.merkle import Chunk, Frontier
@@ -182,7 +183,7 @@ class Transaction:
             return
         if size < known or opening.root is None:
             raise DamagedLogError(
-                "LOG_SHRUNK",
+                ErrorCode.LOG_SHRUNK,
                 f"The log had {known} events when this program last looked and has {size} now: it was cut or replaced.",
                 known=known,
                 found=size,
@@ -267,7 +268,7 @@ def _event_row(log_id: int, base: int, event: LoggedEvent) -> tuple[Any, ...]:
 
 def _changed_behind(size: int) -> DamagedLogError:
     return DamagedLogError(
-        "TREE_DAMAGED",
+        ErrorCode.TREE_DAMAGED,
         f"The log's tree head at {size} events does not follow from its events; run `worldctl verify`.",
         size=size,
     )

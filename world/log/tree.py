@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.merkle import (
     CHUNK_LEAVES,
@@ -168,7 +169,7 @@ class StoredTree:
         """Prove that the log with ``first`` events begins the log with ``second``; see ``EventLog``."""
         self._check_size(max(first, second))
         if not 0 <= first <= second:
-            raise RefusedError("INVALID_INPUT", f"A log of {first} events does not begin one of {second}.")
+            raise RefusedError(ErrorCode.INVALID_INPUT, f"A log of {first} events does not begin one of {second}.")
         path = tuple(consistency_proof(first, second, self._subtree))
         return ConsistencyProof(self.root_at(first), self.root_at(second), path)
 
@@ -218,12 +219,14 @@ def gap(rows: Sequence[Row], after: int) -> DamagedLogError:
         if row[0] != after + offset + 1:
             missing = after + offset + 1
             break
-    return DamagedLogError("LOG_GAP", f"The event at position {missing} is missing from the log.", position=missing)
+    return DamagedLogError(
+        ErrorCode.LOG_GAP, f"The event at position {missing} is missing from the log.", position=missing
+    )
 
 
 def _damaged(message: str, size: int) -> DamagedLogError:
-    return DamagedLogError("TREE_DAMAGED", message, size=size)
+    return DamagedLogError(ErrorCode.TREE_DAMAGED, message, size=size)
 
 
 def _no_such_event(message: str, **details: int) -> RefusedError:
-    return RefusedError("NO_SUCH_EVENT", message, **details)
+    return RefusedError(ErrorCode.NO_SUCH_EVENT, message, **details)

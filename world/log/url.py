@@ -18,6 +18,7 @@ from typing import Final, Literal
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log.backends.registry import storage_backend
 from world.masking import URL_START, masked
@@ -89,4 +90,4 @@ def parse_address(text: str) -> LogAddress:
 
 
 def _invalid(text: str, reason: str) -> RefusedError:
-    return RefusedError("INVALID_ADDRESS", f"{masked(text)!r} is no address of a log: {reason}.")
+    return RefusedError(ErrorCode.INVALID_ADDRESS, f"{masked(text)!r} is no address of a log: {reason}.")

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from eventsourcing.persistence import StoredEvent
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError, with_single_stops
 from world.log.errors import InvalidEventError
 from world.model.canonical_json import canonical_bytes
@@ -112,7 +113,9 @@ class TreeHead:
         except ValueError:
             raw = b""
         if len(raw) != sha256().digest_size or size < 0:
-            raise RefusedError("INVALID_TREE_HEAD", f"A tree head is a size and 64 hex digits, not {size}:{root}.")
+            raise RefusedError(
+                ErrorCode.INVALID_TREE_HEAD, f"A tree head is a size and 64 hex digits, not {size}:{root}."
+            )
         return cls(size, raw)
 
     @classmethod
@@ -124,7 +127,7 @@ class TreeHead:
         """
         size, _, root = text.partition(":")
         if not (size.isascii() and size.isdigit()):
-            raise RefusedError("INVALID_TREE_HEAD", f"A tree head is written size:root, not {text!r}.")
+            raise RefusedError(ErrorCode.INVALID_TREE_HEAD, f"A tree head is written size:root, not {text!r}.")
         return cls.from_hex(int(size), root)
 
 

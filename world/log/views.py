@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import MetaData
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log.schema import READABLE, schema_faults
 from world.log.statements import events_query
@@ -173,7 +174,7 @@ def view_states(store: Store, log_id: int) -> dict[str, ViewState]:
 def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: ViewState | None) -> None:
     if stored is not None and stored.version > view.version:
         raise RefusedError(
-            "VIEW_NEWER",
+            ErrorCode.VIEW_NEWER,
             f"{store.describe()} was written by a later release: its view {view.name} has version "
             f"{stored.version}, this program knows {view.version}. Update this program.",
             view=view.name,

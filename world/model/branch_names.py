@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["BRANCH_NAME", "HEAD", "check_branch_name"]
@@ -32,7 +33,7 @@ def check_branch_name(name: Any) -> None:
     if isinstance(name, str) and BRANCH_NAME.fullmatch(name) and name != HEAD:
         return
     raise RefusedError(
-        "INVALID_NAME",
+        ErrorCode.INVALID_NAME,
         f"{name!r:.80} is not a valid branch name. Use 1 to 200 of the letters a-z and A-Z, digits and . _ - /; begin "
         "with a letter, a digit or _. HEAD is reserved.",
     )

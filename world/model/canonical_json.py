@@ -10,6 +10,7 @@ import hashlib
 import json
 from typing import Any, NoReturn
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.frozen_text import frozen_text
 from world.model.immutable_json import freeze, utf16_key
@@ -56,19 +57,19 @@ def read_json(text: str | bytes) -> Any:
         value = json.loads(decoded, object_pairs_hook=_members, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise RefusedError(
-            "MALFORMED_JSON",
+            ErrorCode.MALFORMED_JSON,
             f"The text is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
             line=error.lineno,
             column=error.colno,
         ) from None
     except UnicodeDecodeError as error:
         raise RefusedError(
-            "MALFORMED_JSON", f"The text is not valid UTF-8: byte {error.start} is invalid.", byte=error.start
+            ErrorCode.MALFORMED_JSON, f"The text is not valid UTF-8: byte {error.start} is invalid.", byte=error.start
         ) from None
     except RecursionError:
-        raise RefusedError("NOT_CANONICAL", "The JSON is nested too deeply to be read.", path="$") from None
+        raise RefusedError(ErrorCode.NOT_CANONICAL, "The JSON is nested too deeply to be read.", path="$") from None
     except ValueError as error:  # the interpreter limits the number of digits of an integer
-        raise RefusedError("MALFORMED_JSON", f"A number cannot be read: {error}.") from None
+        raise RefusedError(ErrorCode.MALFORMED_JSON, f"A number cannot be read: {error}.") from None
     return freeze(value)
 
 
@@ -79,11 +80,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for key, _ in pairs:
             if key in seen:
                 raise RefusedError(
-                    "MALFORMED_JSON", f"The key {key!r} occurs twice in one object; keep one of them.", key=key
+                    ErrorCode.MALFORMED_JSON, f"The key {key!r} occurs twice in one object; keep one of them.", key=key
                 )
             seen.add(key)
     return members
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise RefusedError("MALFORMED_JSON", f"{name} is not a JSON number; use a finite number or null.", constant=name)
+    raise RefusedError(
+        ErrorCode.MALFORMED_JSON, f"{name} is not a JSON number; use a finite number or null.", constant=name
+    )

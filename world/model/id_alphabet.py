@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 MAX_NEW_ID: Final = 128
@@ -36,7 +37,7 @@ def check_new_id(what: str, given: str) -> None:
     reserved = " `*` is reserved; it means any human." if given == ANY_HUMAN else ""
     shown = ascii(given[: MAX_NEW_ID + 1])
     raise RefusedError(
-        "INVALID_ID",
+        ErrorCode.INVALID_ID,
         f"{shown} cannot be the id of a new {what}. Use 1 to {MAX_NEW_ID} ASCII letters, digits and "
         f"._-@:/ only.{reserved}",
         what=what,

@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn, cast
 import orjson
 import rfc8785
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 MAX_DEPTH: Final = 200
@@ -61,7 +62,9 @@ class FrozenDict(dict[str, Any]):
             RefusedError: ``NOT_CANONICAL`` for a key or a value that ``freeze`` refuses.
         """
         if not isinstance(key, str) or not (key.isascii() or _sound_text(key)):
-            raise RefusedError("NOT_CANONICAL", f"A key must be a string of whole characters, not {key!r}.", path="$")
+            raise RefusedError(
+                ErrorCode.NOT_CANONICAL, f"A key must be a string of whole characters, not {key!r}.", path="$"
+            )
         key = str.__str__(key)
         value = _frozen_member(value, key)
         copy = _dict_node(self, self._plain and _plain(value) and key.isascii(), _height_with(self, value))
@@ -203,7 +206,7 @@ class _FaultError(Exception):
 
 def _refused(fault: _FaultError, path: str) -> RefusedError:
     where = path + "".join(reversed(fault.steps))
-    return RefusedError("NOT_CANONICAL", f"At {where}: {fault.reason}", path=where)
+    return RefusedError(ErrorCode.NOT_CANONICAL, f"At {where}: {fault.reason}", path=where)
 
 
 def _frozen_member(value: Any, step: str | int) -> Any:
@@ -391,7 +394,7 @@ def _height_with(node: FrozenDict | FrozenList, value: Any) -> int:
     if added > MAX_DEPTH:
         added = 1 + _measured(value)
         if added > MAX_DEPTH:
-            raise RefusedError("NOT_CANONICAL", f"At $: {_TOO_DEEP}", path="$")
+            raise RefusedError(ErrorCode.NOT_CANONICAL, f"At $: {_TOO_DEEP}", path="$")
     return max(node._height, added)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.intent import IntentInstance, IntentOrigin
 
@@ -50,7 +51,7 @@ def check_direct(instance: IntentInstance, schema_hash: str | None = None) -> No
         raise not_direct(origin)
     if not origin.projection_id.removeprefix(DIRECT_PREFIX).strip():
         raise RefusedError(
-            "NOT_A_DIRECT_INTENT",
+            ErrorCode.NOT_A_DIRECT_INTENT,
             f"The projectionId {origin.projection_id!r} names no job; write {DIRECT_PREFIX}scheduler.",
         )
     if schema_hash is not None:
@@ -66,7 +67,7 @@ def check_key(instance: IntentInstance, schema_hash: str) -> None:
     expected = instance.body.key(schema_hash)
     if instance.intent_key != expected:
         raise RefusedError(
-            "WRONG_SCHEMA",
+            ErrorCode.WRONG_SCHEMA,
             "The intentKey does not follow from the intent under the schema in force: it was issued for another "
             "schema or changed afterwards. Issue the intent again.",
             expected=expected,
@@ -94,7 +95,7 @@ def check_origin(instance: IntentInstance, projection_ids: Iterable[str]) -> Non
     if origin.projection_id == API_ORIGIN:
         if "system" in (origin.source.kind, origin.actor.kind):  # INV-SD1
             raise RefusedError(
-                "NOT_A_DIRECT_INTENT",
+                ErrorCode.NOT_A_DIRECT_INTENT,
                 f"The projectionId {API_ORIGIN!r} does not say that a system produced the intent, but its source is "
                 f"{origin.source.kind!r} and its actor {origin.actor.actor_id!r} is {origin.actor.kind!r}; write "
                 f"{DIRECT_PREFIX}JOB, such as {DIRECT_PREFIX}scheduler, with a source of kind 'system'.",
@@ -105,7 +106,7 @@ def check_origin(instance: IntentInstance, projection_ids: Iterable[str]) -> Non
     known = list(projection_ids)
     if origin.projection_id not in known:
         raise RefusedError(
-            "UNKNOWN_PROJECTION",
+            ErrorCode.UNKNOWN_PROJECTION,
             f"The intent's origin names the projection {origin.projection_id!r}, which is not registered; registered: "
             f"{', '.join(map(repr, known)) or 'none'}. Register it, or write {API_ORIGIN!r} for an intent that a "
             f"caller states outright, or '{DIRECT_PREFIX}JOB' for one that a system produced directly.",
@@ -117,7 +118,7 @@ def check_origin(instance: IntentInstance, projection_ids: Iterable[str]) -> Non
 def not_direct(origin: IntentOrigin) -> RefusedError:
     """Return the error for a system direct intent whose source or actor is not a system."""
     return RefusedError(
-        "NOT_A_DIRECT_INTENT",
+        ErrorCode.NOT_A_DIRECT_INTENT,
         f"The projectionId {origin.projection_id!r} marks a system direct intent, but its source is "
         f"{origin.source.kind!r} and its actor {origin.actor.actor_id!r} is {origin.actor.kind!r}; both must be "
         "'system'.",

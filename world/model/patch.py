@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze
 from world.model.paths import Segments, array_index, format_path, look_up, parse_path
@@ -80,12 +81,12 @@ class Patch:
         """
         if not isinstance(wire, dict | Mapping) or wire.get("op") not in ("set", "unset", "merge"):
             raise RefusedError(
-                "INVALID_PATCH", "A patch needs an op, one of set, unset and merge.", patch=repr(wire)[:200]
+                ErrorCode.INVALID_PATCH, "A patch needs an op, one of set, unset and merge.", patch=repr(wire)[:200]
             )
         if not isinstance(wire.get("path"), str) or not wire.keys() <= {"op", "path", "value"}:
-            raise RefusedError("INVALID_PATCH", "A patch holds op, path (a text) and value, nothing else.")
+            raise RefusedError(ErrorCode.INVALID_PATCH, "A patch holds op, path (a text) and value, nothing else.")
         if (wire["op"] == "unset") is ("value" in wire):
-            raise RefusedError("INVALID_PATCH", "A set or merge patch needs a value; an unset patch has none.")
+            raise RefusedError(ErrorCode.INVALID_PATCH, "A set or merge patch needs a value; an unset patch has none.")
         return cls(cast(PatchOp, wire["op"]), wire["path"], wire.get("value"))
 
 
@@ -188,11 +189,11 @@ def _unset(node: Any, segments: Segments, path: str) -> Any:
 
 
 def _not_found(path: str, why: str) -> RefusedError:
-    return RefusedError("PATH_NOT_FOUND", f"The patch of {path!r} does not fit the data: {why}.", path=path)
+    return RefusedError(ErrorCode.PATH_NOT_FOUND, f"The patch of {path!r} does not fit the data: {why}.", path=path)
 
 
 def _mismatch(path: str, why: str) -> RefusedError:
-    return RefusedError("TYPE_MISMATCH", f"The patch of {path!r} does not fit the data: {why}.", path=path)
+    return RefusedError(ErrorCode.TYPE_MISMATCH, f"The patch of {path!r} does not fit the data: {why}.", path=path)
 
 
 Place = tuple[str | None, ...]

@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["Segments", "array_index", "format_name", "format_path", "look_up", "parse_path"]
@@ -47,7 +48,9 @@ def format_path(segments: Segments) -> str:
         RefusedError: ``INVALID_PATH`` for the single empty name, whose text would equal that of the root.
     """
     if segments == ("",):
-        raise RefusedError("INVALID_PATH", "A top-level key must not be the empty text: its path would be the root.")
+        raise RefusedError(
+            ErrorCode.INVALID_PATH, "A top-level key must not be the empty text: its path would be the root."
+        )
     return ".".join(map(format_name, segments))
 
 

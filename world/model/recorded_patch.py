@@ -7,6 +7,7 @@ from typing import Any, Final, cast, get_args
 
 import msgspec
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import Patch, PatchOp, apply_patch
@@ -43,10 +44,10 @@ def _recorded(wire: Mapping[str, Any]) -> _RecordedPatch:
     has_value = value is not _RecordedPatch  # the class marks an absent value; JSON has no such value
     if op not in _OPS or type(path) is not str or len(wire) != 2 + has_value:
         raise RefusedError(
-            "INVALID_PATCH", "A recorded patch has op, path and value, with a known op and a string path."
+            ErrorCode.INVALID_PATCH, "A recorded patch has op, path and value, with a known op and a string path."
         )
     if (op == "unset") is has_value:
-        raise RefusedError("INVALID_PATCH", "A set or merge patch needs a value; an unset patch has none.")
+        raise RefusedError(ErrorCode.INVALID_PATCH, "A set or merge patch needs a value; an unset patch has none.")
     if type(value) in (dict, list):
         value = freeze(value)
     return _RecordedPatch(op, path, value)

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.paths import parse_path
 from world.sizes import MAX_SCOPE_PATTERNS
@@ -211,7 +212,7 @@ def check_number(patterns: int, what: str) -> None:
     """
     if patterns > MAX_SCOPE_PATTERNS:
         raise RefusedError(
-            "SCOPE_TOO_LARGE",
+            ErrorCode.SCOPE_TOO_LARGE,
             f"{what} lists {patterns} patterns or more; the limit is {MAX_SCOPE_PATTERNS} (MAX_SCOPE_PATTERNS). "
             "Name the common parents instead.",
             patterns=patterns,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import EMPTY
@@ -57,7 +58,7 @@ class ErrorValue:
             source = wire["source"]
             at = (wire["code"], wire["message"], source["actionId"], source["nodePath"], wire["timestamp"])
         except (KeyError, TypeError) as missing:
-            raise RefusedError("INVALID_SNAPSHOT", f"An error value lacks {missing}.") from None
+            raise RefusedError(ErrorCode.INVALID_SNAPSHOT, f"An error value lacks {missing}.") from None
         return cls(*at, freeze(wire.get("context")))
 
 
@@ -101,7 +102,7 @@ class Requirement:
             at = wire["nodePath"] if "nodePath" in wire else wire["flowPosition"]["nodePath"]
             return cls(wire["id"], wire["type"], freeze(wire["params"]), wire["actionId"], at)
         except (KeyError, TypeError) as missing:
-            raise RefusedError("INVALID_SNAPSHOT", f"A requirement lacks {missing}.") from None
+            raise RefusedError(ErrorCode.INVALID_SNAPSHOT, f"A requirement lacks {missing}.") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class System:
         status, last_error = wire.get("status", "idle"), wire.get("lastError")
         if status not in ("idle", "computing", "pending", "error"):
             raise RefusedError(
-                "INVALID_SNAPSHOT",
+                ErrorCode.INVALID_SNAPSHOT,
                 f"The snapshot has the status {status!r}; use idle, computing, pending or error.",
             )
         return cls(
@@ -226,13 +227,13 @@ class Snapshot:
         """
         meta = wire.get("meta")
         if not isinstance(wire.get("data"), Mapping) or not isinstance(meta, Mapping):
-            raise RefusedError("INVALID_SNAPSHOT", "A snapshot needs data and meta, both objects.")
+            raise RefusedError(ErrorCode.INVALID_SNAPSHOT, "A snapshot needs data and meta, both objects.")
         try:
             frozen_meta = Meta(
                 int(meta["version"]), int(meta["timestamp"]), str(meta["randomSeed"]), str(meta["schemaHash"])
             )
         except (KeyError, TypeError, ValueError) as missing:
-            raise RefusedError("INVALID_SNAPSHOT", f"A snapshot's meta lacks {missing}.") from None
+            raise RefusedError(ErrorCode.INVALID_SNAPSHOT, f"A snapshot's meta lacks {missing}.") from None
         return cls(
             freeze(wire["data"]),
             freeze(wire.get("computed") or EMPTY),

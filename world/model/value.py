@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import MAX_SAFE_INTEGER, freeze
 
@@ -93,4 +94,4 @@ def refused_value(error: ValidationError, *, what: str, path: str = "$") -> Refu
         message = fault["msg"].removeprefix("Value error, ")
         faults.append({"path": where, "message": message, "type": fault["type"]})
     listed = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
-    return RefusedError("INVALID_VALUE", f"This is not a valid {what}: {listed.rstrip('.')}.", faults=faults)
+    return RefusedError(ErrorCode.INVALID_VALUE, f"This is not a valid {what}: {listed.rstrip('.')}.", faults=faults)

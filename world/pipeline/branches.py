@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import BranchCreated, BranchSwitched
 from world.model.branch_names import check_branch_name
@@ -28,7 +29,9 @@ def find_branch(work: UnitOfWork, name: str | None) -> Branch:
     branch = work.realm.branches.get(work.realm.active if name is None else name)
     if branch is None:
         known = sorted(work.realm.branches)
-        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+        raise RefusedError(
+            ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; there are {', '.join(known)}.", known=known
+        )
     return branch
 
 
@@ -42,11 +45,11 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
     known = work.lookup.world_outcome(world_id)
     if known is None:
         raise RefusedError(
-            "UNKNOWN_WORLD", f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
+            ErrorCode.UNKNOWN_WORLD, f"There is no world {world_id!r}; `worldctl worlds` lists them.", world_id=world_id
         )
     if known[0] == "failed" and not allow_failed:
         raise RefusedError(
-            "FAILED_BASE",
+            ErrorCode.FAILED_BASE,
             f"World {world_id} holds a failed execution; nothing is built on it unless you allow it "
             "(allow_failed_base, --allow-failed).",
             world_id=world_id,
@@ -57,7 +60,7 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
     found = misfit(work, world_id)
     if found is not None:
         raise RefusedError(
-            "DATA_DOES_NOT_FIT",
+            ErrorCode.DATA_DOES_NOT_FIT,
             f"World {world_id} {found[0]}. Begin at a world that was sealed since that schema was adopted.",
             world_id=world_id,
             **found[1],
@@ -72,7 +75,9 @@ def create_branch(work: UnitOfWork, name: str, world_id: str, *, by: str) -> Non
     """
     check_branch_name(name)
     if name in work.realm.branches:
-        raise RefusedError("BRANCH_EXISTS", f"There is a branch {name!r} already; choose another name.", branch=name)
+        raise RefusedError(
+            ErrorCode.BRANCH_EXISTS, f"There is a branch {name!r} already; choose another name.", branch=name
+        )
     work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=name, world_id=world_id, by=by))
 
 
@@ -96,9 +101,11 @@ def switch_branch(work: UnitOfWork, name: str, *, by: str) -> Iterator[Step]:
     """
     if name not in work.realm.branches:
         known = sorted(work.realm.branches)
-        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; there are {', '.join(known)}.", known=known)
+        raise RefusedError(
+            ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; there are {', '.join(known)}.", known=known
+        )
     if name == work.realm.active:
-        raise RefusedError("BRANCH_IS_ACTIVE", f"{name!r} is the active branch already.", branch=name)
+        raise RefusedError(ErrorCode.BRANCH_IS_ACTIVE, f"{name!r} is the active branch already.", branch=name)
     epoch = work.realm.epoch + 1
     work.emit(LINEAGE_STREAM, BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by))
     for proposal in list(work.realm.proposals.values()):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.paths import look_up, parse_path
 from world.state.ports import Conditions
@@ -33,14 +34,18 @@ def check_conditions(given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(given) - Conditions.__optional_keys__)
     if unknown:
         known = ", ".join(sorted(Conditions.__optional_keys__))
-        raise RefusedError("INVALID_VALUE", f"The history knows no condition {', '.join(unknown)}; there is {known}.")
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE, f"The history knows no condition {', '.join(unknown)}; there is {known}."
+        )
     asked = {name: value for name, value in given.items() if value is not None}
     for name, value in asked.items():
         kind: type = int if name == "since_ms" else str
         choices = CHOICES.get(name)
         if type(value) is not kind or (choices is not None and value not in choices):
             wanted = " or ".join(choices) if choices else "a whole number" if kind is int else "a text"
-            raise RefusedError("INVALID_VALUE", f"The history is asked with {name} {value!r:.60}; it is {wanted}.")
+            raise RefusedError(
+                ErrorCode.INVALID_VALUE, f"The history is asked with {name} {value!r:.60}; it is {wanted}."
+            )
     return asked
 
 
@@ -51,7 +56,7 @@ def check_path(path: object) -> str:
         RefusedError: ``INVALID_PATH`` for anything but a text that is not empty.
     """
     if not isinstance(path, str) or not path:
-        raise RefusedError("INVALID_PATH", f"A sum needs the path of a number in the inputs, not {path!r:.60}.")
+        raise RefusedError(ErrorCode.INVALID_PATH, f"A sum needs the path of a number in the inputs, not {path!r:.60}.")
     return path
 
 
@@ -63,7 +68,7 @@ def check_length(found: int) -> None:
     """
     if found > MAX_SUMMED:
         raise RefusedError(
-            "HISTORY_TOO_LONG",
+            ErrorCode.HISTORY_TOO_LONG,
             f"A sum goes through {MAX_SUMMED} earlier proposals at most, and more match; name an actor, an action or a "
             "later time since which they count.",
             limit=MAX_SUMMED,
@@ -93,7 +98,7 @@ def add_up(path: str, inputs: Iterable[tuple[str, Any]]) -> int | float:
             other.append(value)
         else:
             raise RefusedError(
-                "NOT_A_NUMBER",
+                ErrorCode.NOT_A_NUMBER,
                 f"The input of proposal {proposal_id} has no number at {path!r:.200}, so it cannot be added; narrow "
                 "the sum to actions whose inputs have one.",
                 proposal_id=proposal_id,
@@ -112,4 +117,4 @@ def _double(whole: list[int], other: list[float]) -> float:
     try:
         return float(sum(whole) + sum(map(Fraction, other)))
     except OverflowError:
-        raise RefusedError("SUM_TOO_LARGE", "The sum is larger than any number that JSON can hold.") from None
+        raise RefusedError(ErrorCode.SUM_TOO_LARGE, "The sum is larger than any number that JSON can hold.") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalJudged
 from world.model.actor import ActorRef
@@ -77,7 +78,7 @@ def _check_size(work: UnitOfWork, ruling: Ruling, given: HumanAnswer) -> None:
     limit = work.limits.max_event_bytes // 2
     if len(canonical_bytes(ruling.to_wire())) > limit:
         raise RefusedError(
-            "ANSWER_TOO_LARGE",
+            ErrorCode.ANSWER_TOO_LARGE,
             f"With this answer the ruling would have more than {limit} bytes; give a shorter reason or fewer patterns, "
             "or raise the limit max_event_bytes.",
             actor_id=given.by.actor_id,
@@ -93,7 +94,7 @@ def _check_mentioned(work: UnitOfWork, proposal: Proposal, given: HumanAnswer) -
     """
     if given.to is not None and (why := _why_no_delegate(work, proposal, given.to)) is not None:
         raise RefusedError(
-            "DELEGATION_REFUSED",
+            ErrorCode.DELEGATION_REFUSED,
             f"{given.by.actor_id!r} cannot hand the answer on: {why}.",
             actor_id=given.by.actor_id,
             to=given.to,
@@ -101,7 +102,7 @@ def _check_mentioned(work: UnitOfWork, proposal: Proposal, given: HumanAnswer) -
     is_proposer = given.by.actor_id == proposal.submitted.actor["actorId"]
     if given.choice == "reply" and is_proposer and not proposal.open_questions:
         raise RefusedError(
-            "NO_OPEN_QUESTION", "Nobody asked anything that was not replied to.", actor_id=given.by.actor_id
+            ErrorCode.NO_OPEN_QUESTION, "Nobody asked anything that was not replied to.", actor_id=given.by.actor_id
         )
 
 
@@ -183,7 +184,7 @@ def _waiting(work: UnitOfWork, proposal_id: str) -> tuple[Proposal, Ruling]:
     asked = None if proposal is None else proposal.asked
     if proposal is None or asked is None:
         raise RefusedError(
-            "NOT_WAITING",
+            ErrorCode.NOT_WAITING,
             f"Proposal {proposal_id} waits for nobody (any more): it is unknown, decided or superseded. "
             "`worldctl inbox` lists what waits.",
             proposal_id=proposal_id,

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from world.clock import Boot, Clock, boot_of
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["MAX_REST_MS", "Evidence", "GuardedClock", "as_moment"]
@@ -73,7 +74,7 @@ class Evidence:
         else:
             reference = "no boot clock covers the time since then"
         return RefusedError(
-            "CLOCK_AHEAD",
+            ErrorCode.CLOCK_AHEAD,
             f"The clock reads {as_moment(wall_ms)}; the commit before was at {as_moment(self.last_ms or 0)}, and "
             f"{reference}: the clock is {wall_ms - expected} ms ahead, and the limit is {self.limit_ms} ms. Nothing "
             "was recorded. Set the clock right; if it is right, run `worldctl clock confirm --reason WHY`.",

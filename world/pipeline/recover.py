@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, get_args
 
 from world.core import EffectAnswer
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.execution_events import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
 from world.model.canonical_json import canonical_bytes
@@ -142,7 +143,7 @@ def resolve(
     doubts = [] if proposal is None else [one for one in proposal.in_doubt if name in (None, one)]
     if proposal is None or len(doubts) != 1:
         told = f"has {len(doubts)} effects in doubt; say which (--effect)" if doubts else "has no such effect in doubt"
-        raise RefusedError("NOT_IN_DOUBT", f"Proposal {proposal_id} {told}. `worldctl stuck` lists them.")
+        raise RefusedError(ErrorCode.NOT_IN_DOUBT, f"Proposal {proposal_id} {told}. `worldctl stuck` lists them.")
     _require_workspace(work, proposal)
     result = EffectAnswer(freeze(value))
     if choice == "fail":
@@ -153,7 +154,7 @@ def resolve(
 def _require_workspace(work: UnitOfWork, proposal: Proposal) -> None:
     if lacks_workspace(work, proposal):
         raise RefusedError(
-            "NO_WORKSPACE",
+            ErrorCode.NO_WORKSPACE,
             f"Proposal {proposal.proposal_id} goes on only where its workspace is at hand, to give that back should it "
             "fail: add [workspace] with root to world.toml, or open the realm with workspace=...",
             proposal_id=proposal.proposal_id,
@@ -163,15 +164,17 @@ def _require_workspace(work: UnitOfWork, proposal: Proposal) -> None:
 def _check_choice(work: UnitOfWork, choice: str, reason: str, value: Any) -> None:
     if choice not in get_args(Choice):
         told = f"An effect in doubt is resolved by one of {', '.join(get_args(Choice))}, not {choice!r:.60}."
-        raise RefusedError("INVALID_VALUE", told)
+        raise RefusedError(ErrorCode.INVALID_VALUE, told)
     if value is not None and choice != "happened":
-        raise RefusedError("INVALID_VALUE", f"Only an effect that happened has a value; {choice} takes none.")
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"Only an effect that happened has a value; {choice} takes none.")
     if not isinstance(reason, str) or not reason.strip():
-        raise RefusedError("REASON_MISSING", "To say what became of an effect takes a reason; the log keeps it.")
+        raise RefusedError(
+            ErrorCode.REASON_MISSING, "To say what became of an effect takes a reason; the log keeps it."
+        )
     size, limit = len(canonical_bytes(value)) + ROOM, work.limits.max_event_bytes
     if size > limit:
         raise RefusedError(
-            "EVENT_TOO_LARGE",
+            ErrorCode.EVENT_TOO_LARGE,
             f"The value would make an event of {size} bytes; the limit is {limit} (max_event_bytes).",
             size_bytes=size,
             limit_bytes=limit,
@@ -215,9 +218,11 @@ def cancel(work: UnitOfWork, proposal_id: str, *, by: str, reason: str) -> Itera
     proposal = work.realm.proposals.get(proposal_id)
     if proposal is None or proposal.status not in ("approved", "executing"):
         state = "has ended, or never was" if proposal is None else f"is {proposal.status}"
-        raise RefusedError("NOT_RUNNING", f"Proposal {proposal_id} {state}; only what is approved can be called off.")
+        raise RefusedError(
+            ErrorCode.NOT_RUNNING, f"Proposal {proposal_id} {state}; only what is approved can be called off."
+        )
     if not isinstance(reason, str) or not reason.strip():
-        raise RefusedError("REASON_MISSING", "To call an execution off takes a reason; the log keeps it.")
+        raise RefusedError(ErrorCode.REASON_MISSING, "To call an execution off takes a reason; the log keeps it.")
     if proposal.status == "executing" and (proposal.in_doubt or not proposal.requested):
         _require_workspace(work, proposal)
     if proposal.cancelled is None:

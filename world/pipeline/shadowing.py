@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
 from world.model.decision import Ruling
@@ -61,7 +62,7 @@ def _check_is_another(work: UnitOfWork, name: str, actors: Sequence[str]) -> Non
     if set(by_rules.values()) == {name}:
         some = ", ".join(sorted(by_rules)[:10]) + (f" and {len(by_rules) - 10} more" if len(by_rules) > 10 else "")
         raise RefusedError(
-            "POLICY_IN_USE",
+            ErrorCode.POLICY_IN_USE,
             f"The policy {name!r} judges what {some} propose{'s' if len(by_rules) == 1 else ''} already, and would "
             "only agree with itself; name another one, for instance a changed copy under another name.",
             policy=name,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from world.core.fields import secret_literals
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
 from world.model.actor import ActorRef
@@ -117,7 +118,7 @@ def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, An
     size = len(text)
     if size > work.limits.max_intent_bytes:
         raise RefusedError(
-            "INTENT_TOO_LARGE",
+            ErrorCode.INTENT_TOO_LARGE,
             f"The intent has {size} bytes; the limit is {work.limits.max_intent_bytes} (max_intent_bytes).",
             size_bytes=size,
             limit_bytes=work.limits.max_intent_bytes,
@@ -129,7 +130,7 @@ def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, An
     if intent.body.type not in work.domain.schema.actions:
         known = sorted(work.domain.schema.actions)
         raise RefusedError(
-            "UNKNOWN_ACTION",
+            ErrorCode.UNKNOWN_ACTION,
             f"The domain has no action {intent.body.type!r}; it has {', '.join(known) or 'none'}.",
             action=intent.body.type,
             known=known,
@@ -139,7 +140,7 @@ def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, An
     earlier = work.lookup.proposal_of_intent(intent.intent_id)
     if earlier is not None:
         raise RefusedError(
-            "INTENT_ALREADY_SUBMITTED",
+            ErrorCode.INTENT_ALREADY_SUBMITTED,
             f"The intentId {intent.intent_id} was submitted before, as proposal {earlier}. To try the same again, "
             "issue a new instance.",
             intent_id=intent.intent_id,
@@ -147,7 +148,7 @@ def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, An
         )
     if len(work.realm.proposals) >= work.limits.max_open_proposals:
         raise RefusedError(
-            "TOO_MANY_OPEN",
+            ErrorCode.TOO_MANY_OPEN,
             f"{len(work.realm.proposals)} proposals are open; the limit is {work.limits.max_open_proposals} "
             "(max_open_proposals). Decide some first.",
             limit=work.limits.max_open_proposals,
@@ -167,13 +168,13 @@ def _check_actor(work: UnitOfWork, actor: ActorRef) -> None:
     known = work.require_actor(actor.actor_id)
     if actor.kind != known["kind"]:
         raise RefusedError(
-            "ACTOR_MISMATCH",
+            ErrorCode.ACTOR_MISMATCH,
             f"{actor.actor_id!r} is registered as {known['kind']}, the intent says {actor.kind}.",
             actor_id=actor.actor_id,
         )
     if actor.actor_id not in work.realm.bindings:
         raise RefusedError(
-            "ACTOR_NOT_BOUND",
+            ErrorCode.ACTOR_NOT_BOUND,
             f"{actor.actor_id!r} has no authority binding; bind it first (`worldctl actor bind`).",
             actor_id=actor.actor_id,
         )
@@ -184,7 +185,7 @@ def _check_record(intent: IntentInstance, record: ProjectionRecorded) -> None:
     if is_direct(intent) or record.intent_id != intent.intent_id:
         origin = intent.meta.origin.projection_id
         raise RefusedError(
-            "INVALID_VALUE",
+            ErrorCode.INVALID_VALUE,
             f"The projection record {record.record_id} is of the projection {record.projection_id!r} and the intent "
             f"{record.intent_id!r}; it does not belong to the intent {intent.intent_id!r} of {origin!r}. Leave it out.",
             record=record.record_id,
@@ -197,7 +198,7 @@ def _base(work: UnitOfWork, asked: Submission) -> tuple[str, str]:
         branch = find_branch(work, asked.branch)
         if asked.base_world not in (None, branch.head):
             raise RefusedError(
-                "STALE_BASE",
+                ErrorCode.STALE_BASE,
                 f"World {asked.base_world} is not the head of {branch.name!r} any more; the head is {branch.head}. "
                 "Look at it and submit again, or name the world without a branch to fork from it.",
                 head=branch.head,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["DUE_AT_ONCE", "UNITS_AT_ONCE", "UnitBudget", "UnitOverrunError"]
@@ -40,7 +41,7 @@ class UnitOverrunError(Exception):
     def refusal(self, events: int) -> RefusedError:
         """Return what the caller of the command gets, after so many events that are given up."""
         return RefusedError(
-            "UNIT_TOO_LARGE",
+            ErrorCode.UNIT_TOO_LARGE,
             f"The command held the log's lock for more than {self.limit_ms} ms (max_unit_ms), after {events} events, "
             f"at {self.what}. Nothing of it was recorded; ask for less at once, or raise the limit max_unit_ms.",
             limit_ms=self.limit_ms,

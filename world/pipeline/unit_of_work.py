@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Unpack
 from world.clock import IdSource
 from world.code.time_limit import unbroken
 from world.core import Domain, recompute
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import encode_event
@@ -200,7 +201,7 @@ class UnitOfWork:
         state = encode_event(event)
         if len(state) > self.limits.max_event_bytes:
             raise RefusedError(
-                "EVENT_TOO_LARGE",
+                ErrorCode.EVENT_TOO_LARGE,
                 f"{event.TOPIC} would have {len(state)} bytes; the limit is {self.limits.max_event_bytes}. "
                 "Send less at once, or raise the limit max_event_bytes.",
                 size_bytes=len(state),
@@ -342,7 +343,7 @@ class UnitOfWork:
         actor = self.realm.actors.get(actor_id)
         if actor is None:
             raise RefusedError(
-                "UNKNOWN_ACTOR",
+                ErrorCode.UNKNOWN_ACTOR,
                 f"Nobody registered the actor {actor_id!r}; register and bind it first (`worldctl actor`).",
                 actor_id=actor_id,
             )

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
@@ -55,7 +56,7 @@ class WorldRow:
 
 def _index_damaged(why: str = "it refers to an event that the log does not contain") -> DamagedLogError:
     return DamagedLogError(
-        "INDEX_DAMAGED", f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`."
+        ErrorCode.INDEX_DAMAGED, f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`."
     )
 
 
@@ -118,7 +119,7 @@ class Archive:
     def _check_current(self) -> None:
         if self._log.read_only and not self._is_current():
             raise RefusedError(
-                "INDEX_NOT_CURRENT",
+                ErrorCode.INDEX_NOT_CURRENT,
                 "The index does not cover all events of the log, and the log was opened read-only. Open it once for "
                 "writing, or run `worldctl doctor --rebuild`.",
             )
@@ -144,7 +145,7 @@ class Archive:
         row = self.find_world(world_id)
         if row is None:
             raise RefusedError(
-                "UNKNOWN_WORLD",
+                ErrorCode.UNKNOWN_WORLD,
                 f"World {world_id!r} does not exist; list them with `worldctl worlds`.",
                 world_id=world_id,
             )
@@ -169,7 +170,9 @@ class Archive:
         data: FrozenDict | None = None
         while data is None:
             if at is None:
-                raise DamagedLogError("NO_GENESIS", f"World {world_id} has no ancestor with data.", world_id=world_id)
+                raise DamagedLogError(
+                    ErrorCode.NO_GENESIS, f"World {world_id} has no ancestor with data.", world_id=world_id
+                )
             data = self._states.get(at) or self._checkpoint(at)
             if data is None:
                 event = self.sealed(at) if at == world_id else self._parent(at)
@@ -194,7 +197,7 @@ class Archive:
         errors = () if sealed.error is None else (sealed.error,)
         if state_hash(data, errors=errors, last_error=sealed.error) != sealed.snapshot_hash:
             raise DamagedLogError(
-                "STATE_DAMAGED",
+                ErrorCode.STATE_DAMAGED,
                 f"The restored data of world {world_id[:12]} does not have the sealed hash, so it is not used. Run "
                 "`worldctl verify`.",
                 world_id=world_id,
@@ -263,9 +266,11 @@ class Archive:
                 message = (
                     f"Proposal {proposal_id} was submitted by event {logged.position}, which is after event {upto}."
                 )
-                raise RefusedError("NOT_FOUND", message, position=logged.position)
+                raise RefusedError(ErrorCode.NOT_FOUND, message, position=logged.position)
         if state is None:
-            raise RefusedError("UNKNOWN_PROPOSAL", f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id)
+            raise RefusedError(
+                ErrorCode.UNKNOWN_PROPOSAL, f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id
+            )
         return state
 
     def count(self, before: int, **conditions: Any) -> int:
@@ -412,7 +417,7 @@ class Archive:
         children = [WorldRow(*row) for row in self.rows("children", of_world=head)]
         if any(child.branch == branch and child.outcome == "completed" for child in children):
             raise DamagedLogError(
-                "INDEX_DAMAGED",
+                ErrorCode.INDEX_DAMAGED,
                 f"The index lists an outdated head of the branch {branch!r}. Rebuild it with "
                 "`worldctl doctor --rebuild`.",
                 branch=branch,

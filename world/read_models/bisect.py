@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 Test = Callable[[str], bool | None]
@@ -132,4 +133,4 @@ def spread(start: int, stop: int) -> Iterator[int]:
 
 
 def _not_bisectable(why: str) -> RefusedError:
-    return RefusedError("NOT_BISECTABLE", why)
+    return RefusedError(ErrorCode.NOT_BISECTABLE, why)

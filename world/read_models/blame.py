@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded
 from world.events.realm_events import WorldSealed
@@ -127,7 +128,7 @@ def _written_place(plain: str) -> tuple[str, ...]:
     place = parse_path(plain)
     if place[:1] == (COMPUTED,):
         raise RefusedError(
-            "INVALID_PATH",
+            ErrorCode.INVALID_PATH,
             f"{plain} is computed from the state and never written; name a path of the data.",
             path=plain,
         )
@@ -157,7 +158,7 @@ def computed_from(archive: Archive, path: str, world_id: str) -> dict[str, list[
     if not matching:
         known = ", ".join(declared) or "none"
         raise RefusedError(
-            "NOT_FOUND", f"World {world_id[:12]} has no computed value {path!r}; its computed values: {known}."
+            ErrorCode.NOT_FOUND, f"World {world_id[:12]} has no computed value {path!r}; its computed values: {known}."
         )
     return {name: _read_by(name, declared) for name in matching}
 

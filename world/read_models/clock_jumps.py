@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.clock_events import ClockConfirmed
 from world.log import EventLog
@@ -114,4 +115,6 @@ def _time(state: bytes, position: int) -> int:
     try:
         return _DECODER.decode(state).at
     except msgspec.DecodeError as error:
-        raise DamagedLogError("BAD_EVENT", f"Event {position} has no time: {error}.", position=position) from None
+        raise DamagedLogError(
+            ErrorCode.BAD_EVENT, f"Event {position} has no time: {error}.", position=position
+        ) from None

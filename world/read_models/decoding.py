@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.codec import decode_event
@@ -58,14 +59,16 @@ def state_of(logged: LoggedEvent) -> Any:
         return orjson.loads(logged.state)
     except ValueError:
         raise DamagedLogError(
-            "BAD_EVENT", f"Event {logged.position} is not JSON; run `worldctl verify`.", position=logged.position
+            ErrorCode.BAD_EVENT,
+            f"Event {logged.position} is not JSON; run `worldctl verify`.",
+            position=logged.position,
         ) from None
 
 
 def _require_intact(logged: LoggedEvent) -> None:
     if not is_intact(logged):
         raise DamagedLogError(
-            "EVENT_CHANGED",
+            ErrorCode.EVENT_CHANGED,
             f"Event {logged.position} is not what was logged: its content and its leaf hash differ. Run "
             "`worldctl verify`, and restore the log from a copy.",
             position=logged.position,

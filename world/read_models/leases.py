@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.lease_events import VerdictGiven
 from world.klis.conflict import Conflict, find_conflicts
@@ -158,7 +159,7 @@ def check_edges(ledger: Ledger, pending: Iterable[Wait]) -> None:
             is_right = own.rank < other if conflict.lease_id is not None else not own.places
             if not is_right:
                 raise DamagedLogError(
-                    "WAITS_THE_WRONG_WAY",
+                    ErrorCode.WAITS_THE_WRONG_WAY,
                     f"Request {wait.request.request_id} of {own.agent_id!r} waits for {conflict.holder!r} against the "
                     "order of age; `worldctl verify` and `worldctl recheck` find out why.",
                     request_id=wait.request.request_id,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
@@ -96,7 +97,8 @@ def common_ancestor(archive: Archive, one: str, other: str) -> str:
         following = next(mine, None) if higher is not None else next(theirs, None)
         if following is None:
             raise DamagedLogError(
-                "NO_GENESIS", f"Worlds {one[:12]} and {other[:12]} have no common ancestor; run `worldctl verify`."
+                ErrorCode.NO_GENESIS,
+                f"Worlds {one[:12]} and {other[:12]} have no common ancestor; run `worldctl verify`.",
             )
         if higher is not None:
             left = following
@@ -126,10 +128,10 @@ class Heads:
         branch = self.branches.get(self.active if name is None else name)
         if branch is None:
             if not self.branches:
-                raise RefusedError("UNKNOWN_BRANCH", "At that point there was no branch yet.")
+                raise RefusedError(ErrorCode.UNKNOWN_BRANCH, "At that point there was no branch yet.")
             known = ("are " if len(self.branches) > 1 else "is ") + ", ".join(sorted(self.branches))
             wanted = "no branch" if name is None else f"no branch {name!r}"
-            raise RefusedError("UNKNOWN_BRANCH", f"At that point there is {wanted}; there {known}.")
+            raise RefusedError(ErrorCode.UNKNOWN_BRANCH, f"At that point there is {wanted}; there {known}.")
         return branch.head
 
 
@@ -222,6 +224,6 @@ def number(value: Any) -> int:
 def index_damaged(why: str = "it lacks an ancestor of a world") -> DamagedLogError:
     """Return the error for an index that contradicts its log."""
     return DamagedLogError(
-        "INDEX_DAMAGED",
+        ErrorCode.INDEX_DAMAGED,
         f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`.",
     )

@@ -20,6 +20,7 @@ from sqlalchemy import MetaData
 
 from world.code.references import offered
 from world.code.time_limit import TimeLimit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log import EventLog, LoggedEvent, PersistedView, ViewCursor, ViewState
 from world.log.statements import statements
@@ -75,7 +76,7 @@ class PackagedViews:
             _check(view)
             if view.name in names or tables.intersection(view.metadata.tables):
                 raise RefusedError(
-                    "DUPLICATE_NAME",
+                    ErrorCode.DUPLICATE_NAME,
                     f"Several packages offer a view {view.name!r}, or its tables; remove all but one.",
                     view=view.name,
                 )
@@ -187,7 +188,9 @@ def _follow(cursor: ViewCursor, view: PersistedView, transaction: _Transaction, 
     """Apply what a view lacks: events of writers without the package first, then those of this write."""
     position, size = _position(cursor, view), transaction.head.size
     if position is None:
-        raise RefusedError("VIEW_CHANGED", f"Another release replaced the view {view.name}; open the log again.")
+        raise RefusedError(
+            ErrorCode.VIEW_CHANGED, f"Another release replaced the view {view.name}; open the log again."
+        )
     if position == 0:
         view.clear(cursor)
     if position < size:
@@ -211,7 +214,7 @@ def _guarded(view: PersistedView, cursor: ViewCursor) -> Iterator[ViewCursor]:
         if isinstance(error, KeyboardInterrupt) or (isinstance(error, RefusedError) and error.code in _OF_VIEWS):
             raise
         raise RefusedError(
-            "VIEW_FAILED",
+            ErrorCode.VIEW_FAILED,
             f"The view {view.name} could not be kept: {type(error).__name__}: {error}. Correct its package, then run "
             "`worldctl doctor --rebuild`.",
             view=view.name,
@@ -225,7 +228,7 @@ def _prepare(cursor: ViewCursor, view: PersistedView) -> int:
     stored, mine = _states(cursor, OF_ALL_LOGS).get(view.name), _states(cursor, cursor.log_id).get(view.name)
     if stored is not None and stored.version > view.version:
         raise RefusedError(
-            "VIEW_NEWER",
+            ErrorCode.VIEW_NEWER,
             f"The view {view.name} of this log has version {stored.version}, and the package at hand has version "
             f"{view.version}. Update the package.",
             view=view.name,
@@ -286,4 +289,6 @@ def _check(view: Any) -> None:
 
 
 def _invalid(name: object, why: str) -> RefusedError:
-    return RefusedError("INVALID_VIEW", f"The view {name!r:.80} of a package cannot be kept: {why}.", view=str(name))
+    return RefusedError(
+        ErrorCode.INVALID_VIEW, f"The view {name!r:.80} of a package cannot be kept: {why}.", view=str(name)
+    )

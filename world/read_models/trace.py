@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.execution_events import (
@@ -91,11 +92,13 @@ def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) 
     last = archive.log.head().size if upto is None else upto
     events: list[tuple[int, Event]] = [(one.position, decoded(one)) for one in archive.log.stream(proposal_id)]
     if not events or not isinstance(events[0][1], ProposalSubmitted):
-        raise RefusedError("UNKNOWN_PROPOSAL", f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id)
+        raise RefusedError(
+            ErrorCode.UNKNOWN_PROPOSAL, f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id
+        )
     position, submitted = events[0][0], events[0][1]
     if position > last:
         message = f"Proposal {proposal_id} was submitted by event {position}, which is after event {last}."
-        raise RefusedError("NOT_FOUND", message, position=position)
+        raise RefusedError(ErrorCode.NOT_FOUND, message, position=position)
     before = archive.log.event_at(position - 1) if position > 1 else None
     projected = projection_before(before, submitted)
     proposal = _proposal(submitted, position)

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from msgspec import structs
 
 from world.core import EffectAnswer
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.clock_events import ProposalRescheduled
@@ -222,7 +223,7 @@ class Proposal:
 def _move(proposal: Proposal, to: Status) -> None:
     if to not in TRANSITIONS[proposal.status]:
         raise DamagedLogError(
-            "ILLEGAL_TRANSITION",
+            ErrorCode.ILLEGAL_TRANSITION,
             f"Proposal {proposal.proposal_id} cannot go from {proposal.status} to {to}.",
             proposal_id=proposal.proposal_id,
             status=proposal.status,
@@ -376,7 +377,7 @@ def _require(proposal: Proposal, status: Status, event: Event) -> None:
 
 def _contradiction(proposal: Proposal, event: Event, why: str) -> DamagedLogError:
     return DamagedLogError(
-        "ILLEGAL_TRANSITION",
+        ErrorCode.ILLEGAL_TRANSITION,
         f"Proposal {proposal.proposal_id} cannot take {event.TOPIC}: {why}.",
         proposal_id=proposal.proposal_id,
         topic=event.TOPIC,
@@ -418,7 +419,7 @@ def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
     if proposal is None:
         if not isinstance(event, ProposalSubmitted):
             raise DamagedLogError(
-                "ILLEGAL_TRANSITION", f"A proposal begins with proposal.submitted, not {event.TOPIC}."
+                ErrorCode.ILLEGAL_TRANSITION, f"A proposal begins with proposal.submitted, not {event.TOPIC}."
             )
         return Proposal(event)
     step = _STEPS.get(type(event))

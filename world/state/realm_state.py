@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed, ProposalRescheduled
@@ -256,7 +257,7 @@ def _fold_open_proposal(realm: RealmState, event: Any) -> None:
         if event.TOPIC == "effect.dropped":
             return  # results may still come in after the end
         raise DamagedLogError(
-            "UNKNOWN_PROPOSAL",
+            ErrorCode.UNKNOWN_PROPOSAL,
             f"{event.TOPIC} names proposal {event.proposal_id}, which is not open.",
             proposal_id=event.proposal_id,
         )
@@ -280,14 +281,18 @@ def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
         if realm.running.get(key) != name:
             queue = realm.queues.get(key, [])
             if not queue or queue[0] != name or key in realm.running:
-                raise DamagedLogError("OUT_OF_TURN", f"Proposal {name} was executed out of its turn.", proposal_id=name)
+                raise DamagedLogError(
+                    ErrorCode.OUT_OF_TURN, f"Proposal {name} was executed out of its turn.", proposal_id=name
+                )
             queue.pop(0)
             if not queue:
                 del realm.queues[key]
             realm.running[key] = name
     elif isinstance(event, DecisionMade) and proposal.status == "approved":
         if realm.klis.settings is not None and not _may_go_on(realm, proposal, event):
-            raise DamagedLogError("APPROVED_WITHOUT_LEASES", f"Proposal {name} was approved and holds no lease.")
+            raise DamagedLogError(
+                ErrorCode.APPROVED_WITHOUT_LEASES, f"Proposal {name} was approved and holds no lease."
+            )
         realm.queues.setdefault(key, []).append(name)
     if proposal.is_terminal:
         del realm.proposals[name]
@@ -297,7 +302,7 @@ def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
 
 def _founded(realm: RealmState, event: LogFounded) -> None:
     if realm.founded is not None:
-        raise DamagedLogError("FOUNDED_TWICE", "The log says twice that it was founded.")
+        raise DamagedLogError(ErrorCode.FOUNDED_TWICE, "The log says twice that it was founded.")
     realm.founded, realm.enforcement = event, event.enforcement
 
 
@@ -335,14 +340,14 @@ def _shadow(realm: RealmState, event: ShadowConfigured) -> None:
 
 def _branch(realm: RealmState, event: BranchCreated) -> None:
     if event.branch in realm.branches:
-        raise DamagedLogError("BRANCH_EXISTS", f"Branch {event.branch!r} was created twice.")
+        raise DamagedLogError(ErrorCode.BRANCH_EXISTS, f"Branch {event.branch!r} was created twice.")
     realm.branches[event.branch] = Branch(event.branch, event.world_id, event.world_id)
     realm.active = realm.active or event.branch
 
 
 def _switched(realm: RealmState, event: BranchSwitched) -> None:
     if event.epoch != realm.epoch + 1:
-        raise DamagedLogError("BAD_EPOCH", f"Epoch {event.epoch} cannot follow {realm.epoch}.")
+        raise DamagedLogError(ErrorCode.BAD_EPOCH, f"Epoch {event.epoch} cannot follow {realm.epoch}.")
     realm.active, realm.epoch = event.branch, event.epoch
 
 
@@ -354,10 +359,10 @@ def _sealed(realm: RealmState, event: WorldSealed) -> None:
 
 def _submitted(realm: RealmState, event: ProposalSubmitted) -> None:
     if event.proposal_id in realm.proposals:
-        raise DamagedLogError("SUBMITTED_TWICE", f"Proposal {event.proposal_id} was submitted twice.")
+        raise DamagedLogError(ErrorCode.SUBMITTED_TWICE, f"Proposal {event.proposal_id} was submitted twice.")
     if event.scope_rules not in (None, SCOPE_RULES):
         raise DamagedLogError(
-            "UNKNOWN_EVENT",
+            ErrorCode.UNKNOWN_EVENT,
             f"Proposal {event.proposal_id} has scopeRules {event.scope_rules}; this version reads {SCOPE_RULES}, and "
             "1 where it is absent. Read the log with a newer version.",
         )
@@ -379,7 +384,7 @@ def _moved(realm: RealmState, event: ProposalCompleted | ProposalFailed) -> Bran
     branch = realm.branches.get(event.branch)
     if branch is None or branch.head != event.parent:
         raise DamagedLogError(
-            "WRONG_PARENT",
+            ErrorCode.WRONG_PARENT,
             f"Proposal {event.proposal_id} was sealed on {event.parent[:12]}, which is not the head of "
             f"{event.branch!r}.",
             proposal_id=event.proposal_id,
@@ -395,18 +400,18 @@ def _nothing(realm: RealmState, event: ProjectionRecorded) -> None:
 def _seen(realm: RealmState, event: RunObserved | RunViolated | RunAmended | RunRolledBack | RunCompared) -> None:
     """What was seen of a run changes no state; it is about one that is open, or a proposal's effects."""
     if event.run_id not in realm.runs and event.run_id not in realm.proposals:
-        raise DamagedLogError("UNKNOWN_RUN", f"{event.TOPIC} names run {event.run_id}, which is not open.")
+        raise DamagedLogError(ErrorCode.UNKNOWN_RUN, f"{event.TOPIC} names run {event.run_id}, which is not open.")
 
 
 def _opened(realm: RealmState, event: RunOpened) -> None:
     if event.run_id in realm.runs:
-        raise DamagedLogError("OPENED_TWICE", f"Run {event.run_id} was opened twice.", run_id=event.run_id)
+        raise DamagedLogError(ErrorCode.OPENED_TWICE, f"Run {event.run_id} was opened twice.", run_id=event.run_id)
     realm.runs[event.run_id] = event
 
 
 def _closed(realm: RealmState, event: RunClosed) -> None:
     if realm.runs.pop(event.run_id, None) is None:
-        raise DamagedLogError("UNKNOWN_RUN", f"{event.TOPIC} names run {event.run_id}, which is not open.")
+        raise DamagedLogError(ErrorCode.UNKNOWN_RUN, f"{event.TOPIC} names run {event.run_id}, which is not open.")
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {

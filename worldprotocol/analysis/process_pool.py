@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import psutil
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["cores", "in_order", "watch_cores"]
@@ -120,7 +121,7 @@ class _Worker:
         code = self.process.exitcode or 0
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return RefusedError(
-            "PROCESS_LOST",
+            ErrorCode.PROCESS_LOST,
             f"A worker process ended unexpectedly ({how}), and its tasks are not done. It may have run out of memory; "
             "try again with fewer processes (--jobs 1).",
             exit_code=code,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
 from world.events.proposal_events import DecisionMade, ProposalJudged, ProposalSubmitted
@@ -86,7 +87,7 @@ def _check_known(world: Realm, name: str) -> None:
     known = sorted({event.name for event in events if isinstance(event, ShadowConfigured) and event.name is not None})
     if name not in known:
         raise RefusedError(
-            "UNKNOWN_POLICY",
+            ErrorCode.UNKNOWN_POLICY,
             f"No policy {name!r} has shadowed in this log; the shadow policies are: {', '.join(known) or 'none'}.",
             policy=name,
             known=known,

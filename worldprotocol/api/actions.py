@@ -17,6 +17,7 @@ from projections.explanation import Explanation, explain_catalog
 from projections.tools import ToolSet, tools_of
 from world.code.time_limit import TimeLimit
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import ActorRegistered, DomainAdopted
 from world.limits import Limits
@@ -102,7 +103,7 @@ class Actions:
         if known is None:
             period = "" if upto is None else f" up to event {upto}"
             raise RefusedError(
-                "UNKNOWN_ACTOR", f"The actor {actor_id!r} was not registered{period}.", actor_id=actor_id
+                ErrorCode.UNKNOWN_ACTOR, f"The actor {actor_id!r} was not registered{period}.", actor_id=actor_id
             )
         return ActorRef.read(known)
 
@@ -120,7 +121,7 @@ class Actions:
         name = active if branch is None else branch
         if name not in heads:
             raise RefusedError(
-                "UNKNOWN_BRANCH",
+                ErrorCode.UNKNOWN_BRANCH,
                 f"There is no branch {name!r}; the branches are: {', '.join(sorted(heads)) or 'none'}.",
             )
         return heads[name], in_force
@@ -160,7 +161,7 @@ class Actions:
         adopted = [decoded(logged) for logged in self._archive.log.read(upto=upto, topics=[DomainAdopted.TOPIC])]
         last = adopted[-1] if adopted else None
         if not isinstance(last, DomainAdopted):
-            raise RefusedError("UNKNOWN_WORLD", f"No domain was in force after event {upto}.")
+            raise RefusedError(ErrorCode.UNKNOWN_WORLD, f"No domain was in force after event {upto}.")
         return last.schema_hash
 
     def _loaded(self, schema_hash: str) -> Domain | None:
@@ -171,7 +172,7 @@ class Actions:
         for adopted in reversed(list(self._archive.adopted_domains())):
             if adopted.schema_hash == schema_hash:
                 return adopted
-        raise RefusedError("UNKNOWN_WORLD", f"The log holds no schema {schema_hash[:12]}.")
+        raise RefusedError(ErrorCode.UNKNOWN_WORLD, f"The log holds no schema {schema_hash[:12]}.")
 
 
 PREDICATE: Final = "available:"

@@ -7,6 +7,7 @@ from typing import Any
 
 from world.engine.administration import bind, register, retire_policy
 from world.engine.protocol import WorldProtocol
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.clock_events import ClockConfirmed
 from world.model.actor import ActorKind, ActorRef
@@ -115,20 +116,24 @@ class RealmOperator(RealmReader):
     @property
     def _acting(self) -> WorldProtocol:
         if self._protocol is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open for reading only; open it with Realm.open to act.")
+            raise RefusedError(
+                ErrorCode.LOG_READ_ONLY, "This realm is open for reading only; open it with Realm.open to act."
+            )
         return self._protocol
 
     @property
     def _composed(self) -> Components:
         if self._parts is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open for reading only; open it with Realm.open to act.")
+            raise RefusedError(
+                ErrorCode.LOG_READ_ONLY, "This realm is open for reading only; open it with Realm.open to act."
+            )
         return self._parts
 
     def _actor(self, actor_id: str) -> ActorRef:
         known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
         if known is None:
             raise RefusedError(
-                "UNKNOWN_ACTOR",
+                ErrorCode.UNKNOWN_ACTOR,
                 f"The actor {actor_id!r} is not registered; register it first (`worldctl actor add`, Realm.register).",
                 actor_id=actor_id,
             )

@@ -37,6 +37,7 @@ from world.code.references import load_reference
 from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
 from world.engine.protocol import WorldProtocol
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded
 from world.klis.resources.names import BYTE_WISE, NameComparison
@@ -128,7 +129,7 @@ class Components:
         size = len(canonical_bytes(source.to_wire()))
         if size > self.limits.max_source_bytes:
             raise RefusedError(
-                "SOURCE_TOO_LARGE",
+                ErrorCode.SOURCE_TOO_LARGE,
                 f"The source event has {size} bytes; the limit is {self.limits.max_source_bytes} (max_source_bytes).",
                 size_bytes=size,
                 limit_bytes=self.limits.max_source_bytes,
@@ -370,7 +371,7 @@ def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) ->
         return load_domain((base or Path()) / text)
     found = load_reference(text, base=base)
     if not isinstance(found, Domain):
-        raise RefusedError("NOT_A_DOMAIN", f"{text!r} is a {type(found).__name__}; it should be a Domain.")
+        raise RefusedError(ErrorCode.NOT_A_DOMAIN, f"{text!r} is a {type(found).__name__}; it should be a Domain.")
     return found
 
 
@@ -385,7 +386,7 @@ def _projections(options: ComponentOptions, time_limit: TimeLimit) -> Projection
     unguarded = options.get("unsafe_unguarded_projections", False)
     if paranoid and unguarded:
         raise RefusedError(
-            "INVALID_CONFIG",
+            ErrorCode.INVALID_CONFIG,
             "paranoid calls projections twice under guard, and unsafe_unguarded_projections removes the guard; "
             "choose one of them.",
         )

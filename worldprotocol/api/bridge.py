@@ -31,6 +31,7 @@ from projections.catalog import (
 )
 from world.core import Scope, compile_expression
 from world.engine.event_bus import Reaction, Schedule
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProposalCompleted
@@ -140,7 +141,9 @@ class Bridge:
             RefusedError: ``INVALID_PATH`` for a path outside of these, or an invalid one.
         """
         if not isinstance(path, str):
-            raise RefusedError("INVALID_PATH", f"A path must be a string such as todos.0.title, not {path!r:.80}.")
+            raise RefusedError(
+                ErrorCode.INVALID_PATH, f"A path must be a string such as todos.0.title, not {path!r:.80}."
+            )
         view = self.view()
         root, _, rest = path.partition(".")
         if root == "data" and "data" not in view.data:
@@ -149,7 +152,8 @@ class Bridge:
             path = rest
         if not path or path.partition(".")[0] in _ELSEWHERE or path.startswith("$"):
             raise RefusedError(
-                "INVALID_PATH", f"{path!r:.80} is outside the data and the computed values; a bridge reads only these."
+                ErrorCode.INVALID_PATH,
+                f"{path!r:.80} is outside the data and the computed values; a bridge reads only these.",
             )
         return compile_expression({"kind": "get", "path": path})(Scope(view.data, computed=view.computed))
 

@@ -60,6 +60,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -180,7 +181,7 @@ class Config(BaseModel):
         """
         if self.domain is None:
             raise RefusedError(
-                "INVALID_CONFIG", f'{self.folder / CONFIG_NAME} names no domain: add domain = "..." to it.'
+                ErrorCode.INVALID_CONFIG, f'{self.folder / CONFIG_NAME} names no domain: add domain = "..." to it.'
             )
         names = (
             "domain",
@@ -210,7 +211,7 @@ class Config(BaseModel):
         for name, value in self.limits.items():
             if name not in known or value < 1:
                 raise RefusedError(
-                    "INVALID_CONFIG",
+                    ErrorCode.INVALID_CONFIG,
                     f"[limits] {name} = {value} is invalid: the limits are {', '.join(sorted(known))}, "
                     "each at least 1.",
                 )
@@ -227,20 +228,23 @@ def read_config(path: Path) -> Config:
         size = path.stat().st_size
         if size > MAX_CONFIG_BYTES:
             message = f"{path} has {size} bytes; the limit is {MAX_CONFIG_BYTES} (MAX_CONFIG_BYTES)."
-            raise RefusedError("INVALID_CONFIG", message)
+            raise RefusedError(ErrorCode.INVALID_CONFIG, message)
         content = load_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RefusedError(
-            "NO_CONFIG", f"{path} does not exist; create it with `worldctl init`, or name another file with --config."
+            ErrorCode.NO_CONFIG,
+            f"{path} does not exist; create it with `worldctl init`, or name another file with --config.",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError("INVALID_CONFIG", f"{path} cannot be read: {error}.") from None
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"{path} cannot be read: {error}.") from None
     except RefusedError as fault:
         if fault.code == "INVALID_CONFIG":
             raise
-        raise RefusedError("INVALID_CONFIG", f"{path} cannot be read: {fault.message}", **fault.details) from None
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG, f"{path} cannot be read: {fault.message}", **fault.details
+        ) from None
     try:
         return Config(**{**content, "folder": path.parent})
     except ValidationError as error:
         refused = refused_value(error, what=str(path))
-        raise RefusedError("INVALID_CONFIG", refused.message, **refused.details) from None
+        raise RefusedError(ErrorCode.INVALID_CONFIG, refused.message, **refused.details) from None

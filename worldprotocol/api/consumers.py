@@ -20,6 +20,7 @@ from eventsourcing.persistence import Mapper, StoredEvent, TrackingRecorder
 from eventsourcing.projection import Projection, ProjectionRunner
 from eventsourcing.utils import EnvType
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.realm_events import LogFounded
@@ -117,7 +118,7 @@ def run_consumer(
         with runner:
             runner.stop()
         raise RefusedError(
-            "CONSUMER_AHEAD",
+            ErrorCode.CONSUMER_AHEAD,
             f"The consumer {consumer.name} has processed {processed} events of this log, which has {size}: the log was "
             "restored from an older copy. Restore the consumer's database from a copy of that time, or begin with an "
             "empty one.",
@@ -133,4 +134,4 @@ def _name(log: EventLog) -> str:
         first: Event = decoded(log.event_at(1))
         if isinstance(first, LogFounded):
             return f"world-protocol/{first.log_id}"
-    raise RefusedError("NOT_FOUNDED", "This log has not been founded; `worldctl init` founds it.")
+    raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")

@@ -14,6 +14,7 @@ from host.confinement.private import remove_left
 from host.environment import HostEnvironment
 from world.clock import IdSource
 from world.engine.protocol import WorldProtocol
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.predicate import Predicate
 from world.pipeline.recover import Choice
@@ -106,7 +107,7 @@ class Hosting:
         """
         if self._premises is None:
             raise RefusedError(
-                "NO_WORKSPACE",
+                ErrorCode.NO_WORKSPACE,
                 "This realm has no workspace; add [workspace] with root to world.toml, or open it with workspace=...",
             )
         return self._premises
@@ -163,7 +164,7 @@ class Hosting:
         if manifest is not None:
             return manifest, wishes
         if not agent:
-            raise RefusedError("INVALID_VALUE", "The session has no agent; give agent, or a manifest.")
+            raise RefusedError(ErrorCode.INVALID_VALUE, "The session has no agent; give agent, or a manifest.")
         session = options.get("session") or self._ids.new_id()
         document = manifest_of_places(workspace, agent=agent, session=session, places=places)
         return document, replace(wishes, by=wishes.by or agent)

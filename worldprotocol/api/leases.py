@@ -22,6 +22,7 @@ from typing import Any, Final, TypedDict, Unpack
 from world.clock import IdSource
 from world.engine.lease_commands import LeaseCommands
 from world.engine.protocol import WorldProtocol
+from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.klis.manifest import read_manifest
@@ -306,14 +307,15 @@ def _manifest(
         if not isinstance(manifest, Mapping):
             kind = type(manifest).__name__
             raise RefusedError(
-                "INVALID_VALUE", f"A manifest is a mapping, such as the result of json.loads; this is a {kind}."
+                ErrorCode.INVALID_VALUE, f"A manifest is a mapping, such as the result of json.loads; this is a {kind}."
             )
         if agent is not None or resources:
-            raise RefusedError("INVALID_VALUE", "Give a manifest, or an agent with resources, but not both.")
+            raise RefusedError(ErrorCode.INVALID_VALUE, "Give a manifest, or an agent with resources, but not both.")
         return manifest
     if agent is None or not resources:
         raise RefusedError(
-            "INVALID_VALUE", "The request has no agent or no resource; give agent and resource(s), or a manifest."
+            ErrorCode.INVALID_VALUE,
+            "The request has no agent or no resource; give agent and resource(s), or a manifest.",
         )
     scope = [{"predicate": predicate, "resource": one} for one in resources]
     return {"ver": "1.0", "session_id": session, "agent_id": agent, "scope": scope}
@@ -328,7 +330,8 @@ def _several(resources: object) -> list[str]:
         return [resources]
     if not isinstance(resources, Iterable):
         raise RefusedError(
-            "INVALID_VALUE", f"resources is {resources!r:.100}; it must be a list of strings such as 'FILE:/src/*'."
+            ErrorCode.INVALID_VALUE,
+            f"resources is {resources!r:.100}; it must be a list of strings such as 'FILE:/src/*'.",
         )
     return list(resources)
 
@@ -343,7 +346,7 @@ def _seconds(timeout: object) -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:  # refuses NaN too
         raise RefusedError(
-            "INVALID_VALUE",
+            ErrorCode.INVALID_VALUE,
             f"timeout is {timeout!r:.100}; it must be a number of seconds from 0, or None for no limit.",
         )
     return None if timeout >= threading.TIMEOUT_MAX else float(timeout)  # the longest wait of the threading module

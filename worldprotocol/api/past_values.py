@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 from world.core import Domain, DomainSchema, recompute, unchecked_schema
 from world.core.execution import Execution
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import DomainAdopted, WorldSealed
 from world.limits import Limits
@@ -89,7 +90,7 @@ class PastValuesReader:
         for adoption in reversed(self._adoptions()):
             if adoption[0] <= upto:
                 return self._by(adoption, data)
-        raise RefusedError("UNKNOWN_WORLD", f"No domain was in force after event {upto}.")
+        raise RefusedError(ErrorCode.UNKNOWN_WORLD, f"No domain was in force after event {upto}.")
 
     def by_schema(self, schema_hash: str, data: FrozenDict) -> PastValues:
         """Return the computed values of data by the last adoption of a schema.
@@ -125,7 +126,7 @@ class PastValuesReader:
         known = [one for one in self._adoptions() if one[1].schema_hash == schema_hash]
         earlier = [one for one in known if before is None or one[0] < before]
         if not known:
-            raise RefusedError("UNKNOWN_WORLD", f"The log holds no schema {schema_hash[:12]}.")
+            raise RefusedError(ErrorCode.UNKNOWN_WORLD, f"The log holds no schema {schema_hash[:12]}.")
         return earlier[-1] if earlier else known[0]
 
     def _program(self, adopted: DomainAdopted) -> tuple[_Program, tuple[str, ...], tuple[str, ...]]:
@@ -163,12 +164,14 @@ class _Program:
     domain: Domain | None
 
     def run_action(self, execution: Execution) -> NoReturn:
-        raise RefusedError("PYTHON_REQUIRED", f"The action {execution.action_id!r} cannot run without its domain.")
+        raise RefusedError(
+            ErrorCode.PYTHON_REQUIRED, f"The action {execution.action_id!r} cannot run without its domain."
+        )
 
     def computed_function(self, name: str) -> Callable[..., Any]:
         if self.domain is None:
             raise RefusedError(
-                "PYTHON_REQUIRED", f"No loaded function computes {name!r}; load the domain that defines it."
+                ErrorCode.PYTHON_REQUIRED, f"No loaded function computes {name!r}; load the domain that defines it."
             )
         return self.domain.computed_function(name)
 

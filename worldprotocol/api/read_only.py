@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from world.core import recompute
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.immutable_json import FrozenDict
@@ -167,5 +168,5 @@ def _branch_of(realm: RealmState, name: str | None) -> Branch:
     branch = realm.branches.get(realm.active if name is None else name)
     if branch is None:
         known = ", ".join(sorted(realm.branches)) or "none"
-        raise RefusedError("UNKNOWN_BRANCH", f"There is no branch {name!r}; the branches are: {known}.")
+        raise RefusedError(ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; the branches are: {known}.")
     return replace(branch)

@@ -1,11 +1,8 @@
 """``Realm``, the main class of the Python API: open, act, read, subscribe.
 
-Create a realm, act and read::
-
 with Realm.create("shop.db", domain=shop) as realm:
     realm.register("ann", "human", binding={"kind": "auto_approve"})
-    proposal = realm.act("ann", "order.place", {"item": "tea"})
-    print(proposal.status, realm.data())
+    print(realm.act("ann", "order.place", {"item": "tea"}).status, realm.data())
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from typing import Any, Self, Unpack
 from world.core import Domain
 from world.engine.administration import adopt_policy, found
 from world.engine.event_bus import Handler, Reaction
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.branch_names import check_branch_name
 from world.model.decision import HumanAnswer, HumanChoice
@@ -243,7 +241,7 @@ class Realm(RealmOperator):
         )
         if not is_founded:
             raise RefusedError(
-                "NOT_FOUNDED", "This log has not been founded; `worldctl init` (Realm.create) founds it."
+                ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` (Realm.create) founds it."
             )
         backup_service = self._composed.executor.keeper
         if backup_service is not None and klis is not None:
@@ -411,7 +409,9 @@ class Realm(RealmOperator):
         except RefusedError as refused:
             if refused.code != "NOT_WAITING":
                 raise
-            raise RefusedError("NOT_WAITING", fate_of(self._archive, proposal_id), proposal_id=proposal_id) from None
+            raise RefusedError(
+                ErrorCode.NOT_WAITING, fate_of(self._archive, proposal_id), proposal_id=proposal_id
+            ) from None
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Call a handler for every new event; returns the function that ends this."""
@@ -442,7 +442,7 @@ class Realm(RealmOperator):
         in_force, loaded = self._archive.peek(schema_in_force), self._composed.domain.schema.hash
         if in_force and in_force != loaded:
             raise RefusedError(
-                "SCHEMA_MISMATCH",
+                ErrorCode.SCHEMA_MISMATCH,
                 f"Schema {in_force[:12]} is in force in the log, but the loaded domain has schema {loaded[:12]}. Open "
                 "the realm with the domain in force, or adopt the new one (`worldctl adopt`, Realm.open_to_adopt).",
                 in_force=in_force,

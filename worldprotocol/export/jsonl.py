@@ -28,6 +28,7 @@ from typing import IO
 import msgspec
 
 from world.audit.unique_ids import Repeats
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.codec import decode_event
@@ -135,7 +136,7 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
     """
     if parse_address(address).path == MEMORY:
         raise RefusedError(
-            "INVALID_ADDRESS",
+            ErrorCode.INVALID_ADDRESS,
             f"{masked(address)!r} is a log in memory, which would end with the import; name a file or a server.",
         )
     with tempfile.TemporaryFile() as spool:
@@ -175,7 +176,7 @@ def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
             except (msgspec.MsgspecError, UnicodeError, RecursionError, RefusedError):
                 is_canonical = False
             if not is_canonical:
-                raise RefusedError("INVALID_TREE_HEAD", f"This is no tree head: {line[:120]!r}.")
+                raise RefusedError(ErrorCode.INVALID_TREE_HEAD, f"This is no tree head: {line[:120]!r}.")
             heads.append(head)
         elif line.strip() and not line.startswith((b'{"leaf":', b'{"format":')):
             heads.append(TreeHead.parse(line.decode("utf-8", "replace").strip()))
@@ -204,7 +205,7 @@ def _check_target(known: TreeHead, last: TreeHead, found: TreeHead | None) -> No
         return
     if found is None:
         raise RefusedError(
-            "LOG_NOT_EMPTY",
+            ErrorCode.LOG_NOT_EMPTY,
             f"The log holds {known.size} events and the file {last.size}: the file does not continue it. Import into a "
             "new log.",
             events=known.size,
@@ -212,7 +213,7 @@ def _check_target(known: TreeHead, last: TreeHead, found: TreeHead | None) -> No
         )
     if found.root != known.root:
         raise RefusedError(
-            "LOG_NOT_EMPTY",
+            ErrorCode.LOG_NOT_EMPTY,
             f"The log holds {known.size} events, which are not those of the file. Import into a new log.",
             events=known.size,
             root=known.root_hex,
@@ -256,9 +257,13 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[Ex
                 frontier, pending = frontier.extended(pending), []
                 known = TreeHead(size, frontier.root())
     if last is None:
-        raise RefusedError("BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again.")
+        raise RefusedError(
+            ErrorCode.BAD_EXPORT, "The file is cut off: it does not end with a tree head. Export the log again."
+        )
     for position, message in repeats.found(lambda: _events(lines, start)):
-        raise RefusedError("BAD_EXPORT", f"Event {position}: {message}. Nothing was imported.", position=position)
+        raise RefusedError(
+            ErrorCode.BAD_EXPORT, f"Event {position}: {message}. Nothing was imported.", position=position
+        )
     return header, last, known
 
 
@@ -300,7 +305,7 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
                 with log.write() as transaction:
                     if transaction.head.size != size:
                         raise RefusedError(
-                            "LOG_NOT_EMPTY",
+                            ErrorCode.LOG_NOT_EMPTY,
                             f"The log grew from {size} to {transaction.head.size} events during the import. Import "
                             "into a new log.",
                         )
@@ -313,6 +318,6 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
                 added, size, batch = added + len(batch), item.size, []
                 if log.head() != item:
                     raise DamagedLogError(
-                        "TREE_DAMAGED", f"After line {number} the log has another tree head than the file."
+                        ErrorCode.TREE_DAMAGED, f"After line {number} the log has another tree head than the file."
                     )
         return Imported(done.name, added, log.head(), done.salvaged)

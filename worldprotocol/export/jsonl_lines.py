@@ -10,6 +10,7 @@ from typing import IO, Final
 
 import msgspec
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import LoggedEvent, TreeHead, event_leaf, is_intact
 from world.model.canonical_json import canonical_bytes
@@ -122,7 +123,9 @@ def read_items(lines: IO[bytes], tell: Callable[[int], None]) -> Iterator[tuple[
         if number % HEAD_EVERY == 0:
             tell(read)
     if number == 0:
-        raise RefusedError("BAD_EXPORT", "The file is empty, so it is not an export of a log. Export the log again.")
+        raise RefusedError(
+            ErrorCode.BAD_EXPORT, "The file is empty, so it is not an export of a log. Export the log again."
+        )
 
 
 def _lines(lines: IO[bytes]) -> Iterable[bytes]:
@@ -147,7 +150,7 @@ def read_header(line: bytes) -> ExportHeader:
         raise _bad(1, _NOT_AS_WRITTEN)
     if header.format != FORMAT:
         raise RefusedError(
-            "LOG_FORMAT",
+            ErrorCode.LOG_FORMAT,
             f"The file has format {header.format}; this program supports {FORMAT}. Use the release that wrote it.",
             found=header.format,
             known=FORMAT,
@@ -170,14 +173,14 @@ def read_line(line: bytes) -> LoggedEvent | Hidden | TreeHead:
         event = _EVENT.decode(line)
         leaf = TreeHead.from_hex(0, event.leaf).root
         if leaf.hex() != event.leaf:
-            raise RefusedError("BAD_EXPORT", "its leaf hash is not written in 64 lower-case hex digits")
+            raise RefusedError(ErrorCode.BAD_EXPORT, "its leaf hash is not written in 64 lower-case hex digits")
     except RecursionError:
-        raise RefusedError("BAD_EXPORT", "it is nested too deeply to be an event or a tree head") from None
+        raise RefusedError(ErrorCode.BAD_EXPORT, "it is nested too deeply to be an event or a tree head") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise RefusedError("BAD_EXPORT", f"it is neither an event nor a tree head ({error})") from None
+        raise RefusedError(ErrorCode.BAD_EXPORT, f"it is neither an event nor a tree head ({error})") from None
     if event.redacted:
         if event != _EventLine(event.position, event.leaf, redacted=True):
-            raise RefusedError("BAD_EXPORT", "it is redacted, but has members of the event")
+            raise RefusedError(ErrorCode.BAD_EXPORT, "it is redacted, but has members of the event")
         return Hidden(event.position, leaf)
     return LoggedEvent(
         event.position, event.stream, event.version, event.topic, event.schema_version, bytes(event.state), leaf
@@ -203,7 +206,7 @@ def _item(number: int, line: bytes) -> LoggedEvent | Hidden | TreeHead:
 
 def _bad(number: int, why: str, position: int | None = None) -> RefusedError:
     place = {} if position is None else {"position": position}
-    return RefusedError("BAD_EXPORT", f"Line {number}: {why}. Nothing was imported.", line=number, **place)
+    return RefusedError(ErrorCode.BAD_EXPORT, f"Line {number}: {why}. Nothing was imported.", line=number, **place)
 
 
 def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
@@ -214,7 +217,7 @@ def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
     """
     if not is_intact(event):
         raise DamagedLogError(
-            "EVENT_CHANGED",
+            ErrorCode.EVENT_CHANGED,
             f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",
             position=event.position,
         )
@@ -255,7 +258,7 @@ def head_line(head: TreeHead) -> bytes:
 
 def _damaged_head(head: TreeHead) -> DamagedLogError:
     return DamagedLogError(
-        "TREE_MISMATCH",
+        ErrorCode.TREE_MISMATCH,
         f"The events up to {head.size} do not give the tree head stored for them; `worldctl verify` tells more.",
         position=head.size,
     )

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import orjson
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.codec import decode_event
 from world.events.lease_events import AgentRegistered, KlisConfigured
@@ -164,10 +165,12 @@ def _expanded(rule: str, roles: Mapping[str, Iterable[str]]) -> list[str]:
         return [one for inner in roles[value] for one in _expanded(inner, {})]
     if kind == "role":
         known = ", ".join(sorted(roles)) or "none"
-        raise RefusedError("INVALID_REDACTION", f"[redact] in world.toml has no role {value!r}; its roles: {known}.")
+        raise RefusedError(
+            ErrorCode.INVALID_REDACTION, f"[redact] in world.toml has no role {value!r}; its roles: {known}."
+        )
     if (kind in ("resources", "inputs", "actors") and not sign) or (kind in ("actor", "topic", "stream") and value):
         return [rule]
-    raise RefusedError("INVALID_REDACTION", f"{rule!r} is not a redaction rule; use one of {', '.join(RULES)}.")
+    raise RefusedError(ErrorCode.INVALID_REDACTION, f"{rule!r} is not a redaction rule; use one of {', '.join(RULES)}.")
 
 
 def _texts(event: LoggedEvent) -> str:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, model_validator
 
 from authority.policies.policy_text import ParsedText, Place, read_file, read_text
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorKind, JsonObject
 from world.model.canonical_json import read_json
@@ -276,5 +277,8 @@ def _fault(path: str, message: str, line: int) -> dict[str, Any]:
 def _invalid(path: Path, faults: list[dict[str, Any]]) -> RefusedError:
     words = "; ".join(f"line {fault['line']}, {fault['path']}: {fault['message']}" for fault in faults)
     return RefusedError(
-        "INVALID_CASES", f"{path.name} is no valid file of cases: {words.rstrip('.')}.", faults=faults, file=str(path)
+        ErrorCode.INVALID_CASES,
+        f"{path.name} is no valid file of cases: {words.rstrip('.')}.",
+        faults=faults,
+        file=str(path),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from authority import Policy
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.read_models.decoding import decoded
@@ -155,11 +156,13 @@ def _by_hash(name: str, prefix: str, changes: Sequence[PolicyChange], at_hand: C
     fitting = sorted(one for one in known if one.startswith(prefix))
     if len(fitting) > 1:
         some = ", ".join(one[:12] for one in fitting)
-        raise RefusedError("AMBIGUOUS", f"{name}@{prefix} fits several policies ({some}); write more of the hash.")
+        raise RefusedError(
+            ErrorCode.AMBIGUOUS, f"{name}@{prefix} fits several policies ({some}); write more of the hash."
+        )
     if not fitting:
         some = ", ".join(f"{name}@{one[:12]}" for one in sorted(known)) or "none of that name"
         raise RefusedError(
-            "UNKNOWN_POLICY",
+            ErrorCode.UNKNOWN_POLICY,
             f"There is no policy {name}@{prefix} in the log or at hand; there is {some} "
             "(`worldctl policy list --all`).",
             policy=name,

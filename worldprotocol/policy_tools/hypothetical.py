@@ -14,6 +14,7 @@ from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
 from authority.policies.loading import policy_from_reference
 from world.clock import SystemClock
 from world.code.time_limit import TimeLimit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.decision import Ruling
@@ -108,7 +109,7 @@ def ask(
         bound = bound_to(bound or {}, policy.name)
     if bound is None:
         raise RefusedError(
-            "ACTOR_NOT_BOUND",
+            ErrorCode.ACTOR_NOT_BOUND,
             f"{actor_id!r} has no authority binding; bind it first (`worldctl actor bind`), or name a policy.",
             actor_id=actor_id,
         )
@@ -184,7 +185,7 @@ def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
 
 def _parts(world: Realm) -> Any:
     if world.parts is None:
-        raise RefusedError("LOG_READ_ONLY", "To ask, open the realm with its domain and policies.")
+        raise RefusedError(ErrorCode.LOG_READ_ONLY, "To ask, open the realm with its domain and policies.")
     return world.parts
 
 
@@ -198,14 +199,14 @@ def _case(
     parts, realm = _parts(world), stand.realm
     if realm.schema_hash != parts.domain.schema.hash:
         raise RefusedError(
-            "SCHEMA_MISMATCH",
+            ErrorCode.SCHEMA_MISMATCH,
             f"The log goes on under schema {realm.schema_hash[:12]}, the domain at hand has "
             f"{parts.domain.schema.hash[:12]}; ask with the domain in force.",
             in_force=realm.schema_hash,
             at_hand=parts.domain.schema.hash,
         )
     if actor_id not in realm.actors:
-        raise RefusedError("UNKNOWN_ACTOR", f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
+        raise RefusedError(ErrorCode.UNKNOWN_ACTOR, f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
     cases = Cases(world.archive, parts.domain)
     told = _changed(
         {
@@ -219,7 +220,9 @@ def _case(
     wanted = IntentBody.read({**body, **told["intent"]})
     known = sorted(parts.domain.schema.actions)
     if wanted.type not in known:
-        raise RefusedError("UNKNOWN_ACTION", f"The domain has no action {wanted.type!r}; it has {', '.join(known)}.")
+        raise RefusedError(
+            ErrorCode.UNKNOWN_ACTION, f"The domain has no action {wanted.type!r}; it has {', '.join(known)}."
+        )
     actor = ActorRef.read(told["actor"])
     intent = parts.issue(actor, wanted, realm.schema_hash)
     return cases.made(
@@ -252,7 +255,7 @@ def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> Frozen
     for path, value in sets:
         if "[" in path or not any(path == root or path.startswith(f"{root}.") for root in SETTABLE):
             raise RefusedError(
-                "INVALID_PATH",
+                ErrorCode.INVALID_PATH,
                 f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}, and goes on with dots.",
                 path=path,
                 known=list(SETTABLE),
@@ -263,5 +266,5 @@ def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> Frozen
 
 def _moment(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise RefusedError("INVALID_VALUE", f"nowMs is a number of milliseconds since 1970, not {value!r:.60}.")
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"nowMs is a number of milliseconds since 1970, not {value!r:.60}.")
     return value

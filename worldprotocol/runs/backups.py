@@ -15,6 +15,7 @@ from host.backups import BackupInfo, Pruned, Restored
 from host.backups.backup_set import BackupSet
 from host.environment import HostEnvironment
 from world.engine.protocol import WorldProtocol
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource, recorded_resource
 from world.pipeline.unit_of_work import UnitOfWork
@@ -111,7 +112,9 @@ class BackupAdministration:
                 ``LOG_READ_ONLY``, and as ``host.backups.Backups.restore``.
         """
         if self._protocol is None:
-            raise RefusedError("LOG_READ_ONLY", "This realm is open read-only; open it with Realm.open to restore.")
+            raise RefusedError(
+                ErrorCode.LOG_READ_ONLY, "This realm is open read-only; open it with Realm.open to restore."
+            )
         info = self._premises.backups.get(backup_id)
         chosen = self._chosen(resources, info)
 
@@ -170,7 +173,7 @@ class BackupAdministration:
         for one in chosen:
             if not any(one.overlaps(other) for other in saved):
                 raise RefusedError(
-                    "NOT_IN_BACKUP",
+                    ErrorCode.NOT_IN_BACKUP,
                     f"Backup {info.backup_id} has nothing of {one.text}; it was made of {', '.join(info.resources)}.",
                     resource=one.text,
                 )
@@ -202,7 +205,7 @@ def _in_use(holders: Sequence[Holder]) -> RefusedError:
     first = holders[0]
     more = f", and {len(holders) - 1} more" if len(holders) > 1 else ""
     return RefusedError(
-        "BACKUP_IN_USE",
+        ErrorCode.BACKUP_IN_USE,
         f"{first.agent_id!r}, session {first.session_id}, holds {first.predicate} on {first.resource}{more}: what it "
         "does there would be lost. Wait until its leases are over, revoke them, or give it back by force.",
         holders=[one.to_wire() for one in holders],

@@ -37,6 +37,7 @@ from host.observation.operations import printable
 from host.observation.system_calls import decision_of
 from host.observation.tracing import TraceReader
 from host.system_paths import is_below
+from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
@@ -176,7 +177,7 @@ def run_command(
             ended = run.end(outcome, exit_code=code, reason=reason)
     except (WorldProtocolError, OSError) as error:
         raise RefusedError(
-            "RUN_NOT_ENDED",
+            ErrorCode.RUN_NOT_ENDED,
             f"The command ended with exit code {code}, but the run could not be ended ({error}). Its "
             "changes were undone, or the next start undoes them; run `worldctl settle` to do so.",
             run_id=run.run_id,
@@ -393,12 +394,12 @@ def check_can_be_confined(
     if missing:
         why = "it runs unconfined" if unconfined else "; ".join([*found.gaps, found.why_not or ""]).strip("; ")
         raise RefusedError(
-            "CONFINEMENT_UNAVAILABLE",
+            ErrorCode.CONFINEMENT_UNAVAILABLE,
             f"The command would not be confined by {' and '.join(missing)}, as --require demands: {why}. Run it where "
             "the kernel supports it, or omit --require.",
         )
     if found.why_not is not None and not unconfined:
         raise RefusedError(
-            "CONFINEMENT_UNAVAILABLE",
+            ErrorCode.CONFINEMENT_UNAVAILABLE,
             f"{found.why_not} With --unconfined it runs without confinement; its changes are only found afterwards.",
         )

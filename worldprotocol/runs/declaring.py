@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from host.workspace import Workspace
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
@@ -56,7 +57,7 @@ def manifest_of_places(
         scope.append({"predicate": Predicate.RENAMES.value, "resource": source, "to": target})
     if not scope:
         raise RefusedError(
-            "NOTHING_DECLARED",
+            ErrorCode.NOTHING_DECLARED,
             "Nothing is declared, so nothing would be permitted; declare what it reads and writes (--reads, "
             "--writes, ...), or pass a manifest.",
         )
@@ -126,7 +127,7 @@ def _resources(workspace: Workspace, name: str) -> Iterator[str]:
     found = sorted(glob.glob(_path(workspace, name), recursive=True, include_hidden=True))
     if not found:
         raise RefusedError(
-            "NO_MATCH", f"No file matches {name!r}; for future files, declare their folder: 'folder/**'."
+            ErrorCode.NO_MATCH, f"No file matches {name!r}; for future files, declare their folder: 'folder/**'."
         )
     for path in found:
         resource = workspace.resource(path)
@@ -151,7 +152,7 @@ def _place(workspace: Workspace, name: str, *, subtree: bool) -> Resource:
 
 def _outside(workspace: Workspace, name: str) -> RefusedError:
     return RefusedError(
-        "OUTSIDE_WORKSPACE",
+        ErrorCode.OUTSIDE_WORKSPACE,
         f"{name!r} is outside of the workspace {str(workspace.root)!r} and cannot be declared. Change into the "
         "workspace, or set [workspace] root of world.toml to another folder.",
         path=name,

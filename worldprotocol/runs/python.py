@@ -14,6 +14,7 @@ from typing import Any
 from host.confinement import RunningCommand
 from host.environment import HostEnvironment
 from host.isolation import ENVIRONMENT, Answer, Code, Isolation, converse, program
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
 from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
@@ -109,12 +110,14 @@ def run_isolated(
     if result.outcome == "violated" and violations:
         raise violations[0].error
     if result.outcome == "lost":
-        raise RefusedError("LEASE_LOST", f"{result.reason} Its changes may conflict with those of others; check them.")
+        raise RefusedError(
+            ErrorCode.LEASE_LOST, f"{result.reason} Its changes may conflict with those of others; check them."
+        )
     answer = talk.answer
     if answer.raised is not None or result.outcome != "completed":
         raised = answer.raised or {"type": "", "message": str(result.reason), "trace": ""}
         raise RefusedError(
-            "PYTHON_FAILED",
+            ErrorCode.PYTHON_FAILED,
             f"The code of run {result.run_id} failed, and its changes were undone unless keep was set: "
             f"{result.reason} Read details['trace'] and details['output'].",
             run_id=result.run_id,

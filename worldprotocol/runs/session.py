@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from host.environment import HostEnvironment
 from host.observation.audit import Interception
+from world.error_codes import ErrorCode
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION
 from worldprotocol.api.leases import Cancel
@@ -52,7 +53,7 @@ class GovernedSession:
             RefusedError: ``NOT_BEGUN`` before the session was entered.
         """
         if self._run is None:
-            raise RefusedError("NOT_BEGUN", "The session has not begun; use it in a with statement.")
+            raise RefusedError(ErrorCode.NOT_BEGUN, "The session has not begun; use it in a with statement.")
         return self._run
 
     def __enter__(self) -> Self:
@@ -128,4 +129,6 @@ class GovernedSession:
         if self.outcome == "violated":
             raise run.watch.violations[0].error
         if self.outcome == "lost":
-            raise RefusedError("LEASE_LOST", f"{run.lost} Its changes may conflict with those of others; check them.")
+            raise RefusedError(
+                ErrorCode.LEASE_LOST, f"{run.lost} Its changes may conflict with those of others; check them."
+            )

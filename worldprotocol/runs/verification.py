@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.run_events import (
@@ -163,7 +164,7 @@ def read_verification(archive: Archive, run_id: str, upto: int | None = None) ->
         after += len(logged)
     if not seen:
         then = "" if not after else f" up to event {upto}"
-        raise RefusedError("UNKNOWN_RUN", f"Run {run_id!r} has no records{then}; check the id.", run_id=run_id)
+        raise RefusedError(ErrorCode.UNKNOWN_RUN, f"Run {run_id!r} has no records{then}; check the id.", run_id=run_id)
     if found.opened is None:
         found.status = archive.proposal(run_id, upto).status
     return found

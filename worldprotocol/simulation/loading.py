@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from world.code.references import load_reference
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.simulation.scenario import Scenario
 
@@ -23,5 +24,7 @@ def load_scenario(reference: str) -> Scenario:
     """
     found = load_reference(reference, base=Path())
     if not isinstance(found, Scenario):
-        raise RefusedError("NOT_A_SCENARIO", f"{reference!r} is a {type(found).__name__}; it should be a Scenario.")
+        raise RefusedError(
+            ErrorCode.NOT_A_SCENARIO, f"{reference!r} is a {type(found).__name__}; it should be a Scenario."
+        )
     return found

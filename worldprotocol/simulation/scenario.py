@@ -17,6 +17,7 @@ from typing import Any, Literal
 from authority import Policy
 from host import EffectHandler
 from world.core import Domain
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -125,7 +126,9 @@ class Scenario:
         unknown = sorted(set(self.spare) - {policy.name for policy in self.policies})
         if not self.actors:
             raise RefusedError(
-                "INVALID_SIMULATION", "A scenario needs an actor at least; give it players (actors=...)."
+                ErrorCode.INVALID_SIMULATION, "A scenario needs an actor at least; give it players (actors=...)."
             )
         if unknown:
-            raise RefusedError("INVALID_SIMULATION", f"spare names {', '.join(unknown)}, which policies does not hold.")
+            raise RefusedError(
+                ErrorCode.INVALID_SIMULATION, f"spare names {', '.join(unknown)}, which policies does not hold."
+            )

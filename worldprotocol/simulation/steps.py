@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.simulation.outside import WEATHER
 from worldprotocol.simulation.scenario import Scenario
@@ -74,7 +75,7 @@ def _wish(chance: Random, scenario: Scenario) -> dict[str, Any]:
         wish = scenario.draw(chance)
     except Exception as error:
         why = f"The scenario's draw raised {type(error).__name__}: {error}."
-        raise RefusedError("INVALID_SIMULATION", why) from error
+        raise RefusedError(ErrorCode.INVALID_SIMULATION, why) from error
     told: dict[str, Any] = {"actor": _which(chance), "type": wish.type, "input": wish.input}
     return told if wish.scope is None else {**told, "scope": list(wish.scope)}
 
@@ -249,6 +250,6 @@ def read_script(path: Path) -> tuple[list[SimulationStep], int, str]:
             steps.append(SimulationStep(wire["do"], wire["by"], rest))
         return steps, int(told["seed"]), str(told["scenario"])
     except OSError as error:
-        raise RefusedError("INVALID_SCRIPT", f"The script {path} cannot be read: {error.strerror}.") from None
+        raise RefusedError(ErrorCode.INVALID_SCRIPT, f"The script {path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RefusedError("INVALID_SCRIPT", f"{path} is no script of a simulation: {error}.") from None
+        raise RefusedError(ErrorCode.INVALID_SCRIPT, f"{path} is no script of a simulation: {error}.") from None

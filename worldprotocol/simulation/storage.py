@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import LogBusyError, WorldProtocolError
 from world.log.backends.sqlite import SqliteStore
 from world.log.store import Batch, Opening
@@ -35,7 +36,7 @@ def _disk_is_full() -> Exception:
 
 
 def _lost() -> Exception:
-    return WorldProtocolError("COMMIT_UNKNOWN", "The acknowledgement of the commit was lost.")
+    return WorldProtocolError(ErrorCode.COMMIT_UNKNOWN, "The acknowledgement of the commit was lost.")
 
 
 _BEFORE: Final[Mapping[str, Callable[[], BaseException]]] = {
@@ -65,7 +66,7 @@ class SimulatedStore(SqliteStore):
         """See ``Store.begin``."""
         if self.fault == "busy":
             self.fault = None
-            raise LogBusyError("LOG_BUSY", "Another writer keeps the log locked; try again.")
+            raise LogBusyError(ErrorCode.LOG_BUSY, "Another writer keeps the log locked; try again.")
         return super().begin(log_id, known)
 
     def commit(self, batch: Batch | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import TOPICS
@@ -45,12 +46,14 @@ def event(topic: str, /, **fields: object) -> ExpectedEvent:
     """
     kind = TOPICS.get(topic)
     if kind is None:
-        raise RefusedError("INVALID_VALUE", f"There is no event {topic!r}; the topics are {', '.join(sorted(TOPICS))}.")
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE, f"There is no event {topic!r}; the topics are {', '.join(sorted(TOPICS))}."
+        )
     known = {one.name for one in msgspec.structs.fields(kind)}
     unknown = sorted(fields.keys() - known)
     if unknown:
         raise RefusedError(
-            "INVALID_VALUE", f"{topic} has no field {unknown[0]!r}; its fields are {', '.join(sorted(known))}."
+            ErrorCode.INVALID_VALUE, f"{topic} has no field {unknown[0]!r}; its fields are {', '.join(sorted(known))}."
         )
     return ExpectedEvent(topic, fields)
 

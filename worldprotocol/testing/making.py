@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from authority import Policy, PolicyRegistry, StandardAuthority
 from world.core import Domain, recompute
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.canonical_json import digest
@@ -82,14 +83,14 @@ class Maker:
     def _actor(self, entry: CaseEntry) -> ActorRef:
         told = self._of(entry, "actor")
         if told is None:
-            raise RefusedError("INVALID_CASES", f"The case {entry.name!r} has no actor; say who wants it.")
+            raise RefusedError(ErrorCode.INVALID_CASES, f"The case {entry.name!r} has no actor; say who wants it.")
         return ActorRef(actor_id=told.id, kind=told.kind, name=told.name, meta=told.meta)
 
     def _binding(self, entry: CaseEntry) -> Mapping[str, Any]:
         told = self._of(entry, "binding") or {}
         if told.get("kind", "policy_rules") != "policy_rules":
             raise RefusedError(
-                "INVALID_VALUE",
+                ErrorCode.INVALID_VALUE,
                 f"The case {entry.name!r} has the binding {told['kind']!r:.80}, by which no policy judges; a case is "
                 "judged by the policy, and its binding says how people are asked: ask, timeoutMs, onTimeout, then.",
                 kind=told["kind"],
@@ -110,7 +111,7 @@ class Maker:
             return recompute(self.domain, data)
         except Exception as error:  # the functions of computed values are the author's
             raise RefusedError(
-                "INVALID_CASES",
+                ErrorCode.INVALID_CASES,
                 f"The computed values of the case {entry.name!r} cannot be made from its base.data: "
                 f"{type(error).__name__}: {error}. Add what is missing there, or give base.computed.",
             ) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from world.core import Domain
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.limits import Limits
 from world.state.ports import Enforcement
@@ -50,7 +51,7 @@ def parts_of(given: Mapping[str, Any], folders: tuple[Path, ...]) -> dict[str, A
     unknown = sorted(given.keys() - names)
     if unknown:
         known = ", ".join(sorted(names))
-        raise RefusedError("INVALID_VALUE", f"A realm of a test has no {unknown[0]!r}; it has {known}.")
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"A realm of a test has no {unknown[0]!r}; it has {known}.")
     if given.get("domain") is not None:
         return {"folder": folders[0], **given}
     for folder in folders:
@@ -58,5 +59,5 @@ def parts_of(given: Mapping[str, Any], folders: tuple[Path, ...]) -> dict[str, A
             return {**read_config(folder / CONFIG_NAME).parts(), "workspace": None, **given}
     searched = ", ".join(dict.fromkeys(map(str, folders)))
     raise RefusedError(
-        "INVALID_CONFIG", f"Give the test a domain, or put a {CONFIG_NAME} beside it (searched: {searched})."
+        ErrorCode.INVALID_CONFIG, f"Give the test a domain, or put a {CONFIG_NAME} beside it (searched: {searched})."
     )

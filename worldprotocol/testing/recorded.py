@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from authority import Policy
 from world.core import Domain
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.proposal_events import (
@@ -104,7 +105,7 @@ def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, Proposa
                 return logged.position, event, ruling
             break
     raise RefusedError(
-        "NOT_JUDGED_BY_RULES",
+        ErrorCode.NOT_JUDGED_BY_RULES,
         f"No policy in force judged proposal {proposal.proposal_id}, so there is no case of rules in it; take one of "
         "an actor that is bound by policy_rules.",
         proposal_id=proposal.proposal_id,
@@ -153,7 +154,7 @@ def _past(archive: Archive, asked: list[dict[str, Any]], case: Case, before: int
         found.update({one.position: one.proposal_id for one in earlier})
         if len(found) > MAX_PAST:
             raise RefusedError(
-                "HISTORY_TOO_LONG",
+                ErrorCode.HISTORY_TOO_LONG,
                 f"The policy asks about more than {MAX_PAST} earlier proposals of this case; write the case by hand, "
                 "where one entry of a history stands for many (times).",
                 limit=MAX_PAST,

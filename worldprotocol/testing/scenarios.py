@@ -25,6 +25,7 @@ except ImportError:
     raise missing_extra("Tests of realms and policies", "pytest", "testing") from None
 
 from world.clock import ManualClock
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
@@ -171,7 +172,7 @@ class Given:
             if (folder / file).is_file():
                 return folder / file
         looked = " or ".join(dict.fromkeys(map(str, self.folders)))
-        raise RefusedError("FILE_UNREADABLE", f"There is no recorded log {file} in {looked}.", path=str(file))
+        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"There is no recorded log {file} in {looked}.", path=str(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class Scene:
             return stack.enter_context(Realm.create("sqlite:///:memory:", data=self.data, **parts))
         if self.data is not None:
             raise RefusedError(
-                "INVALID_VALUE",
+                ErrorCode.INVALID_VALUE,
                 "data is given, but the scene begins with a recorded log, which has its own data; omit data.",
             )
         address = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="given-")), "world.db"))
@@ -377,7 +378,7 @@ def _step(what: Any, given: Any, actor: str, source: Any, options: Mapping[str, 
         return what
     if not callable(what):
         raise RefusedError(
-            "INVALID_VALUE", "The step is not given; give an action, an intent's body, a step, or source=..."
+            ErrorCode.INVALID_VALUE, "The step is not given; give an action, an intent's body, a step, or source=..."
         )
     step: Step = what
     return step

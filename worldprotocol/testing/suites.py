@@ -13,6 +13,7 @@ from authority import Policy, is_policy_file
 from authority.policies.loading import policy_from_reference
 from authority.policies.policy_text import SUFFIXES as POLICY_SUFFIXES
 from world.core import Domain
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.api.bootstrap import load_any_domain
 from worldprotocol.policy_tools.cases import SUFFIXES, Placed, is_case_file, read_cases
@@ -190,7 +191,7 @@ def _policy_beside(path: Path) -> str:
     found = [name for suffix in POLICY_SUFFIXES if (path.parent / (name := stem + suffix)).is_file()]
     if len(found) != 1:
         raise RefusedError(
-            "NO_POLICY_NAMED",
+            ErrorCode.NO_POLICY_NAMED,
             f"{path.name} does not say which policy it tests, and beside it there is "
             f'{" and ".join(found) or f"no {stem}.toml"}; write policy = "{stem}.toml" or "{stem}.py:NAME" above '
             "its cases.",

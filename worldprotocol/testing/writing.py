@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import thaw
 
@@ -60,7 +61,7 @@ def _key(key: str) -> str:
 
 def _value(value: Any) -> str:
     if value is None:
-        raise RefusedError("INVALID_VALUE", "The case holds null, which TOML cannot say; take --format yaml.")
+        raise RefusedError(ErrorCode.INVALID_VALUE, "The case holds null, which TOML cannot say; take --format yaml.")
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }" if value else "{}"
     if isinstance(value, list):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed
@@ -69,7 +70,7 @@ class AgentCommands:
         given = now if priority is None else priority
         if type(given) is not int or not 0 <= given < 1 << 53:
             raise RefusedError(
-                "INVALID_PRIORITY", f"{given!r} is no timestamp in ms: a whole number from 0 to 2^53 - 1."
+                ErrorCode.INVALID_PRIORITY, f"{given!r} is no timestamp in ms: a whole number from 0 to 2^53 - 1."
             )
         self._emit(AgentRegistered(at=now, agent_id=agent_id, priority=given, by=by))
         return self._ledger.agents[agent_id]
@@ -83,7 +84,9 @@ class AgentCommands:
         self._check_clock(now)
         if key_id in self._ledger.keys:
             owner = self._ledger.keys[key_id].agent_id
-            raise RefusedError("KEY_EXISTS", f"The key {key_id} is registered already, for {owner!r}.", key_id=key_id)
+            raise RefusedError(
+                ErrorCode.KEY_EXISTS, f"The key {key_id} is registered already, for {owner!r}.", key_id=key_id
+            )
         self._emit(KeyRegistered(at=now, agent_id=agent_id, key_id=key_id, public_key=public_key, by=by))
 
     def revoke_key(self, key_id: str, now: int, *, by: str, reason: str) -> None:
@@ -95,7 +98,9 @@ class AgentCommands:
         self._check_clock(now)
         key = self._ledger.keys.get(key_id)
         if key is None or key.revoked:
-            raise RefusedError("UNKNOWN_KEY", f"No key {key_id!r} is in force; `worldctl keys list` shows them.")
+            raise RefusedError(
+                ErrorCode.UNKNOWN_KEY, f"No key {key_id!r} is in force; `worldctl keys list` shows them."
+            )
         self._emit(KeyRevoked(at=now, key_id=key_id, by=by, reason=reason))
 
     def confirm_clock(self, now: int, *, by: str, reason: str) -> ClockConfirmed:
@@ -105,7 +110,7 @@ class AgentCommands:
             RefusedError: ``REASON_MISSING``.
         """
         if not reason.strip():
-            raise RefusedError("REASON_MISSING", "A confirmation of the clock needs a reason; give one.")
+            raise RefusedError(ErrorCode.REASON_MISSING, "A confirmation of the clock needs a reason; give one.")
         event = ClockConfirmed(at=now, lease_time=self._ledger.clock, by=by, reason=reason)
         self._emit(event)
         return event
@@ -113,7 +118,7 @@ class AgentCommands:
     def _check_clock(self, now: int) -> None:
         if now < self._ledger.clock:
             raise RefusedError(
-                "CLOCK_STEPPED_BACK",
+                ErrorCode.CLOCK_STEPPED_BACK,
                 f"The time {now} is before {self._ledger.clock}, at which something was recorded; set the clock right.",
                 now=now,
                 recorded=self._ledger.clock,

@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.manifest import Manifest
 from world.model.canonical_json import canonical_bytes, sha256_hex
@@ -61,7 +62,9 @@ def sign(document: Mapping[str, Any], private: bytes) -> dict[str, Any]:
     """
     for name in ("issued_at", "nonce"):
         if document.get(name) is None:
-            raise RefusedError("MALFORMED_SCHEMA", f"$.{name} is missing; a signed manifest has one.", path=f"$.{name}")
+            raise RefusedError(
+                ErrorCode.MALFORMED_SCHEMA, f"$.{name} is missing; a signed manifest has one.", path=f"$.{name}"
+            )
     signature = private_key(private).sign(signed_bytes(document))
     return {**document, "signature": b64encode(signature).decode()}
 
@@ -99,7 +102,7 @@ def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
 
 def _unauthenticated(manifest: Manifest, clause: str) -> RefusedError:
     return RefusedError(
-        "UNAUTHENTICATED",
+        ErrorCode.UNAUTHENTICATED,
         f"The manifest of {manifest.agent_id!r} {clause}.",
         path="$.signature",
         agent_id=manifest.agent_id,
@@ -121,7 +124,11 @@ def private_key(told: bytes) -> Ed25519PrivateKey:
             return Ed25519PrivateKey.from_private_bytes(told)
         found = load_pem_private_key(told, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise RefusedError("INVALID_KEY", "This is no private key: give Ed25519 as PEM, or as its 32 bytes.") from error
+        raise RefusedError(
+            ErrorCode.INVALID_KEY, "This is no private key: give Ed25519 as PEM, or as its 32 bytes."
+        ) from error
     if not isinstance(found, Ed25519PrivateKey):
-        raise RefusedError("INVALID_KEY", f"Manifests are signed with Ed25519; this key is {type(found).__name__}.")
+        raise RefusedError(
+            ErrorCode.INVALID_KEY, f"Manifests are signed with Ed25519; this key is {type(found).__name__}."
+        )
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.klis.resources.resource_types import STANDARD, ResourceType, ResourceTypes
 
@@ -104,7 +105,9 @@ def recorded_resource(text: str, types: ResourceTypes = STANDARD) -> Resource:
                 name += "/"
         return make_resource(kind, name, subtree=subtree)
     except (KeyError, ValueError):
-        raise DamagedLogError("BAD_RESOURCE", f"The log names the resource {text!r}, which cannot be.") from None
+        raise DamagedLogError(
+            ErrorCode.BAD_RESOURCE, f"The log names the resource {text!r}, which cannot be."
+        ) from None
 
 
 def opaque_base(kind: ResourceType, name: str) -> tuple[str, bool]:

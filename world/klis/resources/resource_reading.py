@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import (
@@ -62,7 +63,7 @@ def read_resource(
     if canonical:
         return resource
     raise RefusedError(
-        "AMBIGUOUS_RESOURCE",
+        ErrorCode.AMBIGUOUS_RESOURCE,
         f"{text!r} at {path} is not canonical; write {resource.text!r}.",
         path=path,
         resource=text,
@@ -116,7 +117,7 @@ def _read(text: str, choices: _Choices, path: str) -> tuple[Resource, bool]:
     except TypeError:
         if isinstance(text, str):
             raise
-        raise RefusedError("MALFORMED_SCHEMA", f"{text!r} at {path} is no text.", path=path) from None
+        raise RefusedError(ErrorCode.MALFORMED_SCHEMA, f"{text!r} at {path} is no text.", path=path) from None
 
 
 def _parse(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from world.code.references import offered
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["STANDARD", "UNPRINTABLE", "ResourceType", "ResourceTypes", "invalid_type"]
@@ -141,7 +142,7 @@ def _is_separator(given: object) -> bool:
 
 def invalid_type(message: str) -> RefusedError:
     """Return the refusal of a resource type."""
-    return RefusedError("INVALID_RESOURCE_TYPE", message)
+    return RefusedError(ErrorCode.INVALID_RESOURCE_TYPE, message)
 
 
 STANDARD: Final = ResourceTypes(

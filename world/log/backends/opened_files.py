@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import Final, NoReturn
 
+from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 
 _Identity = tuple[int, int]
@@ -85,7 +86,7 @@ def _found_at(path: str, *, follow: bool) -> _Identity | None:
 
 def _error(path: str, name: str, consequence: str) -> WorldProtocolError:
     return WorldProtocolError(
-        "LOG_MOVED",
+        ErrorCode.LOG_MOVED,
         f"{name} is not the file any more that was opened as part of the log {path}: it was renamed, replaced or "
         f"deleted. {consequence}. Put the file and its -wal back, or decide which file is the log, then open it again.",
         path=path,

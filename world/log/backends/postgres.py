@@ -22,6 +22,7 @@ from psycopg.pq import Format
 from psycopg.pq.abc import PGconn
 from sqlalchemy import URL
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
 from world.log.backends.registry import Durability
 from world.log.statements import events_query
@@ -178,14 +179,14 @@ class PostgresStore(Store):
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
         if self._writer is None:
-            raise RefusedError("LOG_CLOSED", "The log was closed; open it again.")
+            raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         return self._writer.cursor(binary=True)
 
     def commit(self, batch: Batch | None) -> None:
         """See ``Store.commit``; one round trip."""
         writer = self._writer
         if writer is None:
-            raise RefusedError("LOG_CLOSED", "The log was closed; open it again.")
+            raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         if batch is not None:
             cursor = self.cursor()
             sql = self.sql
@@ -200,7 +201,7 @@ class PostgresStore(Store):
             if not writer.broken:
                 raise
             raise WorldProtocolError(
-                "COMMIT_UNKNOWN",
+                ErrorCode.COMMIT_UNKNOWN,
                 f"The connection to {self._where} broke during a commit: it may be stored or not. "
                 "Load the log again and look before you repeat it.",
             ) from error
@@ -234,7 +235,7 @@ class PostgresStore(Store):
 
     def _connect(self, *, autocommit: bool) -> Connection[Row]:
         if self._closed:
-            raise RefusedError("LOG_CLOSED", "The log was closed; open it again.")
+            raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         try:
             connection: Connection[Row] = _FlushingConnection.connect(**self._arguments, autocommit=autocommit)
         except psycopg.Error as error:
@@ -335,49 +336,53 @@ def _translate(error: Exception, where: str) -> Exception:
     if not isinstance(error, psycopg.Error):
         return error
     if isinstance(error, (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)):
-        return LogBusyError("LOG_BUSY", f"Another writer keeps the log on {where} locked; try again.", store=where)
+        return LogBusyError(
+            ErrorCode.LOG_BUSY, f"Another writer keeps the log on {where} locked; try again.", store=where
+        )
     if isinstance(error, (errors.UniqueViolation, errors.CheckViolation)):
         return conflict(error.diag.constraint_name or str(error))
     if isinstance(error, errors.DiskFull):
         return StorageFullError(
-            "STORAGE_FULL",
+            ErrorCode.STORAGE_FULL,
             f"The server {where} has no room left. Nothing was appended; free some space and try again.",
             store=where,
         )
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return RefusedError(
-            "LOG_READ_ONLY", f"The log on {where} cannot be written: {error.diag.message_primary}.", store=where
+            ErrorCode.LOG_READ_ONLY, f"The log on {where} cannot be written: {error.diag.message_primary}.", store=where
         )
     if isinstance(error, errors.InsufficientPrivilege):
         return RefusedError(
-            "LOG_READ_ONLY",
+            ErrorCode.LOG_READ_ONLY,
             f"The role of {where} lacks a right: {error.diag.message_primary}. Grant it, or use another role.",
             store=where,
         )
     if isinstance(error, errors.InvalidSchemaName):
         return RefusedError(
-            "LOG_UNAVAILABLE",
+            ErrorCode.LOG_UNAVAILABLE,
             f"The role of {where} has no place for tables: no schema of its search_path exists and may be used by it. "
             "Create one, or grant USAGE and CREATE on one that exists.",
             store=where,
         )
     if isinstance(error, _DAMAGE):
         told = " ".join(str(error).split())
-        return DamagedLogError("LOG_DAMAGED", f"The database {where} is damaged: {told}.", store=where, reason=told)
+        return DamagedLogError(
+            ErrorCode.LOG_DAMAGED, f"The database {where} is damaged: {told}.", store=where, reason=told
+        )
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
         return DamagedLogError(
-            "LOG_DAMAGED",
+            ErrorCode.LOG_DAMAGED,
             f"The database {where} is damaged: {error.diag.message_primary}. `worldctl doctor --rebuild` makes a lost "
             "index again; restore anything else from a copy.",
             store=where,
             reason=error.diag.message_primary,
         )
     if isinstance(error, errors.InvalidPassword):
-        return RefusedError("LOG_UNAVAILABLE", f"{where} refuses the user or the password.", store=where)
+        return RefusedError(ErrorCode.LOG_UNAVAILABLE, f"{where} refuses the user or the password.", store=where)
     if error.sqlstate is None or isinstance(error, (errors.AdminShutdown, errors.CrashShutdown)):
         return WorldProtocolError(
-            "LOG_UNAVAILABLE",
+            ErrorCode.LOG_UNAVAILABLE,
             f"The server {where} cannot be reached: {str(error).strip()}. Try again when it runs.",
             store=where,
         )
-    return WorldProtocolError("LOG_FAILED", f"PostgreSQL failed on {where}: {error}.", store=where)
+    return WorldProtocolError(ErrorCode.LOG_FAILED, f"PostgreSQL failed on {where}: {error}.", store=where)

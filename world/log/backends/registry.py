@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from sqlalchemy import URL
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _entry_point(scheme: str) -> EntryPoint:
     points = [point for point in _own() if point.name == scheme] or list(entry_points(group=GROUP, name=scheme))
     if len({point.value for point in points}) > 1:
         raise RefusedError(
-            "NOT_LOADED",
+            ErrorCode.NOT_LOADED,
             f"Several installed packages offer the storage back end {scheme!r}: "
             f"{', '.join(sorted(point.value for point in points))}. Uninstall all but one of them.",
             scheme=scheme,
@@ -119,7 +120,7 @@ def _load(point: EntryPoint) -> StorageBackend:
         return cast("StorageBackend", point.load())
     except Exception as error:
         raise RefusedError(
-            "NOT_LOADED",
+            ErrorCode.NOT_LOADED,
             f"The storage back end {point.name!r} could not be loaded from {point.value}: {type(error).__name__}: "
             f"{error}. Install the package that offers it again, or remove it.",
             reference=point.value,

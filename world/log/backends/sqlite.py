@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import quote
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
 from world.log.backends.opened_files import OpenedFiles, identity
 from world.log.backends.registry import Durability
@@ -113,7 +114,7 @@ class SqliteStore(Store):
             if before is None or before == identity(self._path):
                 return connection
             connection.close()
-        raise LogBusyError("LOG_BUSY", f"{self._path} is being replaced; try again.", path=self._path)
+        raise LogBusyError(ErrorCode.LOG_BUSY, f"{self._path} is being replaced; try again.", path=self._path)
 
     def _note_companions(self) -> None:
         """Note ``-wal`` and ``-shm``, which SQLite opens with the first read in WAL mode."""
@@ -251,7 +252,9 @@ class SqliteStore(Store):
 
     def _own(self) -> sqlite3.Connection:
         if self._writer is None:
-            raise RefusedError("LOG_CLOSED" if not self.read_only else "LOG_READ_ONLY", _closed(self.read_only))
+            raise RefusedError(
+                ErrorCode.LOG_CLOSED if not self.read_only else ErrorCode.LOG_READ_ONLY, _closed(self.read_only)
+            )
         return self._writer
 
     def _abandon(self) -> None:
@@ -290,12 +293,12 @@ def file_uri(path: str, mode: str, **options: int) -> str:
 def translate(error: Exception, path: str) -> Exception:
     """Return the error of ours for an error of SQLite's driver; other errors are returned as they are."""
     if isinstance(error, UnicodeDecodeError):  # from the driver's own message about a damaged schema
-        return DamagedLogError("LOG_DAMAGED", f"The file {path} is damaged. Restore it from a copy.", path=path)
+        return DamagedLogError(ErrorCode.LOG_DAMAGED, f"The file {path} is damaged. Restore it from a copy.", path=path)
     if not isinstance(error, sqlite3.Error):
         return error
     if str(error).startswith(_NOT_OURS):
         return DamagedLogError(
-            "LOG_DAMAGED",
+            ErrorCode.LOG_DAMAGED,
             f"The file {path} is damaged: {error}. `worldctl doctor --rebuild` makes a lost index again; restore "
             "anything else from a copy.",
             path=path,
@@ -303,12 +306,12 @@ def translate(error: Exception, path: str) -> Exception:
         )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _SQLITE_BUSY:
-        return LogBusyError("LOG_BUSY", f"Another writer keeps {path} locked; try again.", path=path)
+        return LogBusyError(ErrorCode.LOG_BUSY, f"Another writer keeps {path} locked; try again.", path=path)
     if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _UNWRITTEN:
         return _without_room(path, is_full=code == sqlite3.SQLITE_FULL)
     if code == sqlite3.SQLITE_CORRUPT:
         return DamagedLogError(
-            "LOG_DAMAGED",
+            ErrorCode.LOG_DAMAGED,
             f"The file {path} is damaged ({error}). Restore it from a copy.",
             path=path,
             reason=str(error),
@@ -318,14 +321,16 @@ def translate(error: Exception, path: str) -> Exception:
     if code == sqlite3.SQLITE_CONSTRAINT:
         return conflict(str(error))
     if code == sqlite3.SQLITE_READONLY:
-        return RefusedError("LOG_READ_ONLY", f"The file {path} cannot be written; check its permissions.", path=path)
+        return RefusedError(
+            ErrorCode.LOG_READ_ONLY, f"The file {path} cannot be written; check its permissions.", path=path
+        )
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return RefusedError(
-            "LOG_UNAVAILABLE", f"The file {path} cannot be opened; check path and permissions.", path=path
+            ErrorCode.LOG_UNAVAILABLE, f"The file {path} cannot be opened; check path and permissions.", path=path
         )
     if isinstance(error, sqlite3.ProgrammingError):
-        return RefusedError("LOG_CLOSED", _closed(False))
-    return WorldProtocolError("LOG_FAILED", f"SQLite failed on {path}: {error}.", path=path)
+        return RefusedError(ErrorCode.LOG_CLOSED, _closed(False))
+    return WorldProtocolError(ErrorCode.LOG_FAILED, f"SQLite failed on {path}: {error}.", path=path)
 
 
 def _check_path(path: str, *, create: bool, read_only: bool) -> None:
@@ -335,10 +340,14 @@ def _check_path(path: str, *, create: bool, read_only: bool) -> None:
         if create and not read_only:
             if os.path.isdir(os.path.dirname(os.path.abspath(path))):
                 return
-            raise RefusedError("LOG_NOT_FOUND", f"The directory of {path} does not exist; make it first.") from None
-        raise RefusedError("LOG_NOT_FOUND", f"There is no file {path}. Check the path, or create the log.") from None
+            raise RefusedError(
+                ErrorCode.LOG_NOT_FOUND, f"The directory of {path} does not exist; make it first."
+            ) from None
+        raise RefusedError(
+            ErrorCode.LOG_NOT_FOUND, f"There is no file {path}. Check the path, or create the log."
+        ) from None
     except OSError as error:
-        raise RefusedError("LOG_UNAVAILABLE", f"The file {path} cannot be reached: {error.strerror}.") from None
+        raise RefusedError(ErrorCode.LOG_UNAVAILABLE, f"The file {path} cannot be reached: {error.strerror}.") from None
     if os.path.isdir(path):
         raise not_a_log(path, "it is a directory; give the file in it")
     if not os.path.isfile(path):
@@ -352,7 +361,7 @@ def _without_room(path: str, *, is_full: bool) -> StorageFullError:
     if not is_full:  # what a limit on the size of files looks like, and a disk that fails
         reason = f"{path} could not be written: there is no room left, files may not grow so large, or the disk fails"
     return StorageFullError(
-        "STORAGE_FULL", f"{reason}. Nothing was appended; free some space and try again.", path=path
+        ErrorCode.STORAGE_FULL, f"{reason}. Nothing was appended; free some space and try again.", path=path
     )
 
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from world.error_codes import ErrorCode
 from world.errors import LogBusyError
 
 _IDLE: Final = 8  # connections kept for the next reader
@@ -119,7 +120,9 @@ class ReadOnlyReaders:
                     if self._signature is None or self._signature == self._look():
                         return rows
                 self._drop()
-        raise LogBusyError("LOG_BUSY", f"{self._path} changes faster than it can be read; try again.", path=self._path)
+        raise LogBusyError(
+            ErrorCode.LOG_BUSY, f"{self._path} changes faster than it can be read; try again.", path=self._path
+        )
 
     def close(self) -> None:
         """Close the connection and remove a temporary copy."""

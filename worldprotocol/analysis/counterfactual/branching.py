@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
@@ -99,7 +100,7 @@ def cut_of(archive: Archive, *, world: str | None = None, position: int | None =
     if position is not None:
         return cut_before(archive.log, position)
     if not drop:
-        raise RefusedError("INVALID_VALUE", "The start is not given; use --from WORLD, or --drop PROPOSAL.")
+        raise RefusedError(ErrorCode.INVALID_VALUE, "The start is not given; use --from WORLD, or --drop PROPOSAL.")
     first = min(_submitted_at(archive.log, name) for name in drop)
     before = [decoded(one) for one in archive.log.read(max(0, first - 3), first)]
     own = [before.pop()]
@@ -114,14 +115,14 @@ def _submitted_at(log: EventLog, name: str) -> int:
     for logged in log.stream(name):
         if logged.topic == ProposalSubmitted.TOPIC:
             return logged.position
-    raise RefusedError("UNKNOWN_PROPOSAL", f"There is no proposal {name!r}.", proposal_id=name)
+    raise RefusedError(ErrorCode.UNKNOWN_PROPOSAL, f"There is no proposal {name!r}.", proposal_id=name)
 
 
 def _check_dropped(source: EventLog, question: WhatIf) -> None:
     for name in question.drop:
         if _submitted_at(source, name) <= question.start:
             raise RefusedError(
-                "NOT_AFTER_START",
+                ErrorCode.NOT_AFTER_START,
                 f"Proposal {name} was submitted before the start of the counterfactual, so it cannot be dropped. "
                 "Name an earlier world, or omit --from.",
                 proposal_id=name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.lease_events import LeaseRenewed, LeasesReleased, LeasesRevoked, VerdictGiven
 from world.state.realm_state import RealmState
@@ -122,7 +123,7 @@ class Leased:
         lease = protocol.ask(lambda realm: realm.klis.leases.get(lease_id))
         if lease is None:
             raise RefusedError(
-                "UNKNOWN_LEASE", f"There is no lease {lease_id} in the counterfactual.", lease_id=lease_id
+                ErrorCode.UNKNOWN_LEASE, f"There is no lease {lease_id} in the counterfactual.", lease_id=lease_id
             )
         session = lease.session
         return session.agent_id, session.session_id, lease.triple.predicate.value, lease.triple.resource.text
@@ -142,5 +143,7 @@ class Leased:
         key = predicate, resource
         corresponding = protocol.ask(look)
         if corresponding is None:
-            raise RefusedError("UNKNOWN_LEASE", f"No lease in the counterfactual corresponds to lease {lease_id}.")
+            raise RefusedError(
+                ErrorCode.UNKNOWN_LEASE, f"No lease in the counterfactual corresponds to lease {lease_id}."
+            )
         return corresponding

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.codec import encode_event
 from world.events.execution_events import EffectFulfilled, ExecutionCancelled
@@ -99,12 +100,12 @@ def _put(made: Path, given: Path) -> None:
 
 def _exists(given: Path) -> RefusedError:
     message = f"{str(given)!r} exists already; name a new file for the scratch log."
-    return RefusedError("FILE_EXISTS", message, path=str(given))
+    return RefusedError(ErrorCode.FILE_EXISTS, message, path=str(given))
 
 
 def _no_target(given: Path | None, error: OSError) -> RefusedError:
     message = f"{str(given or tempfile.gettempdir())!r} cannot be written: {error.strerror}; name another file."
-    return RefusedError("INVALID_TARGET", message, path=str(given))
+    return RefusedError(ErrorCode.INVALID_TARGET, message, path=str(given))
 
 
 def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: int, progress: Progress) -> None:
@@ -115,12 +116,12 @@ def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: 
         RefusedError: ``LOG_NOT_EMPTY``.
     """
     if scratch.head().size:
-        raise RefusedError("LOG_NOT_EMPTY", "The scratch log is not empty; name a file that does not exist.")
+        raise RefusedError(ErrorCode.LOG_NOT_EMPTY, "The scratch log is not empty; name a file that does not exist.")
     batch: list[LoggedEvent] = []
     for event in source.read(upto=upto):
         if not is_intact(event):
             message = f"Event {event.position} was changed: its content and leaf hash disagree; run `worldctl verify`."
-            raise DamagedLogError("EVENT_CHANGED", message, position=event.position)
+            raise DamagedLogError(ErrorCode.EVENT_CHANGED, message, position=event.position)
         batch.append(event)
         if len(batch) == BATCH:
             _append(scratch, view, batch)
@@ -130,7 +131,7 @@ def copy_beginning(source: EventLog, scratch: EventLog, view: WorldIndex, upto: 
         _append(scratch, view, batch)
     if scratch.head().root != source.root_at(upto).root:
         raise DamagedLogError(
-            "TREE_DAMAGED", "The tree head of the copied events differs from the log's; run `worldctl verify`."
+            ErrorCode.TREE_DAMAGED, "The tree head of the copied events differs from the log's; run `worldctl verify`."
         )
     _mark(scratch, view, decoded(source.event_at(upto)).at)
 

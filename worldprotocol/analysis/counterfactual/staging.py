@@ -9,6 +9,7 @@ from typing import Any, cast
 from host import Host
 from world.clock import SequentialIds
 from world.code.time_limit import TimeLimit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import DomainAdopted
 from world.klis.resources.resource_types import ResourceTypes
@@ -99,7 +100,7 @@ class Stage:
         actor: Any = realm.actors.get(given.actor)
         if actor is None:
             raise RefusedError(
-                "UNKNOWN_ACTOR",
+                ErrorCode.UNKNOWN_ACTOR,
                 f"The actor {given.actor!r} is not registered at that time; insert the intent later.",
                 actor_id=given.actor,
             )
@@ -170,7 +171,7 @@ def _ordered_insertions(source: EventLog, question: WhatIf) -> deque[Insertion]:
     early = next((one.at for one in question.insert if one.at is not None and one.at < start_ms), None)
     if early is not None:
         raise RefusedError(
-            "INVALID_VALUE",
+            ErrorCode.INVALID_VALUE,
             f"The time of an inserted intent, {early} ms, is before the start of the counterfactual, {start_ms} ms. "
             "Start earlier (--from), or omit its time to insert it at the start.",
         )
@@ -182,7 +183,7 @@ def _domain_at_start(domains: Domains, realm: RealmState) -> Any:
     domain = domains.of(realm.domain)
     if domain is None:
         raise RefusedError(
-            "SCHEMA_MISMATCH",
+            ErrorCode.SCHEMA_MISMATCH,
             f"At the start of the counterfactual schema {realm.schema_hash[:12]} is in force, which has Python "
             "functions, and no loaded domain has this schema. Name the domain that was in force then.",
             in_force=realm.schema_hash,
@@ -200,7 +201,8 @@ def _replace_policies(question: WhatIf, protocol: Putting, authority: InForce) -
         elif authority.everything not in (None, policy.name):
             names = f"{authority.everything!r} and {policy.name!r}"
             raise RefusedError(
-                "INVALID_VALUE", f"The policies {names} are not in force, so each would replace all policies; name one."
+                ErrorCode.INVALID_VALUE,
+                f"The policies {names} are not in force, so each would replace all policies; name one.",
             )
         else:
             authority.everything = policy.name

@@ -12,6 +12,7 @@ from world.clock import Boot
 from world.code.time_limit import TimeLimit
 from world.core import Domain
 from world.engine.protocol import WorldProtocol
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.klis.resources.names import BYTE_WISE, NameComparison
@@ -122,7 +123,7 @@ class Thinking:
 
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed:
         """Refuse: effects are not performed."""
-        raise RefusedError("NOT_MADE", f"The effect {requirement.type} is not performed in a counterfactual.")
+        raise RefusedError(ErrorCode.NOT_MADE, f"The effect {requirement.type} is not performed in a counterfactual.")
 
 
 class Bystander:
@@ -234,7 +235,7 @@ class InForce:
             self.bring(rebuilt)
             return
         self.missing[name] = RefusedError(
-            "POLICY_NOT_AT_HAND",
+            ErrorCode.POLICY_NOT_AT_HAND,
             f"The policy {name!r} with the hash {policy_hash[:12]} is in force, but it is not loaded, and the log does "
             "not hold the code of its rules. Load the code of that time, or replace the policy (--policy).",
             policy=name,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from authority import PolicyRegistry, StandardAuthority, rebuilt_policy
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.realm_events import DomainAdopted
@@ -71,7 +72,7 @@ class AvailableCode:
         if changed:
             sources = domain.sources()
             yield DivergenceError(
-                "CODE_CHANGED",
+                ErrorCode.CODE_CHANGED,
                 f"The loaded code of {', '.join(changed)} differs from the adopted code, under the same schema; later "
                 "steps are rechecked with the loaded code.",
                 changed=list(changed),
@@ -89,7 +90,7 @@ class AvailableCode:
             return
         cause = "is not loaded" if loaded is None else "was loaded in another version than the one adopted"
         yield DivergenceError(
-            "POLICY_NOT_AT_HAND" if loaded is None else "POLICY_CHANGED",
+            ErrorCode.POLICY_NOT_AT_HAND if loaded is None else ErrorCode.POLICY_CHANGED,
             f"The policy {event.name!r} {cause}, and the log does not hold the code of its rules; its rulings are not "
             "rechecked. Recheck with the code of that time.",
             policy=event.name,
@@ -124,7 +125,7 @@ class AvailableCode:
         if schema_hash == loaded:
             return None
         return DivergenceError(
-            "CANNOT_RECHECK",
+            ErrorCode.CANNOT_RECHECK,
             f"{what} cannot be rechecked: it was made under schema {schema_hash[:12]}, and the loaded domain has "
             f"{loaded[:12]}. Recheck with the domain of that time.",
             recorded=schema_hash,

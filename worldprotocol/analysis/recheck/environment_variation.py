@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from host.system_paths import tool
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.analysis.process_pool import cores
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup
@@ -144,7 +145,8 @@ def recheck_varied(
     unknown = [name for name in vary if name not in VARIATIONS]
     if unknown:
         raise RefusedError(
-            "INVALID_VALUE", f"There is no variation {unknown[0]!r}; the variations are {', '.join(VARIATIONS)}."
+            ErrorCode.INVALID_VALUE,
+            f"There is no variation {unknown[0]!r}; the variations are {', '.join(VARIATIONS)}.",
         )
     many = max(2, runs) if not vary else 2
     planned = [Run(NOTHING, f"run {number}") for number in range(1, many + 1)]
@@ -237,7 +239,7 @@ def _one(run: Run, setup: RecheckSetup, upto: int | None, processes: set[subproc
         raise RefusedError(end["error"]["code"], end["error"]["message"], **end["error"].get("details", {}))
     if "position" not in end or "topic" in end:
         raise RefusedError(
-            "PROCESS_LOST",
+            ErrorCode.PROCESS_LOST,
             f"The run with {run.value} ended unexpectedly (exit code {process.returncode}). It may have run out of "
             "memory; try again with fewer processes (--jobs 1).",
             exit_code=process.returncode,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
 from world.events.base import Event
 from world.events.execution_events import ExecutionStarted
@@ -140,7 +141,7 @@ def _compared(
 
 def _diverged(event: Event, recorded: Any, now: Any) -> DivergenceError:
     return DivergenceError(
-        "EXISTENCE_DIFFERS",
+        ErrorCode.EXISTENCE_DIFFERS,
         f"{event.TOPIC} records the existence {recorded!r:.200}; the recheck computes {now!r:.200}.",
         recorded=recorded,
         computed=now,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any
 
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
 from world.events.lease_events import VerdictGiven
 from world.klis.identity.authentication import channel_fault
@@ -128,7 +129,7 @@ def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> DivergenceError |
 
 def _diverged(event: VerdictGiven, differences: dict[str, Any]) -> DivergenceError:
     return DivergenceError(
-        "VERDICT_DIFFERS",
+        ErrorCode.VERDICT_DIFFERS,
         f"Verdict {event.verdict_id} on {event.agent_id!r} differs from the record in: {', '.join(differences)}.",
         verdict_id=event.verdict_id,
         differences=[{"at": name, **both} for name, both in differences.items()],

@@ -21,6 +21,7 @@ from projections import recheck_projection
 from world.clock import ManualClock, SequentialIds
 from world.code.time_limit import unlimited
 from world.core import Domain
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, DivergenceError, RefusedError
 from world.events.base import Event
 from world.events.execution_events import EffectRequested, ExecutionStarted
@@ -71,8 +72,7 @@ __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"
 
 Progress = Callable[[int, int], None]
 MAX_STATES: Final = 64
-PROGRESS_EVERY: Final = 500
-"""Events between two reports of progress."""
+PROGRESS_EVERY: Final = 500  # events between two reports
 
 
 def recheck(
@@ -141,7 +141,7 @@ class Rechecking:
         parts = world.parts
         if parts is None:
             message = "The realm has no code to recheck with; open it with its domain, policies and projections."
-            raise RefusedError("LOG_READ_ONLY", message)
+            raise RefusedError(ErrorCode.LOG_READ_ONLY, message)
         self._world = world
         self._every = every
         self._twice = twice
@@ -387,7 +387,7 @@ class Rechecking:
             return
         if proposal.started is None:
             raise DamagedLogError(
-                "ILLEGAL_TRANSITION", f"Proposal {event.proposal_id} ended before its start; verify the log."
+                ErrorCode.ILLEGAL_TRANSITION, f"Proposal {event.proposal_id} ended before its start; verify the log."
             )
         if is_time_out(sealed.error) or self._by_engine(proposal, sealed):
             self._steps["notRepeatable"] += 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from authority.policies.policy import TIMED_OUT
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError
 from world.model.decision import ENGINE, HumanAnswer, Ruling
 from world.pipeline.judge import in_force
@@ -43,7 +44,7 @@ def _is_repeatable(recorded: Ruling) -> bool:
 
 def _not_at_hand(case: Case, recorded: Ruling) -> DivergenceError:
     return DivergenceError(
-        "POLICY_NOT_AT_HAND",
+        ErrorCode.POLICY_NOT_AT_HAND,
         f"The ruling of {recorded.authority} on {case.proposal_id} cannot be rechecked: the policy with the hash "
         f"{(recorded.policy_hash or '')[:12]} is not loaded, and the log does not hold the code of its rules.",
         proposal_id=case.proposal_id,

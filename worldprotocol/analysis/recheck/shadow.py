@@ -9,6 +9,7 @@ from typing import Any
 
 from authority import recheck_ruling
 from authority.policies.policy import TIMED_OUT
+from world.error_codes import ErrorCode
 from world.errors import DivergenceError
 from world.events.policy_events import ProposalShadowed
 from world.model.decision import Ruling
@@ -38,7 +39,7 @@ def recheck_shadow(
         return
     if authority is None:
         yield DivergenceError(
-            "POLICY_NOT_AT_HAND",
+            ErrorCode.POLICY_NOT_AT_HAND,
             f"The shadow ruling of {event.name!r} on {case.proposal_id} cannot be rechecked: the policy with the "
             f"hash {event.policy_hash[:12]} is not loaded, and the log does not hold the code of its rules.",
             proposal_id=case.proposal_id,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.analysis.log_partitions import Stretch, in_stretches
 from worldprotocol.analysis.recheck.recheck import Progress, Rechecking, open_to_recheck
@@ -78,7 +79,7 @@ def recheck_log(
         size = world.log.head().size
         last = size if upto is None else upto
         if last > size:
-            raise RefusedError("NO_SUCH_EVENT", f"There is no event {last}; the log has {size}.", position=last)
+            raise RefusedError(ErrorCode.NO_SUCH_EVENT, f"There is no event {last}; the log has {size}.", position=last)
         checking = Rechecking(world, every=setup.every)
         for at, result in in_stretches(checking.stretch, setup.stretches, last, jobs):
             done.add(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
 from world.klis.session import Rank
@@ -33,7 +34,7 @@ def _reason_of_death(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> str:
 def died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> RefusedError:
     """Return the error for a Die verdict (Wait-Die, KP-3a)."""
     return RefusedError(
-        "DIED",
+        ErrorCode.DIED,
         f"{_reason_of_death(verdict, ranks)}, so {verdict.agent_id!r} must not wait; acquire again in "
         f"{verdict.retry_after_ms} ms (`worldctl explain {verdict.verdict_id}`).",
         verdict_id=verdict.verdict_id,
@@ -45,7 +46,7 @@ def died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> RefusedError:
 def timed_out(request_id: str, verdict: VerdictGiven) -> RefusedError:
     """Return the error for a request that was not granted within its timeout."""
     return RefusedError(
-        "WAIT_TIMED_OUT",
+        ErrorCode.WAIT_TIMED_OUT,
         f"{_conflict_text(verdict.conflicts[0])}; it was not free in time. The request was withdrawn; acquire again, "
         "or with a longer timeout.",
         request_id=request_id,
@@ -56,4 +57,6 @@ def timed_out(request_id: str, verdict: VerdictGiven) -> RefusedError:
 
 def cancelled(request_id: str) -> RefusedError:
     """Return the error for a wait that another thread cancelled."""
-    return RefusedError("WAIT_CANCELLED", "The wait was cancelled; the request was withdrawn.", request_id=request_id)
+    return RefusedError(
+        ErrorCode.WAIT_CANCELLED, "The wait was cancelled; the request was withdrawn.", request_id=request_id
+    )

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from world.engine.lease_commands import LeaseCommands
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
 from world.read_models.archive import Archive
@@ -64,7 +65,7 @@ class LeaseHandle:
         why = self._why_lost()
         if why is not None:
             raise RefusedError(
-                "LEASE_LOST",
+                ErrorCode.LEASE_LOST,
                 f"{why} Stop the work that needs the lease, and acquire it again.",
                 lease_ids=list(self.lease_ids),
             )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError, StorageFullError
 from world.model.canonical_json import read_json
 from worldprotocol.api.realm import Realm
@@ -145,7 +146,7 @@ def _result(world: Realm, take: Take, line: bytes | RefusedError) -> dict[str, A
             raise line
         wire = read_json(line)
         if not isinstance(wire, dict):
-            raise RefusedError("INVALID_VALUE", "The line must be a JSON object.")
+            raise RefusedError(ErrorCode.INVALID_VALUE, "The line must be a JSON object.")
         return take(world, wire)
     except StorageFullError:
         raise
@@ -186,7 +187,7 @@ def _only(wire: Mapping[str, Any], *known: str) -> None:
     unknown = sorted(wire.keys() - set(known))
     if unknown:
         raise RefusedError(
-            "INVALID_VALUE",
+            ErrorCode.INVALID_VALUE,
             f"The line has {', '.join(map(repr, unknown))}; it may have {', '.join(known)}.",
             unknown=unknown,
             known=list(known),
@@ -195,14 +196,16 @@ def _only(wire: Mapping[str, Any], *known: str) -> None:
 
 def _needed(wire: Mapping[str, Any], name: str) -> Any:
     if wire.get(name) is None:
-        raise RefusedError("INVALID_VALUE", f"The line lacks {name!r}.", path=f"$.{name}")
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"The line lacks {name!r}.", path=f"$.{name}")
     return wire[name]
 
 
 def _actor(wire: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     actor = wire.get("actor", told["actor"])
     if not isinstance(actor, str) or not actor:
-        raise RefusedError("INVALID_VALUE", 'The line names nobody who acts: give "actor", or --actor for all lines.')
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE, 'The line names nobody who acts: give "actor", or --actor for all lines.'
+        )
     return actor
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import DecisionMade
 from world.model.branch_names import HEAD
@@ -157,7 +158,7 @@ def world_id(world: Realm, given: str) -> str:
 def nothing_named(named: str) -> RefusedError:
     """Return the error for a text that names nothing."""
     return RefusedError(
-        "NOT_FOUND",
+        ErrorCode.NOT_FOUND,
         f"Nothing has an id that begins with {named!r}; `worldctl log` and `worldctl worlds` list what there is.",
     )
 
@@ -167,7 +168,7 @@ def not_unique(named: str, found: list[tuple[str, str]]) -> RefusedError:
     listed = "\n".join(f"  {kind} {name}" for kind, name in found[:MOST])
     more = "\n  and perhaps more" if len(found) >= MOST else ""
     return RefusedError(
-        "AMBIGUOUS",
+        ErrorCode.AMBIGUOUS,
         f"{named!r} could be any of these; write more of it:\n{listed}{more}",
         candidates=[{"kind": kind, "id": name} for kind, name in found[:MOST]],
     )
@@ -186,5 +187,5 @@ def as_position(world: Realm, named: str) -> int | None:
         return int(named)
     if len(named) < MIN_ID_DIGITS:
         last = f"the log ends with event {size}" if size else "the log is empty"
-        raise RefusedError("NOT_FOUND", f"There is no event {named}: {last}.", size=size)
+        raise RefusedError(ErrorCode.NOT_FOUND, f"There is no event {named}: {last}.", size=size)
     return None

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import read_json
 
@@ -38,7 +39,7 @@ def read_object(given: str, *, what: str) -> dict[str, Any]:
     """
     value = read_argument(given, what=what)
     if not isinstance(value, dict):
-        raise RefusedError("INVALID_VALUE", f"{what} must be a JSON object.")
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"{what} must be a JSON object.")
     return value
 
 
@@ -104,7 +105,10 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | RefusedError]]:
         if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
                 line = stream.readline(MAX_LINE_BYTES)
-            yield number, RefusedError("LINE_TOO_LONG", f"The line has more than {MAX_LINE_BYTES} bytes.", line=number)
+            yield (
+                number,
+                RefusedError(ErrorCode.LINE_TOO_LONG, f"The line has more than {MAX_LINE_BYTES} bytes.", line=number),
+            )
         elif line.strip():
             yield number, line
 
@@ -114,11 +118,13 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
         stream = Path(path).open("rb")  # noqa: SIM115  # closed below; only opening may be refused here
     except OSError as error:
-        raise RefusedError("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror or error}.", path=path) from None
+        raise RefusedError(
+            ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=path
+        ) from None
     try:
         yield stream
     except IsADirectoryError:
-        raise RefusedError("FILE_UNREADABLE", f"{path} is a folder.", path=path) from None
+        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"{path} is a folder.", path=path) from None
     finally:
         stream.close()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from world.clock import SystemClock
 from world.code.named_modules import admit
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.api.bootstrap import environment_of
 from worldprotocol.api.config import CONFIG_NAME, Config, WorkspaceConfig, read_config
@@ -46,7 +47,7 @@ def composed(desk: CommandContext) -> Config:
     if config.domain is None:
         if desk.config is None and not Path(CONFIG_NAME).exists():
             raise RefusedError(
-                "NO_CONFIG",
+                ErrorCode.NO_CONFIG,
                 f"There is no {CONFIG_NAME} here, and acting needs to know the domain: go to the realm's folder, name "
                 "its configuration with --config, or make one with `worldctl init`.",
             )

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from world.error_codes import ErrorCode
+
 if TYPE_CHECKING:
     import click
 
@@ -59,7 +61,7 @@ class PackagedCommand:
         found = load_reference(self.value)
         if not isinstance(found, click.Command):
             raise RefusedError(
-                "NOT_LOADED",
+                ErrorCode.NOT_LOADED,
                 f"The entry point {self.name!r} of {GROUP} names {self.value}, which is no click command.",
                 reference=self.value,
             )

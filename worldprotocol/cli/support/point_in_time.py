@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from world.clock import SystemClock
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import DecisionMade
 from world.model.branch_names import HEAD
@@ -87,7 +88,7 @@ def point_of(world: Realm, named: str) -> Point:
     readings = exact or [*([("branch", named)] if head else []), *found, *([] if at_ms is None else [("time", named)])]
     if not readings:
         raise RefusedError(
-            "NOT_FOUND",
+            ErrorCode.NOT_FOUND,
             f"{named!r} names no point in the past: it is neither a position up to {world.log.head().size} nor a "
             "branch, HEAD, the beginning of the id of a world or proposal, or a time such as 2024-05-01T12:00:00Z, "
             "ms since 1970, or 2h; `worldctl worlds` and `worldctl branch list` list what there is.",
@@ -179,7 +180,7 @@ class PointInTime:
         """
         if position > self.position:
             told = f"{what} by event {position}, which is after event {self.position}."
-            raise RefusedError("NOT_FOUND", told, position=position)
+            raise RefusedError(ErrorCode.NOT_FOUND, told, position=position)
 
 
 def moment(world: Realm, at: str | None) -> PointInTime:
@@ -217,10 +218,12 @@ def _point_of_time(world: Realm, named: str, at_ms: int) -> Point:
     position = recorded_by(world.archive, at_ms)
     if position == 0 and size:
         first = _told(decoded(world.log.event_at(1)).at)
-        raise RefusedError("NOT_FOUND", f"{named!r} is before the log began, at {first}.", first=first)
+        raise RefusedError(ErrorCode.NOT_FOUND, f"{named!r} is before the log began, at {first}.", first=first)
     last = decoded(world.log.event_at(size)).at if size else 0
     if at_ms > max(last, SystemClock().now_ms()):
-        raise RefusedError("NOT_FOUND", f"{named!r} is still to come: nobody knows how the log will stand then.")
+        raise RefusedError(
+            ErrorCode.NOT_FOUND, f"{named!r} is still to come: nobody knows how the log will stand then."
+        )
     return Point(position, "time", at_ms=at_ms)
 
 

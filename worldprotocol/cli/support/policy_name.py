@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext
 
 
@@ -24,7 +25,7 @@ def named(desk: CommandContext, given: str) -> str:
     path = next((one.resolve() for one in (Path(given), config.folder / given) if one.resolve() in known), None)
     if path is None:
         raise RefusedError(
-            "UNKNOWN_POLICY",
+            ErrorCode.UNKNOWN_POLICY,
             f"{given} is not among the policies of {config.folder / CONFIG_NAME}; add it there, so that it is at hand "
             "whenever somebody acts: policies = [...].",
             policy=given,

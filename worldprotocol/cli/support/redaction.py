@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext
 
 if TYPE_CHECKING:
@@ -50,17 +51,19 @@ def _digest_key(path: Path) -> bytes:
             mode, told = os.fstat(file.fileno()).st_mode, file.read()
     except OSError as error:
         raise RefusedError(
-            "FILE_UNREADABLE", f"{path} cannot be read: {error.strerror or error}.", path=str(path)
+            ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=str(path)
         ) from None
     if os.name == "posix" and mode & 0o077:
-        raise RefusedError("INVALID_KEY", f"Others can read or change the key {path}: chmod 600 it.", path=str(path))
+        raise RefusedError(
+            ErrorCode.INVALID_KEY, f"Others can read or change the key {path}: chmod 600 it.", path=str(path)
+        )
     try:
         key = bytes.fromhex(told.decode("ascii").strip())
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
         wanted = f"{KEY_BYTES} random bytes, written as {2 * KEY_BYTES} hex digits"
-        raise RefusedError("INVALID_KEY", f"{path} holds no key for digests: {wanted}.", path=str(path))
+        raise RefusedError(ErrorCode.INVALID_KEY, f"{path} holds no key for digests: {wanted}.", path=str(path))
     return key
 
 
@@ -117,7 +120,7 @@ def unlisted(hidden: Redaction) -> Iterator[None]:
         if not hidden or refused.code != "AMBIGUOUS":
             raise
         told = "This could be several things; write more of it. They are not listed, because events are hidden."
-        raise RefusedError("AMBIGUOUS", told) from None
+        raise RefusedError(ErrorCode.AMBIGUOUS, told) from None
 
 
 def withheld(

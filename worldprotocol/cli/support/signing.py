@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.error_codes import ErrorCode
 from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext
 
@@ -102,7 +103,7 @@ def signed_checkpoint(
 
     if world.archive.peek(lambda realm: realm.branched is not None):
         told = "This log is a branch that never was (`worldctl whatif -o`); it is not signed, and nothing in it proven."
-        raise RefusedError("NOT_A_REAL_LOG", told)
+        raise RefusedError(ErrorCode.NOT_A_REAL_LOG, told)
     named = origin_of(desk, world, origin)
     head = world.log.root_at(world.log.head().size if size is None else size)
     paths, noted = [Path(file) for file in dict.fromkeys(files)], None
@@ -133,7 +134,7 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
         told, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
         raise RefusedError(
-            "FILE_UNREADABLE", f"{path} cannot be read: {error.strerror or error}.", path=str(path)
+            ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=str(path)
         ) from None
     if mode & 0o077:
         desk.out.remark(f"Others can read or change the key {path}: `chmod 600` it, and make a new one if they could.")
@@ -142,11 +143,11 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
             return SigningKey.parse(told.decode("utf-8", "replace").strip())
         if not is_key_name(origin):
             raise RefusedError(
-                "INVALID_KEY", f"a key cannot be named after {origin!r}, which has spaces or a plus sign"
+                ErrorCode.INVALID_KEY, f"a key cannot be named after {origin!r}, which has spaces or a plus sign"
             )
         return SigningKey(origin, private_key(told).private_bytes_raw())
     except RefusedError as refused:
-        raise RefusedError("INVALID_KEY", f"{path}: {refused.message}", path=str(path)) from None
+        raise RefusedError(ErrorCode.INVALID_KEY, f"{path}: {refused.message}", path=str(path)) from None
 
 
 def warn_of_names(desk: CommandContext, checkpoint: Checkpoint, keys: Iterable[SigningKey]) -> None:
@@ -185,7 +186,7 @@ def written(desk: CommandContext, data: bytes, file: str | None) -> bool:
         part.replace(path)
     except OSError as error:
         raise RefusedError(
-            "INVALID_TARGET", f"{file} cannot be written: {error.strerror or error}.", path=file
+            ErrorCode.INVALID_TARGET, f"{file} cannot be written: {error.strerror or error}.", path=file
         ) from None
     finally:
         part.unlink(missing_ok=True)

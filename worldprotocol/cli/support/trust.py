@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from world.code.named_modules import candidate
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = ["refuse_untrusted"]
@@ -41,7 +42,7 @@ def refuse_untrusted(file: Path, folder: Path, references: Sequence[str]) -> Non
         why = _why_foreign(path)
         if why is not None:
             raise RefusedError(
-                "UNTRUSTED_CODE",
+                ErrorCode.UNTRUSTED_CODE,
                 f"{path} {why}, and {file} names Python code ({code[0]}), which would run as you. Read that code; then "
                 "pass --trust (or set WORLD_TRUST=1), or work on a copy that only you can write.",
                 path=str(path),

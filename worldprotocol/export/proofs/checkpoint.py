@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.realm_events import LogFounded
 from world.log import EventLog, TreeHead
@@ -85,10 +86,12 @@ class Trusted:
         """
         unknown = check_signatures(checkpoint.note, self.keys)
         if self.origin is not None and checkpoint.origin != self.origin:
-            raise RefusedError("WRONG_ORIGIN", f"It is of the log {checkpoint.origin!r}, not of {self.origin!r}.")
+            raise RefusedError(
+                ErrorCode.WRONG_ORIGIN, f"It is of the log {checkpoint.origin!r}, not of {self.origin!r}."
+            )
         if self.origin is None and self.keys and checkpoint.origin not in {key.name for key in self.keys}:
             raise RefusedError(
-                "WRONG_ORIGIN",
+                ErrorCode.WRONG_ORIGIN,
                 f"It is of the log {checkpoint.origin!r}, and no key that was given has this name. If that is the log "
                 f"you mean, say so with --origin {checkpoint.origin}.",
                 origin=checkpoint.origin,
@@ -104,7 +107,7 @@ def checkpoint_of(head: TreeHead, origin: str, keys: Iterable[SigningKey] = ()) 
     """
     if not _SHOWN.fullmatch(origin) or len(origin) > _MAX_ORIGIN:
         raise RefusedError(
-            "INVALID_CHECKPOINT",
+            ErrorCode.INVALID_CHECKPOINT,
             f"An origin is one line of text without control characters, of at most {_MAX_ORIGIN} characters: "
             f"{origin[:120]!r}.",
         )
@@ -146,9 +149,9 @@ def default_origin(log: EventLog) -> str:
     """
     first = decoded(log.event_at(1))
     if not isinstance(first, LogFounded):
-        raise DamagedLogError("BAD_REFERENCE", "The log does not begin with its founding.", position=1)
+        raise DamagedLogError(ErrorCode.BAD_REFERENCE, "The log does not begin with its founding.", position=1)
     return f"world-protocol/{first.log_id}"
 
 
 def _invalid(clause: str) -> RefusedError:
-    return RefusedError("INVALID_CHECKPOINT", f"The checkpoint {clause}.")
+    return RefusedError(ErrorCode.INVALID_CHECKPOINT, f"The checkpoint {clause}.")

@@ -22,6 +22,7 @@ import msgspec
 from world.audit.event_form import is_canonical, stream_of
 from world.audit.unique_ids import Repeats
 from world.audit.verify import VerificationReport, verify
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.codec import decode_event
@@ -174,7 +175,7 @@ class _ExportPass:
                 self._take(number, item)
         if last is None:
             raise RefusedError(
-                "BAD_EXPORT", "The file is cut off: it does not end with a tree head. Export the log again."
+                ErrorCode.BAD_EXPORT, "The file is cut off: it does not end with a tree head. Export the log again."
             )
         for head in saved:
             self._compare(head)
@@ -258,4 +259,4 @@ def _shown(source: IO[bytes]) -> Iterator[tuple[int, Event]]:
 
 
 def _bad(number: int, why: str, position: int) -> RefusedError:
-    return RefusedError("BAD_EXPORT", f"Line {number}: {why}.", line=number, position=position)
+    return RefusedError(ErrorCode.BAD_EXPORT, f"Line {number}: {why}.", line=number, position=position)

@@ -25,6 +25,7 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 __all__ = [
@@ -144,7 +145,7 @@ class VerifierKey:
             if key.to_text() == text:
                 return key
         raise RefusedError(
-            "INVALID_KEY",
+            ErrorCode.INVALID_KEY,
             f"This is no verifier key of the form NAME+ID+KEY with Ed25519 (type 1 or 4): {text[:120]!r}.",
         )
 
@@ -187,7 +188,7 @@ class SigningKey:
         """
         if not is_key_name(name):
             raise RefusedError(
-                "INVALID_KEY", f"The name of a key has no spaces, no plus sign and some text: not {name!r}."
+                ErrorCode.INVALID_KEY, f"The name of a key has no spaces, no plus sign and some text: not {name!r}."
             )
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
@@ -215,7 +216,7 @@ class SigningKey:
             if key.to_text() == text:
                 return key
         raise RefusedError(
-            "INVALID_KEY", "This is no signing key of the form PRIVATE+KEY+NAME+ID+KEY with Ed25519 (type 1)."
+            ErrorCode.INVALID_KEY, "This is no signing key of the form PRIVATE+KEY+NAME+ID+KEY with Ed25519 (type 1)."
         )
 
     def sign(self, text: str) -> Signature:
@@ -273,11 +274,13 @@ def check_signatures(note: SignedNote, keys: Iterable[VerifierKey]) -> tuple[Sig
     for key in keys:
         mine = [one for one in note.signatures if (one.name, one.key_id) == (key.name, key.key_id)]
         if not mine:
-            raise RefusedError("NOT_SIGNED", f"It is not signed with the key {key.to_text()}.", key=key.to_text())
+            raise RefusedError(
+                ErrorCode.NOT_SIGNED, f"It is not signed with the key {key.to_text()}.", key=key.to_text()
+            )
         for one in mine:
             if not key.made(note.text, one):
                 raise RefusedError(
-                    "BAD_SIGNATURE",
+                    ErrorCode.BAD_SIGNATURE,
                     f"The signature by {key.name} is wrong: the text or the signature was changed.",
                     key=key.to_text(),
                 )
@@ -307,4 +310,4 @@ def _encodable(text: str) -> bool:
 
 
 def _invalid(clause: str) -> RefusedError:
-    return RefusedError("INVALID_NOTE", f"The signed note {clause}.")
+    return RefusedError(ErrorCode.INVALID_NOTE, f"The signed note {clause}.")

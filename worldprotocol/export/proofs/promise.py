@@ -16,6 +16,7 @@ from typing import IO, Final
 
 import msgspec
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import EventLog, TreeHead
 from world.private_files import open_private
@@ -78,7 +79,7 @@ def _opened(path: Path, stack: ExitStack) -> IO[bytes]:
 
 def _unwritable(path: Path, error: OSError) -> RefusedError:
     return RefusedError(
-        "INVALID_TARGET",
+        ErrorCode.INVALID_TARGET,
         f"What is signed cannot be noted in {path}: {error.strerror or error}. Name a place for it in world.toml, as "
         "`signed` under [checkpoint].",
         path=str(path),
@@ -103,7 +104,7 @@ def _read(path: Path, lines: Iterable[bytes]) -> list[tuple[_Signed, TreeHead]]:
         return [(one, TreeHead.from_hex(one.size, one.root)) for one in signed]
     except (msgspec.MsgspecError, UnicodeError, RecursionError, RefusedError) as error:
         raise RefusedError(
-            "INVALID_PROMISE", f"{path} does not tell what was signed: {error}.", path=str(path)
+            ErrorCode.INVALID_PROMISE, f"{path} does not tell what was signed: {error}.", path=str(path)
         ) from None
 
 
@@ -113,7 +114,7 @@ def _hold(path: Path, log: EventLog, key: VerifierKey, origin: str, newest: Tree
         return
     why = f"has {size} events" if newest.size > size else "has others in their place"
     raise DamagedLogError(
-        "SAVED_HEAD_MISMATCH",
+        ErrorCode.SAVED_HEAD_MISMATCH,
         f"{key.name} has signed {newest.size} events of {origin}, and this log {why}: nothing was signed, so that one "
         f"name has one history. Sign another history under another --origin; {path} tells what was signed.",
         position=newest.size,

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import EventLog, LoggedEvent, TreeHead, event_leaf, is_intact, verify_consistency, verify_inclusion
 from world.log.merkle import EMPTY_ROOT, HASH_BYTES
@@ -135,7 +136,9 @@ def _content(event: LoggedEvent) -> str:
 
 def _changed(position: int) -> DamagedLogError:
     return DamagedLogError(
-        "EVENT_CHANGED", f"Event {position} is not what its leaf hash says; run `worldctl verify`.", position=position
+        ErrorCode.EVENT_CHANGED,
+        f"Event {position} is not what its leaf hash says; run `worldctl verify`.",
+        position=position,
     )
 
 
@@ -148,7 +151,9 @@ def make_consistency(log: EventLog, old: Checkpoint, new: Checkpoint) -> bytes:
         DamagedLogError: ``SAVED_HEAD_MISMATCH``, ``TREE_DAMAGED``: there is no such proof.
     """
     if old.origin != new.origin:
-        raise RefusedError("WRONG_ORIGIN", f"The checkpoints are of two logs: {old.origin!r} and {new.origin!r}.")
+        raise RefusedError(
+            ErrorCode.WRONG_ORIGIN, f"The checkpoints are of two logs: {old.origin!r} and {new.origin!r}."
+        )
     proof = log.prove_consistency(old.head.size, new.head.size)
     for found, checkpoint in ((proof.first, old), (proof.second, new)):
         _check_head(found, checkpoint)
@@ -309,11 +314,11 @@ def _checked(data: bytes) -> bytes:
 def _check_head(found: TreeHead, checkpoint: Checkpoint) -> None:
     if found != checkpoint.head:
         raise DamagedLogError(
-            "SAVED_HEAD_MISMATCH",
+            ErrorCode.SAVED_HEAD_MISMATCH,
             f"The first {found.size} events of this log are not those under the checkpoint of {checkpoint.origin!r}.",
             position=found.size,
         )
 
 
 def _bad(clause: str) -> RefusedError:
-    return RefusedError("BAD_PROOF", f"This proves nothing: it {clause}.")
+    return RefusedError(ErrorCode.BAD_PROOF, f"This proves nothing: it {clause}.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import TreeHead, parse_address
 from world.log.merkle import Frontier
@@ -174,7 +175,7 @@ def _read(source: str, scratch: ScratchStore, done: Salvaged) -> int:
     """Collect all remaining data of the source; return the number of the requested log."""
     address = parse_address(source)
     if address.path == MEMORY:
-        raise RefusedError("INVALID_ADDRESS", f"{source!r} is a log in memory; name a file or a server.")
+        raise RefusedError(ErrorCode.INVALID_ADDRESS, f"{source!r} is a log in memory; name a file or a server.")
     done.name = address.name
     if address.scheme != "sqlite":
         known = read_server(source, scratch)
@@ -189,7 +190,7 @@ def _read(source: str, scratch: ScratchStore, done: Salvaged) -> int:
         log = _which(scratch, address.path, address.name)
     if not scratch.logs().get(log):
         raise DamagedLogError(
-            "NOTHING_TO_SALVAGE", f"No intact event was found in {address.store()}. Restore it from a copy."
+            ErrorCode.NOTHING_TO_SALVAGE, f"No intact event was found in {address.store()}. Restore it from a copy."
         )
     return log
 
@@ -199,9 +200,9 @@ def _looks_like_export(path: str) -> bool:
         with open(path, "rb") as file:
             beginning = file.read(_LOOK_AT)
     except FileNotFoundError:
-        raise RefusedError("LOG_NOT_FOUND", f"There is no file {path}. Check the path.") from None
+        raise RefusedError(ErrorCode.LOG_NOT_FOUND, f"There is no file {path}. Check the path.") from None
     except OSError as error:
-        raise RefusedError("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror}.", path=path) from None
+        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror}.", path=path) from None
     return is_export(beginning) or (not beginning.startswith(_SQLITE) and b'\n{"leaf":"' in beginning)
 
 
@@ -218,7 +219,7 @@ def _which(scratch: ScratchStore, path: str, name: str) -> int:
         return 0
     numbers = ", ".join(f"{path}#{number} ({count} events)" for number, count in logs.items())
     raise RefusedError(
-        "LOG_NOT_FOUND",
+        ErrorCode.LOG_NOT_FOUND,
         f"{path} holds several logs, and the name {name!r} does not tell which is meant. Name one by its number: "
         f"{numbers}.",
         numbers=list(logs),

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import IO, Any, Final
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log import LoggedEvent
 from world.log.backends.sqlite_pages import rows_of_file
@@ -35,7 +36,7 @@ def read_file(path: str, scratch: ScratchStore) -> None:
         RefusedError: ``LOG_NOT_FOUND`` where there is no file, ``FILE_UNREADABLE``.
     """
     if not os.path.isfile(path):
-        raise RefusedError("LOG_NOT_FOUND", f"There is no file {path}. Check the path.")
+        raise RefusedError(ErrorCode.LOG_NOT_FOUND, f"There is no file {path}. Check the path.")
     try:
         for key, columns in rows_of_file(path, _EVENT_COLUMNS):
             log, place = key >> LOG_SHIFT, key & POSITION_MASK
@@ -50,7 +51,7 @@ def read_file(path: str, scratch: ScratchStore) -> None:
                 case (None, bytearray() as name) if 0 < key < _MAX_LOGS:
                     scratch.add_name(key, name.decode("utf-8", "replace"))
     except OSError as error:
-        raise RefusedError("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror}.", path=path) from None
+        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror}.", path=path) from None
 
 
 def _is_head(root: bytes, before: list[Any]) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def init(
     where = Path(folder)
     target = where / CONFIG_NAME
     if target.exists() and not force:
-        raise RefusedError("CONFIG_EXISTS", f"{target} is there already; --force overwrites it.", path=str(target))
+        raise RefusedError(
+            ErrorCode.CONFIG_EXISTS, f"{target} is there already; --force overwrites it.", path=str(target)
+        )
     _refuse_missing(references["domain"], where)
     config = _config(where, desk.log, references, paranoid=desk.paranoid)
     if authentication is not None:
@@ -133,7 +136,7 @@ def _refuse_missing(domain: str, folder: Path) -> None:
 
     if domain.endswith(FILES) and not Path(domain).exists() and not (folder / domain).exists():
         raise RefusedError(
-            "FILE_UNREADABLE", f"There is no domain file {domain}, neither here nor in {folder}.", path=domain
+            ErrorCode.FILE_UNREADABLE, f"There is no domain file {domain}, neither here nor in {folder}.", path=domain
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
@@ -36,7 +37,7 @@ def new(desk: CommandContext, file: Path) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise RefusedError(
-            "FILE_EXISTS", f"{file} is there already; a key is never overwritten.", path=str(file)
+            ErrorCode.FILE_EXISTS, f"{file} is there already; a key is never overwritten.", path=str(file)
         ) from None
     with os.fdopen(descriptor, "wb") as out:
         out.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

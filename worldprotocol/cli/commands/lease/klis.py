@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _content(source: str) -> bytes:
         return Path(source).read_bytes()
     except OSError as error:
         raise RefusedError(
-            "FILE_UNREADABLE", f"{source} cannot be read: {error.strerror or error}.", path=source
+            ErrorCode.FILE_UNREADABLE, f"{source} cannot be read: {error.strerror or error}.", path=source
         ) from None
 
 
@@ -180,5 +181,5 @@ def public_key(told: str) -> bytes:
         raw = b""
     if len(raw) != 32:
         message = f"{told!r:.100} is no Ed25519 public key: give base64 of its 32 bytes, or a PEM file."
-        raise RefusedError("INVALID_KEY", message)
+        raise RefusedError(ErrorCode.INVALID_KEY, message)
     return raw

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.error_codes import ErrorCode
 from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CliCommand, CommandContext, with_desk
 from worldprotocol.cli.support.output import counted
@@ -94,7 +95,7 @@ def _line(world: Realm, good: str | None, newest: str) -> list[str]:
             told = (
                 f"World {oldest[:12]} is no ancestor of world {newest[:12]}; `worldctl worlds` draws how they descend."
             )
-            raise RefusedError("NOT_BISECTABLE", told)
+            raise RefusedError(ErrorCode.NOT_BISECTABLE, told)
     found.reverse()
     return found
 
@@ -191,12 +192,14 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
         with place.open("rb") as stdin:
             code = subprocess.run(argv, stdin=stdin, stdout=STDERR, env=os.environ | told, check=False).returncode
     except FileNotFoundError:
-        raise RefusedError("COMMAND_NOT_FOUND", f"There is no command {argv[0]!r}.") from None
+        raise RefusedError(ErrorCode.COMMAND_NOT_FOUND, f"There is no command {argv[0]!r}.") from None
     except OSError as error:
-        raise RefusedError("COMMAND_NOT_EXECUTABLE", f"{argv[0]!r} cannot be run: {error.strerror}.") from None
+        raise RefusedError(ErrorCode.COMMAND_NOT_EXECUTABLE, f"{argv[0]!r} cannot be run: {error.strerror}.") from None
     if code >= ABORTS or code < 0:
         ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        raise RefusedError("BISECT_ABORTED", f"The command ended the search at world {world_id[:12]}, with {ended}.")
+        raise RefusedError(
+            ErrorCode.BISECT_ABORTED, f"The command ended the search at world {world_id[:12]}, with {ended}."
+        )
     return None if code == CANNOT_TEST else code != 0
 
 

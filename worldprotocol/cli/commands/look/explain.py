@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
 from worldprotocol.cli.support.redaction import shown_resources
@@ -105,7 +106,7 @@ def _find(then: PointInTime, named: str) -> tuple[str | None, tuple[int, Verdict
     positions = _about(then, name, then.position)
     if found is None and not positions:
         raise RefusedError(
-            "NOT_FOUND",
+            ErrorCode.NOT_FOUND,
             f"No proposal and no verdict has an id that begins with {named!r}, and no verdict is about a request of "
             f"that id{'' if then.point is None else f' up to event {then.position}'}; "
             "`worldctl log --topic verdict.given` lists them.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.api.time_parsing import moment_of
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
@@ -225,7 +226,7 @@ class Filter:
             about = self.about(event)
         except RefusedError as refused:  # whatever a logged event names was logged before it
             told = f"Event {logged.position} names what the log does not tell: {refused.message} Run `worldctl verify`."
-            raise DamagedLogError("BAD_REFERENCE", told, position=logged.position) from None
+            raise DamagedLogError(ErrorCode.BAD_REFERENCE, told, position=logged.position) from None
         if self.action is not None and about.get("action") != self.action:
             return None
         if self.status is not None and about.get("status") != self.status:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.error_codes import ErrorCode
 from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import AT_METAVAR, point_of
@@ -96,7 +97,7 @@ def _target(file: str, force: bool) -> Path:
 
     path = Path(file)
     if path.exists() and not force:
-        raise RefusedError("INVALID_TARGET", f"{file} is there already; --force replaces it.", path=file)
+        raise RefusedError(ErrorCode.INVALID_TARGET, f"{file} is there already; --force replaces it.", path=file)
     return path
 
 
@@ -114,7 +115,9 @@ def _write(path: Path, pieces: Iterable[str]) -> int:
             size = out.tell()
         part.replace(path)
     except OSError as error:
-        raise RefusedError("INVALID_TARGET", f"{path} cannot be written: {error.strerror}.", path=str(path)) from None
+        raise RefusedError(
+            ErrorCode.INVALID_TARGET, f"{path} cannot be written: {error.strerror}.", path=str(path)
+        ) from None
     finally:
         part.unlink(missing_ok=True)
     return size

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
@@ -101,7 +102,7 @@ def _of_event(then: PointInTime, position: int) -> TraceStep:
         if name is not None and archive.rows("places", **_same(name)):
             return trace_proposal(archive, str(name), then.position)
     raise RefusedError(
-        "NOT_FOUND", f"Event {position} is {event.TOPIC}, which is about no proposal.", position=position
+        ErrorCode.NOT_FOUND, f"Event {position} is {event.TOPIC}, which is about no proposal.", position=position
     )
 
 

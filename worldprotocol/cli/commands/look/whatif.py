@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import AT_METAVAR
@@ -112,7 +113,9 @@ def _insertions(file: str) -> Iterator[Insertion]:
         told = read_json(line)
         if not isinstance(told, dict) or not isinstance(told.get("actor"), str) or "type" not in told:
             form = '{"actor", "type", "input"?}'
-            raise RefusedError("INVALID_VALUE", f"{file}, line {number}: it has not the form {form}.", line=number)
+            raise RefusedError(
+                ErrorCode.INVALID_VALUE, f"{file}, line {number}: it has not the form {form}.", line=number
+            )
         at = told.get("at")
         moment = None if at is None else moment_given(str(at), SystemClock().now_ms())
         body = {name: value for name, value in told.items() if name not in ("actor", "branch", "at")}

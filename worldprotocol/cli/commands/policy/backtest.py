@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _check_judged(world: Realm, name: str) -> None:
     if name not in known:
         told = ", ".join(sorted(known)) or "none at all"
         raise RefusedError(
-            "UNKNOWN_POLICY",
+            ErrorCode.UNKNOWN_POLICY,
             f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {told}.",
             known=sorted(known),
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 
@@ -99,7 +100,7 @@ def _suites(config: Config, files: tuple[str, ...], given: Path | None) -> list[
     if not found:
         of = f"There are no cases of {name}" if files else "No policy of world.toml has cases"
         raise RefusedError(
-            "NO_CASES",
+            ErrorCode.NO_CASES,
             f"{of}; write some beside it, into rules.cases.toml for rules.toml, or name their file with --cases.",
         )
     return found

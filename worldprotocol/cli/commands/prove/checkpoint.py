@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, Group, global_options, with_desk
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signing import signed_checkpoint, signing_options, warn_of_names, written
@@ -53,7 +54,7 @@ def checkpoint(
         made, signers = signed_checkpoint(desk, world, None, keys, origin, check=check)
         if not signers:
             raise RefusedError(
-                "NO_KEY",
+                ErrorCode.NO_KEY,
                 "There is no key to sign with: name one with --key, or in world.toml under [checkpoint]; "
                 "`worldctl checkpoint keygen NAME` makes one.",
             )
@@ -83,14 +84,16 @@ def _continued(world: Realm, path: Path, made: Checkpoint) -> Checkpoint:
         old = read_checkpoint(path.read_bytes())
     except RefusedError as refused:
         raise RefusedError(
-            "INVALID_TARGET", f"{path} holds something else than a checkpoint, and stays: {refused.message}"
+            ErrorCode.INVALID_TARGET, f"{path} holds something else than a checkpoint, and stays: {refused.message}"
         ) from None
     if old.origin != made.origin:
-        raise RefusedError("WRONG_ORIGIN", f"{path} holds a checkpoint of {old.origin!r}, not of {made.origin!r}.")
+        raise RefusedError(
+            ErrorCode.WRONG_ORIGIN, f"{path} holds a checkpoint of {old.origin!r}, not of {made.origin!r}."
+        )
     size = old.head.size
     if size > made.head.size or world.log.root_at(size) != old.head:
         raise DamagedLogError(
-            "SAVED_HEAD_MISMATCH",
+            ErrorCode.SAVED_HEAD_MISMATCH,
             f"The log does not continue the checkpoint in {path}, which is about {counted(size, 'event')}; nothing was "
             "signed. `worldctl verify --against` tells more.",
             position=size,
@@ -119,7 +122,7 @@ def _check_readable(path: Path, made: Checkpoint) -> None:
         read_checkpoint(made.to_text().encode())
     except RefusedError as refused:
         raise RefusedError(
-            "INVALID_TARGET",
+            ErrorCode.INVALID_TARGET,
             f"{path} cannot take one more signature, and stays: {refused.message} Write to another file.",
             path=str(path),
         ) from None
@@ -149,7 +152,9 @@ def keygen(desk: CommandContext, name: str, file: str) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise RefusedError("FILE_EXISTS", f"{file} is there already; a key is never overwritten.", path=file) from None
+        raise RefusedError(
+            ErrorCode.FILE_EXISTS, f"{file} is there already; a key is never overwritten.", path=file
+        ) from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.write(key.to_text() + "\n")
     told = {"name": name, "verifierKey": key.verifier.to_text(), "file": file}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from world.error_codes import ErrorCode
 from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
@@ -35,7 +36,7 @@ def export(desk: CommandContext, file: str | None, force: bool, rules: tuple[str
             return 0
         path = Path(file)
         if path.exists() and not force:
-            raise RefusedError("INVALID_TARGET", f"{file} is there already; --force replaces it.", path=file)
+            raise RefusedError(ErrorCode.INVALID_TARGET, f"{file} is there already; --force replaces it.", path=file)
         part = path.with_name(path.name + ".part")
         try:
             with open_private(part, replaces=path) as out:
@@ -44,7 +45,9 @@ def export(desk: CommandContext, file: str | None, force: bool, rules: tuple[str
                 os.fsync(out.fileno())
             part.replace(path)
         except OSError as error:
-            raise RefusedError("INVALID_TARGET", f"{file} cannot be written: {error.strerror}.", path=file) from None
+            raise RefusedError(
+                ErrorCode.INVALID_TARGET, f"{file} cannot be written: {error.strerror}.", path=file
+            ) from None
         finally:
             part.unlink(missing_ok=True)
     told = {"file": str(path), "events": head.size, "head": {"size": head.size, "root": head.root_hex}}

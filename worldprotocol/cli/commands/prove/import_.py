@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 
@@ -30,7 +31,9 @@ def import_(desk: CommandContext, file: str) -> int:
             try:
                 source = open(file, "rb")  # noqa: SIM115  # only opening it may fail in this way
             except OSError as error:
-                raise RefusedError("FILE_UNREADABLE", f"{file} cannot be read: {error.strerror}.", path=file) from None
+                raise RefusedError(
+                    ErrorCode.FILE_UNREADABLE, f"{file} cannot be read: {error.strerror}.", path=file
+                ) from None
             with source:
                 done = import_log(source, address, progress=progress)
     head = done.head

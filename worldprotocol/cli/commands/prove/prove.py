@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signing import signed_checkpoint, signing_options, warn_of_names, written
@@ -89,7 +90,7 @@ def subject_named(world: Realm, named: str) -> Subject:
         return Subject(kind, name, world.log.stream(f"run:{name}", limit=1)[0].position)
     if kind not in ("proposal", "intent", "decision"):
         raise RefusedError(
-            "NOT_PROVABLE", f"A {kind} is no single event; prove one of its runs, or an event by position."
+            ErrorCode.NOT_PROVABLE, f"A {kind} is no single event; prove one of its runs, or an event by position."
         )
     return _of_proposal(world, kind, name)
 
@@ -127,7 +128,9 @@ def _kept(file: str) -> Checkpoint:
     try:
         return read_checkpoint(Path(file).read_bytes())
     except OSError as error:
-        raise RefusedError("FILE_UNREADABLE", f"{file} cannot be read: {error.strerror or error}.", path=file) from None
+        raise RefusedError(
+            ErrorCode.FILE_UNREADABLE, f"{file} cannot be read: {error.strerror or error}.", path=file
+        ) from None
 
 
 def _fresh(

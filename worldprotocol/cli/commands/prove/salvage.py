@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signing import trusted, trusting_options
@@ -62,9 +63,13 @@ def salvage(
     address = source or desk.address()
     for target in (out, rest):
         if is_source(target, address):
-            raise RefusedError("INVALID_TARGET", f"{target} belongs to the log itself; name another file.", path=output)
+            raise RefusedError(
+                ErrorCode.INVALID_TARGET, f"{target} belongs to the log itself; name another file.", path=output
+            )
         if target.exists() and not force:
-            raise RefusedError("INVALID_TARGET", f"{target} is there already; --force replaces it.", path=output)
+            raise RefusedError(
+                ErrorCode.INVALID_TARGET, f"{target} is there already; --force replaces it.", path=output
+            )
     try:
         with desk.progress("Salvaging") as progress:
             done = save(address, out, rest, against=saved.heads, unproven=unproven, progress=progress)
@@ -72,7 +77,9 @@ def salvage(
             if not is_written:  # what --force would have replaced is of another salvage
                 target.unlink(missing_ok=True)
     except OSError as error:
-        raise RefusedError("INVALID_TARGET", f"{output} cannot be written: {error.strerror}.", path=output) from None
+        raise RefusedError(
+            ErrorCode.INVALID_TARGET, f"{output} cannot be written: {error.strerror}.", path=output
+        ) from None
     others = sum(done.rest.values())
     files = {"file": str(out) if done.head.size else None, "restFile": str(rest) if others else None}
     desk.out.tell(done.to_wire() | files | saved.to_wire(), *_words(done, out, rest, unproven))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signing import trusted, trusting_options
@@ -113,7 +114,7 @@ class Saved:
             self.unsigned.append(given)
             if ":" not in given:
                 raise RefusedError(
-                    "INVALID_TREE_HEAD", f"--against takes SIZE:ROOT or a file; there is no file {given}."
+                    ErrorCode.INVALID_TREE_HEAD, f"--against takes SIZE:ROOT or a file; there is no file {given}."
                 )
             self.heads += read_heads([given.encode()])
             return
@@ -127,7 +128,9 @@ class Saved:
             heads = read_heads(lines)
         self.unsigned.append(given)
         if not heads:
-            raise RefusedError("INVALID_TREE_HEAD", f"{given} holds no tree head; write one as SIZE:ROOT on a line.")
+            raise RefusedError(
+                ErrorCode.INVALID_TREE_HEAD, f"{given} holds no tree head; write one as SIZE:ROOT on a line."
+            )
         self.heads += heads
 
     def to_wire(self) -> dict[str, Any]:
@@ -170,7 +173,9 @@ def _verify_file(desk: CommandContext, file: str, saved: Saved) -> int:
             with desk.progress("Verifying") as progress:
                 report = check_export(source, against=saved.heads, progress=progress)
     except OSError as error:
-        raise RefusedError("FILE_UNREADABLE", f"{file} cannot be read: {error.strerror or error}.", path=file) from None
+        raise RefusedError(
+            ErrorCode.FILE_UNREADABLE, f"{file} cannot be read: {error.strerror or error}.", path=file
+        ) from None
     except RefusedError as refused:
         if refused.code != "BAD_EXPORT":
             raise
@@ -231,7 +236,7 @@ def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
 
     kind, trust = proof_kind(data), saved.trust
     if kind is None:
-        raise RefusedError("BAD_PROOF", "The file is no export, no receipt and no consistency proof.")
+        raise RefusedError(ErrorCode.BAD_PROOF, "The file is no export, no receipt and no consistency proof.")
     if kind == "receipt" and saved.earlier is not None:
         raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof.")
     if not trust.keys and not saved.heads:
@@ -239,10 +244,10 @@ def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
     checked = check_proof(data, trust, saved.earlier)
     known = [one.head for one in checked.checkpoints]
     if any(head not in known for head in saved.heads):
-        raise RefusedError("BAD_PROOF", "This proves nothing here: its tree head is not the one that was kept.")
+        raise RefusedError(ErrorCode.BAD_PROOF, "This proves nothing here: its tree head is not the one that was kept.")
     if not trust.keys and known[-1] not in saved.heads:
         raise RefusedError(
-            "BAD_PROOF",
+            ErrorCode.BAD_PROOF,
             "This proves nothing here: only its older tree head was kept, and anybody can make a newer one. Give a "
             "--vkey, or the newer one --against.",
         )
