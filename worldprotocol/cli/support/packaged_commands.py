@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from world.error_codes import ErrorCode
-
 if TYPE_CHECKING:
     import click
 
@@ -56,6 +54,7 @@ class PackagedCommand:
         import click
 
         from world.code.references import load_reference
+        from world.error_codes import ErrorCode
         from world.errors import RefusedError
 
         found = load_reference(self.value)
