@@ -129,7 +129,11 @@ def test_what_became_of_a_proposal_is_told_to_who_answers_too_late(tmp_path):
         clock.advance(2_000)
         late = refused(lambda: world.decide(asked[2], "approve", by="ann"))
         assert late.code == "NOT_WAITING"
-        for words in ("nobody decided by 1970-01-01T00:00:01Z", "timed out", "was rejected at 1970-01-01T00:00:02Z"):
+        for words in (
+            "it was not decided by 1970-01-01T00:00:01Z",
+            "timed out",
+            "was rejected at 1970-01-01T00:00:02Z",
+        ):
             assert words in late.message
         told = {name: refused(lambda name=name: world.decide(name, "reject", by="ann")).message for name in asked}
         assert "was approved" in told[asked[0]]

@@ -106,10 +106,10 @@ def test_state_says_when_no_domain_is_at_hand(tmp_path: Path) -> None:
     realm = Inside(tmp_path)
     said = realm("state")
     assert "computed" not in said.out
-    assert "no domain is at hand" in said.err
-    assert "no domain is at hand" in realm("state", "--json").json["computedMissing"]
+    assert "no domain is loaded" in said.err
+    assert "no domain is loaded" in realm("state", "--json").json["computedMissing"]
     (tmp_path / "world.toml").write_text('domain = "tests.cli.counter:counter"\n')
-    assert "another schema" in realm("state").err
+    assert "the schema of the loaded domain differs" in realm("state").err
 
 
 def test_a_point_is_a_branch_a_proposal_a_decision_or_a_time(garden: Inside) -> None:

@@ -75,7 +75,7 @@ def test_a_report_is_about_the_log_as_it_stood_and_counts_what_lies_in_its_time(
     )
     nothing = realm("report", "--json", "--until", "1970-01-02T00:00:00Z").json
     assert (nothing["head"]["size"], nothing["lineage"]["worlds"]) == (0, 0)
-    assert "no time" in realm("report", "--since", "soon", code=2).err
+    assert "is not a time" in realm("report", "--since", "soon", code=2).err
     assert "names no point" in realm("report", "--at", "zzz", code=1).err
 
 
@@ -88,7 +88,7 @@ def test_hidden_events_are_counted_nowhere(realm: CliRealm) -> None:
     told = realm("report", "--json", "--redact", "actors").json
     assert told["redacted"]["rules"] == ["actors"]
     assert told["redacted"]["hidden"] + told["events"]["counted"] == told["head"]["size"]
-    assert "There is no rule" in realm("report", "--redact", "names", code=2).err
+    assert "is not a redaction rule" in realm("report", "--redact", "names", code=2).err
     for asked in (["--since", "1h ago"], ["--until", "2030-01-01"], ["--at", "main"], ["--at", "01"]):
         assert "give --at a position" in realm("report", "--redact", "actors", *asked, code=2).err
     assert realm("report", "--redact", "actors", "--at", "5", "--json").json["window"]["upto"] == 5

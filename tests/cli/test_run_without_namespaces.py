@@ -82,7 +82,7 @@ def test_who_requires_namespaces_is_refused_with_the_reason(realm: CliRealm) -> 
     assert said.returncode == REFUSED
     if CONFINED:
         assert "[CONFINEMENT_UNAVAILABLE]" in said.stderr
-        assert "would not be held by namespaces" in said.stderr
+        assert "would not be confined by namespaces" in said.stderr
         assert "The kernel forbids this user to create namespaces" in said.stderr
     assert worldctl(realm, *words, "landlock", "--", "true").returncode == (0 if CONFINED else REFUSED)
 

@@ -116,5 +116,5 @@ def test_nothing_is_inserted_before_the_branch_begins(realm: CliRealm, tmp_path:
     early = {"actor": "ann", "type": "sell", "input": {"item": "tea", "count": 1}, "at": 1_000}
     (tmp_path / "early.jsonl").write_text(json.dumps(early) + "\n")
     refused = realm("whatif", "--from", "HEAD", "--insert", "early.jsonl", "-o", "other.db", code=2)
-    assert "before the branch begins" in refused.err
+    assert "before the start of the counterfactual" in refused.err
     assert not (tmp_path / "other.db").exists()

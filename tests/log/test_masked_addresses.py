@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from world.errors import WorldProtocolError
@@ -66,6 +66,7 @@ def test_no_form_of_an_address_shows_its_password(form: str) -> None:
     secret=st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1, max_size=12),
     is_quoted=st.booleans(),
 )
+@example(form="postgresql://user:a@{}@host/db", secret="/", is_quoted=False)
 def test_whatever_the_password_is_it_is_not_shown(form: str, secret: str, *, is_quoted: bool) -> None:
     marked = f"Zq7{secret}7qZ"
     written = quote(marked, safe="") if is_quoted or set(secret) & set("&#") else marked

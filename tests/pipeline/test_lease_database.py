@@ -15,7 +15,7 @@ from tests.klis.lease_game import AGENTS, SETTINGS, Ask, Game, Move, contended_m
 from tests.pipeline.shop import shop
 from world.clock import ManualClock
 from world.events.lease_events import VerdictGiven
-from world.klis.lease_manager import LeaseManager
+from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import KLIS_EVENTS
 from world.klis.manifest import Manifest
 from world.limits import Limits
@@ -39,13 +39,12 @@ class StoredDesk:
         now: int,
         *,
         channel: Mapping[str, Any],
-        ttl_ms: int,
-        queue: bool,
-        wait_ms: int | None,
+        options: RequestOptions,
     ) -> VerdictGiven:
         self.advance(now)
+        wire, by = manifest.to_wire(), manifest.agent_id
         verdict = self._leasing.request(
-            manifest.to_wire(), by=manifest.agent_id, ttl_ms=ttl_ms, queue=queue, wait_ms=wait_ms
+            wire, by=by, ttl_ms=options.ttl_ms, queue=options.queue, wait_ms=options.wait_ms
         )
         self._game.catch_up()
         return verdict

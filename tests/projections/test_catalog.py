@@ -381,7 +381,7 @@ def test_a_request_names_what_is_wrong_by_public_names_and_never_fails_otherwise
     with pytest.raises(RefusedError) as caught:
         CatalogRequest.read({**good, "schemaHash": "\ud800"})
     assert (caught.value.code, caught.value.details["path"]) == ("NOT_CANONICAL", "$.schemaHash")
-    with pytest.raises(RefusedError, match="no valid ActionDescriptor"):
+    with pytest.raises(RefusedError, match="not a valid ActionDescriptor"):
         CatalogRequest.read({**good, "actions": [{"name": "a"}]})
 
 

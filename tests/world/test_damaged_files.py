@@ -282,7 +282,7 @@ TRIGGER = "CREATE TRIGGER t AFTER INSERT ON wp_event BEGIN DELETE FROM wp_event 
             ["DROP VIEW world_events", "CREATE VIEW world_events AS SELECT 1 AS position"],
             "the view world_events is another",
         ),
-        (["UPDATE wp_branch SET created_pos = created_pos + 1"], "the places of the branches"),
+        (["UPDATE wp_branch SET created_pos = created_pos + 1"], "the positions of the branches"),
     ],
 )
 def test_what_would_change_or_hide_the_log_unseen_is_found(address: str, statements: list[str], words: str) -> None:

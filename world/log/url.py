@@ -83,6 +83,8 @@ def parse_address(text: str) -> LogAddress:
         url = make_url(base)
     except (ArgumentError, ValueError):
         raise _invalid(text, "it is no database URL") from None
+    if url.password is not None and base.partition("://")[2].partition("?")[0].count("@") > 1:
+        raise _invalid(text, "it has more than one '@'; write %40 for an @ and %2F for a / in a password")
     try:
         return storage_backend(url.get_backend_name()).parse(url, name)
     except (LookupError, ValueError) as error:
