@@ -143,6 +143,7 @@ def submitted(realm: RealmWithPackages, actor: str, count: int) -> dict[str, str
 
 
 @pytest.mark.requirement("WP-bind", "CARD-replay")
+@pytest.mark.slow
 def test_a_package_adds_a_kind_of_binding(realm, site):
     install(site, "acme_limits", BINDING, {"worldprotocol.bindings": "limit = LimitBinding"})
     realm("actor", "add", "bot", "--kind", "agent", "--bind", '{"kind": "limit", "most": 3, "ask": ["ann"]}')
@@ -159,6 +160,7 @@ def test_a_package_adds_a_kind_of_binding(realm, site):
 
 
 @pytest.mark.requirement("WP-bind", "CARD-replay")
+@pytest.mark.slow
 def test_without_the_package_its_bindings_reject_and_the_log_is_replayed_all_the_same(realm, site):
     install(site, "acme_limits", BINDING, {"worldprotocol.bindings": "limit = LimitBinding"})
     realm("actor", "add", "bot", "--kind", "agent", "--bind", '{"kind": "limit", "most": 3}')
@@ -190,6 +192,7 @@ def health(realm: RealmWithPackages, code: int = 0) -> tuple[bool, str]:
 
 
 @pytest.mark.requirement("CARD-log")
+@pytest.mark.slow
 def test_a_package_adds_a_view_that_is_kept_with_every_commit(realm, site):
     install(site, "acme_topics", VIEW, {"worldprotocol.views": "topics = view"})
     submitted(realm, "ann", 1)
@@ -209,6 +212,7 @@ def test_a_package_adds_a_view_that_is_kept_with_every_commit(realm, site):
 
 
 @pytest.mark.requirement("CARD-log")
+@pytest.mark.slow
 def test_a_view_that_fails_keeps_no_commit_from_being_made(realm, site):
     failing = VIEW.replace("FAILS_AT = None", 'FAILS_AT = "proposal.completed"')
     install(site, "acme_topics", failing, {"worldprotocol.views": "topics = view"})
@@ -225,6 +229,7 @@ def test_a_view_that_fails_keeps_no_commit_from_being_made(realm, site):
 
 
 @pytest.mark.requirement("CARD-log")
+@pytest.mark.slow
 def test_a_package_adds_a_handler_of_effects(tmp_path, site):
     install(site, "acme_bank", EFFECT, {"worldprotocol.effects": "bank = bank"})
     realm = RealmWithPackages(tmp_path, site=site)
@@ -255,6 +260,7 @@ def test_a_package_adds_a_command_that_no_other_one_imports(realm, site):
 
 
 @pytest.mark.requirement("KP-6", "CARD-replay")
+@pytest.mark.slow
 def test_a_package_adds_a_type_of_resources_and_the_log_is_replayed_without_it(realm, site):
     install(site, "acme_broker", RESOURCE_TYPE, {"worldprotocol.resource_types": "topic = topic"})
     acquire = ("lease", "acquire", "--agent", "bot", "--session", "s", "--json")

@@ -172,6 +172,7 @@ def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mode", ["after", "inside"])
+@pytest.mark.slow
 def test_a_consumer_that_is_killed_processes_each_event_exactly_once(
     realm: tuple[str, Realm], database: Database, mode: str
 ) -> None:
