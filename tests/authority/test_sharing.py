@@ -80,7 +80,10 @@ def test_results_come_in_the_order_of_their_tasks_from_several_processes_in_this
     assert {one[2] for one in done} == {str(tmp_path)}
 
 
-def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process() -> None:
+def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     handed: list[int] = []
 
     class Watched(list[int]):
