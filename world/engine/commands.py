@@ -125,10 +125,10 @@ class Commands(ABC):
             RefusedError: what the projector or the submission refuses.
         """
         proposal_id = self._ids.new_id()
-        came = self.run(lambda work: project(work, projector, submission, branch, proposal_id))
-        if came.refused is not None:
-            raise came.refused
-        return came
+        projected = self.run(lambda work: project(work, projector, submission, branch, proposal_id))
+        if projected.refused is not None:
+            raise projected.refused
+        return projected
 
     def answer(self, proposal_id: str, given: HumanAnswer) -> Proposal:
         """Answer a waiting proposal; an approval is executed in the calling thread.

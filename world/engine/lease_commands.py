@@ -89,7 +89,7 @@ class LeaseCommands:
         Raises:
             RefusedError: ``NOT_FOUNDED``, ``UNAUTHENTICATED`` with what to do, ``MANIFEST_REPLAYED``,
                 ``PROPOSAL_HOLDS``, ``INVALID_ID`` for an agent or session that is new and named outside the alphabet,
-                and what ``read_manifest`` and ``Desk.request`` refuse.
+                and what ``read_manifest`` and ``LeaseManager.request`` refuse.
         """
         # Its text is read before the log's lock is taken; what it means depends on the settings in force.
         told = manifest_document(manifest, yaml=yaml) if isinstance(manifest, str | bytes) else manifest
@@ -117,7 +117,7 @@ class LeaseCommands:
     def heartbeat(
         self, lease_ids: Iterable[str], *, agent_id: str, session_id: str, ttl_ms: int | None = None
     ) -> list[LeaseRenewed]:
-        """Let leases live on from now, all or none; see ``Desk.heartbeat``.
+        """Let leases live on from now, all or none; see ``LeaseManager.heartbeat``.
 
         Raises:
             RefusedError: ``LEASE_NOT_ACTIVE``, ``UNKNOWN_LEASE``, ``NOT_THE_HOLDER``, ``LEASE_NOT_TIMED``,

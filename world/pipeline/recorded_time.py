@@ -10,7 +10,7 @@ A realm may rest for months, so the time between two commits is bounded by the t
   distinguishes a machine that was off from a clock that is wrong. Then a pause of up to ``MAX_REST_MS`` is accepted,
   and any pause where no machine's boot clock was stored with the commit before (an imported log, an earlier release).
 
-A time before the last commit's is never ahead: leases go by the largest time recorded (``Work.klis_now``).
+A time before the last commit's is never ahead: leases go by the largest time recorded (``UnitOfWork.klis_now``).
 """
 
 from __future__ import annotations

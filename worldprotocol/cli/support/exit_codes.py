@@ -11,6 +11,7 @@ def exit_code_of(error: WorldProtocolError) -> int:
 
     A code that is not the engine's, such as one of a package, has the exit code of the error's class.
     """
-    if isinstance(error, RefusedError) and error.code in ErrorCode.__members__.values():
-        return ErrorCode(error.code).exit_code
-    return error.exit_code
+    try:
+        return ErrorCode(error.code).exit_code if isinstance(error, RefusedError) else error.exit_code
+    except ValueError:
+        return error.exit_code
