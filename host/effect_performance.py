@@ -25,7 +25,7 @@ from host.secrets import Secrets
 from host.secrets.use import resolved_for
 from host.worker import Finished, GivenUp, NotStarted, TimedOut, WorkerThreads
 from world.clock import Clock
-from world.core import EffectAnswer
+from world.model.snapshot import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration

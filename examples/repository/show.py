@@ -99,7 +99,7 @@ def show_world(realm: Realm, world_id: str) -> None:
 
 def show_refusal(proposal: Proposal) -> None:
     """Print a refused proposal: why, and what every rule said."""
-    record = proposal.decision_record
+    record = proposal.decision
     assert record is not None
     told = proposal.intent.body.input
     print(f"   {_actor(proposal)} wanted {proposal.intent.body.type}: {_paths(told)} ({told['session']})")
@@ -120,7 +120,7 @@ def show_blame(realm: Realm, path: str) -> None:
         f"the last by {entry['by']} at {when(entry['at'])} in {entry['session']}"
     )
     proposal = proposal_of(realm, intent_id_of(entry["session"]))
-    record = proposal.decision_record
+    record = proposal.decision
     assert record is not None
     scope = list((proposal.approved_scope and proposal.approved_scope.allowed_paths) or ["unrestricted"])
     table(

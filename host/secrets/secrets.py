@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
 from host.secrets.sources import SecretSource
-from world.core import EffectAnswer
+from world.model.snapshot import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource

@@ -118,7 +118,7 @@ def test_a_point_is_a_branch_a_proposal_a_decision_or_a_time(garden: Inside) -> 
         made = world.sealed(spare).created_by
         assert made is not None
         proposal = world.proposal(made)
-        decided = proposal.decision["decisionId"] if proposal.decision else ""
+        decided = proposal.decision.decision_id if proposal.decision else ""
         ended = world.log.stream(made)[-1].position
         at = proposal.submitted.at
         assert recorded_by(world.archive, at - 1) < world.log.stream(made)[0].position <= recorded_by(world.archive, at)
@@ -197,7 +197,7 @@ def test_inbox_and_stuck_tell_what_waited_then(garden: Inside) -> None:
     asked: dict[str, Any] = {}
     with look(garden) as world:
         for position, event in world.events():
-            if event.TOPIC == "proposal.judged" and event.ruling["verdict"] == "wait":
+            if event.TOPIC == "proposal.judged" and event.ruling.verdict == "wait":
                 asked[event.proposal_id] = position
     for proposal_id, position in asked.items():
         waiting = garden("inbox", "--at", str(position), "--json").json

@@ -45,7 +45,7 @@ def test_nothing_recorded_is_an_empty_journal() -> None:
 
 @pytest.mark.requirement("HC-journal")
 def test_results_come_back_from_the_log_as_they_were() -> None:
-    error = ErrorValue("NO", "m", "buy", "at", 5, {"a": 1})
+    error = ErrorValue.at("NO", "m", "buy", "at", 5, {"a": 1})
     results = {
         "a": EffectAnswer({"x": [1.5, None, "é", 10**20 // 1.0]}),
         "b": EffectAnswer(patches=(set_("stock", 1),)),

@@ -106,8 +106,8 @@ def test_a_proposal_that_dies_too_often_is_rejected_and_says_why(tmp_path: Path)
                 world.settle()
             ended = world.proposal(dying.proposal_id)
             assert ended.status == "rejected"
-            assert ended.decision_record is not None
-            assert "3 attempts" in ended.decision_record.reason
+            assert ended.decision is not None
+            assert "3 attempts" in ended.decision.reason
         assert world.data()["a"] == 0
 
 
@@ -165,8 +165,8 @@ def test_a_proposal_whose_manifest_is_refused_is_rejected_and_holds_nothing(
     with an_office(str(tmp_path / "w.db"), Post()) as world:
         ended = world.act("old", "write", given_input)
         assert ended.status == "rejected"
-        assert ended.decision_record is not None
-        assert code in ended.decision_record.reason
+        assert ended.decision is not None
+        assert code in ended.decision.reason
         assert not world.realm().klis.leases
 
 
@@ -321,7 +321,7 @@ def in_serial(world: Realm) -> dict[str, int]:
     for logged in world.log.read():
         event = decoded(logged)
         if isinstance(event, WorldSealed) and event.created_by is not None:
-            body = world.proposal(event.created_by).submitted.intent["body"]["input"]
+            body = world.proposal(event.created_by).submitted.intent.body.input
             serial[body["name"]] += body["amount"]
             (patch,) = event.patches
             assert patch["value"] == serial[body["name"]]

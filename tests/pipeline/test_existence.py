@@ -82,8 +82,8 @@ def test_a_file_that_does_not_exist_is_not_leased(realm: Realm, absent: str) -> 
     rejected = realm.act("ann", "run", depends("FILE:/a.txt", absent))
     assert rejected.status == "rejected"
     message = f"DEPENDS_ON requires {absent} to exist, and it does not. Create what is missing, or do not depend on it."
-    assert rejected.decision_record is not None
-    assert rejected.decision_record.reason == f"Its manifest was refused (RESOURCE_ABSENT): {message}"
+    assert rejected.decision is not None
+    assert rejected.decision.reason == f"Its manifest was refused (RESOURCE_ABSENT): {message}"
     (decided,) = of(realm, DecisionMade)
     assert decided.existence == [{"resource": "FILE:/a.txt", "exists": True}, {"resource": absent, "exists": False}]
     assert of(realm, VerdictGiven) == []
@@ -132,7 +132,7 @@ def test_a_file_that_vanished_after_the_grant_fails_the_execution_before_it_begi
             (root / "a.txt").unlink()
             held.may_go.set()
         failed = of(world, ProposalFailed)[-1]
-        assert (failed.error["code"], made) == ("RESOURCE_ABSENT", [])
+        assert (failed.error.code, made) == ("RESOURCE_ABSENT", [])
         assert of(world, VerdictGiven)[-1].existence == [{"resource": "FILE:/a.txt", "exists": True}]
         assert of(world, ExecutionStarted)[-1].existence == [{"resource": "FILE:/a.txt", "exists": False}]
         assert list(world.realm().klis.leases) == []
@@ -149,8 +149,8 @@ def test_a_request_that_waited_is_checked_when_it_is_granted(realm: Realm, root:
     holder.release()
     ended = realm.archive.proposal(waiting.proposal_id)
     assert ended.status == "rejected"
-    assert ended.decision_record is not None
-    assert "RESOURCE_ABSENT" in ended.decision_record.reason
+    assert ended.decision is not None
+    assert "RESOURCE_ABSENT" in ended.decision.reason
     (withdrawn,) = of(realm, RequestWithdrawn)
     expected = [{"resource": "FILE:/a.txt", "exists": False}]
     assert (withdrawn.reason, withdrawn.existence) == ("RESOURCE_ABSENT", expected)
@@ -259,7 +259,7 @@ def test_state_that_is_gone_from_the_head_fails_the_execution(address: str) -> N
         failed = world.archive.proposal(waiting.proposal_id)
         assert failed.status == "failed"
         assert failed.error is not None
-        assert failed.error["code"] == "RESOURCE_ABSENT"
+        assert failed.error.code == "RESOURCE_ABSENT"
         assert of(world, VerdictGiven)[-1].existence == [{"resource": "STATE:/main/items/nut", "exists": True}]
         assert of(world, ExecutionStarted)[-1].existence == [{"resource": "STATE:/main/items/nut", "exists": False}]
         assert world.data()["other"] == 0

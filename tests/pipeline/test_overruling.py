@@ -257,7 +257,7 @@ def proposals(realm: Realm, played: Scenes) -> Iterator[tuple[str, Proposal, lis
 def test_the_record_says_who_decided(log: Scenes) -> None:
     with Realm.open_read_only(log.address) as realm:
         for name, proposal, decided in proposals(realm, log):
-            record = proposal.decision_record
+            record = proposal.decision
             assert record is not None, name
             assert [one.rule for one in record.trace if one.decisive] == decided, name
             if name in OVERRULED:

@@ -75,7 +75,7 @@ def test_a_tribunal_votes_and_each_vote_stands_in_the_log_and_in_the_decision(wo
     world.decide(name, "narrow", by="ann", scope=["data.stock.tea", "data.sold"])
     done = world.decide(name, "approve", by="bob")
     assert done.status == "completed"
-    record = done.decision_record
+    record = done.decision
     assert record is not None
     assert record.approved_scope is not None
     assert record.approved_scope.allowed_paths == ("data.stock.tea", "data.sold")
@@ -281,7 +281,7 @@ def test_what_rules_escalate_goes_up_the_chain_of_the_binding(world: Realm, cloc
     world.decide(large.proposal_id, "approve", by="dan")
     done = world.decide(large.proposal_id, "approve", by="bob")
     assert done.status == "completed"
-    record = done.decision_record
+    record = done.decision
     assert record is not None
     assert record.policy_hash == house.hash
     is_sound(world)

@@ -82,11 +82,11 @@ def test_blame_leads_from_a_value_back_to_the_source_event(world: Realm) -> None
     assert tea.world.world_id == first
     assert [patch.path for patch in tea.patches] == ["stock.tea"]
     assert tea.proposal is not None
-    assert tea.proposal.submitted.actor["actorId"] == "ann"
+    assert tea.proposal.submitted.actor.actor_id == "ann"
     assert tea.decision is not None
     assert tea.decision.decision == "approved"
     assert tea.projection is not None
-    assert tea.projection.source["eventId"] == "click-1"
+    assert tea.projection.source.event_id == "click-1"
     told = tea.to_wire()
     assert told["source"]["payload"] == {"button": "sell", "item": "tea"}
     assert told["projectionId"] == tea.proposal.intent.meta.origin.projection_id
@@ -229,7 +229,7 @@ class MisleadingExecutor(ScriptedExecutor):
 
     def step(self, order: ExecutionOrder) -> StepOutcome:
         done = super().step(order)
-        error = ErrorValue("OUT_OF_STOCK", "no tea left", "sell", "", order.now)
+        error = ErrorValue.at("OUT_OF_STOCK", "no tea left", "sell", "", order.now)
         if self.is_failing:
             return StepOutcome("completed", (), order.snapshot, error=error)
         history = System("error", None, (error, error, error))

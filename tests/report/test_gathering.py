@@ -48,7 +48,7 @@ def test_the_figures_are_counts_of_events(tmp_path, name):
     told = reported(address)[0].to_wire()
     with Realm.open_read_only(address) as world:
         events = [event for _, event in world.events()]
-    decisions = Counter(event.decision["decision"] for event in events if isinstance(event, DecisionMade))
+    decisions = Counter(event.decision.decision for event in events if isinstance(event, DecisionMade))
     by_rule, by_actor = told["decisions"]["byRule"]["rows"], told["decisions"]["byActor"]["rows"]
     for rows in (by_rule, by_actor):
         assert sum(one["approved"] for one in rows) == decisions["approved"]
@@ -124,7 +124,7 @@ def test_the_report_tells_nothing_that_only_hidden_events_say(tmp_path, rule):
     assert hidden["events"]["counted"] == len(logged) - len(secret)
     for event in secret:
         if isinstance(event, ProposalSubmitted):
-            for word in (event.proposal_id, event.actor["actorId"], event.intent["body"]["type"]):
+            for word in (event.proposal_id, event.actor.actor_id, event.intent.body.type):
                 assert word in shown or f"<bdi>{word}</bdi>" not in page
     assert f"{len(secret)} events are hidden by the rules" in page
 

@@ -115,7 +115,7 @@ def test_a_violation_is_recorded_though_the_log_was_away_when_it_happened(
             with suppress(StorageFullError, ScopeViolationError):
                 (root / "notes.txt").write_text("never")
             monkeypatch.setattr(world.host._protocol, "run", run)
-        assert [event.violation["resource"] for event in of_run(world, session.run.run_id, RunViolated)] == [
+        assert [event.violation.resource for event in of_run(world, session.run.run_id, RunViolated)] == [
             "FILE:/notes.txt"
         ]
     assert text_of(root) == BEFORE

@@ -161,7 +161,7 @@ def test_a_second_decision_is_refused() -> None:
     for again in ("approved", "rejected"):
         with pytest.raises(DamagedLogError):
             fold_proposal(proposal, STEPS[again])
-    record = proposal.decision_record
+    record = proposal.decision
     assert record is not None
     assert record.decision == "approved"
     assert record.to_wire()["approvedScope"] is None
@@ -170,7 +170,7 @@ def test_a_second_decision_is_refused() -> None:
 @pytest.mark.requirement("WP-decision")
 def test_only_decided_proposals_have_a_decision_record() -> None:
     proposal = fold_proposal(submitted(), STEPS["superseded"])
-    assert proposal.decision_record is None
+    assert proposal.decision is None
     assert "approvedScope" not in proposal.to_wire()
 
 

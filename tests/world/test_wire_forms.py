@@ -27,7 +27,7 @@ from world.model.source import SourceEvent
 
 FILE = read_resource("FILE:/a/*")
 SCOPE = IntentScope(allowed_paths=("data.a",), note="why")
-ERROR = ErrorValue("CODE", "A sentence.", "act", "flow.steps[0]", 7, freeze({"n": 1}))
+ERROR = ErrorValue.at("CODE", "A sentence.", "act", "flow.steps[0]", 7, freeze({"n": 1}))
 ERROR_WIRE: dict[str, Any] = {
     "code": "CODE",
     "message": "A sentence.",
@@ -35,7 +35,7 @@ ERROR_WIRE: dict[str, Any] = {
     "timestamp": 7,
     "context": {"n": 1},
 }
-PLAIN_ERROR = ErrorValue("C", "m", "", "", 0)
+PLAIN_ERROR = ErrorValue.at("C", "m", "", "", 0)
 PLAIN_ERROR_WIRE = {"code": "C", "message": "m", "source": {"actionId": "", "nodePath": ""}, "timestamp": 0}
 NEED = Requirement("r1", "mail", freeze({"to": "ann"}), "act", "flow")
 NEED_WIRE = {"id": "r1", "type": "mail", "params": {"to": "ann"}, "actionId": "act", "nodePath": "flow"}

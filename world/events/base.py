@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
 
-__all__ = ["Event", "Wire"]
-
-Wire = dict[str, Any]
+__all__ = ["Event", "check_texts"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -24,3 +23,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     """Whether fields that are None, False or empty are left out of the text."""
 
     at: int
+
+
+def check_texts(name: str, value: Mapping[str, Any] | None, *members: str) -> None:
+    """Check that an embedded JSON object has members that are texts; None has none.
+
+    Raises:
+        ValueError: with the name of the first member that is missing or not a text.
+    """
+    if value is None:
+        return
+    for member in members:
+        if not isinstance(value.get(member), str):
+            raise ValueError(f"{name} needs the text `{member}`")

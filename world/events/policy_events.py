@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from world.events.base import Event, Wire
+from world.events.base import Event, check_texts
+from world.model.actor import JsonObject
+from world.model.decision import Ruling
 
 __all__ = ["PolicyAdopted", "PolicyRetired", "ProposalShadowed", "ShadowConfigured"]
 
@@ -21,9 +23,12 @@ class PolicyAdopted(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "policy.adopted"
     name: str
     policy_hash: str
-    policy: Wire
+    policy: JsonObject
     by: str
     previous: str | None = None
+
+    def __post_init__(self) -> None:
+        check_texts("policy", self.policy, "name", "hash")
 
 
 class PolicyRetired(Event, frozen=True, kw_only=True):
@@ -48,7 +53,10 @@ class ShadowConfigured(Event, frozen=True, kw_only=True):
     by: str
     name: str | None = None
     policy_hash: str | None = None
-    policy: Wire | None = None
+    policy: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        check_texts("policy", self.policy, "name", "hash")
 
 
 class ProposalShadowed(Event, frozen=True, kw_only=True):
@@ -61,5 +69,5 @@ class ProposalShadowed(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "proposal.shadowed"
     proposal_id: str
     name: str
-    ruling: Wire
+    ruling: Ruling
     policy_hash: str | None = None

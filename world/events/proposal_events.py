@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from world.events.base import Event, Wire
+from world.events.base import Event, check_texts
+from world.events.resource_values import ResourceExistence
+from world.model.actor import ActorRef, JsonObject
+from world.model.decision import DecisionRecord, HumanAnswer, Ruling
+from world.model.intent import IntentBody, IntentInstance
+from world.model.record import Record, freeze_member
+from world.model.snapshot import ErrorValue
+from world.model.source import SourceEvent
 
 __all__ = [
     "DecisionMade",
     "HumanAnswered",
     "HumanTimedOut",
+    "ProjectedResult",
     "ProjectionRecorded",
     "ProposalCompleted",
     "ProposalFailed",
@@ -19,6 +27,14 @@ __all__ = [
 ]
 
 
+class ProjectedResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Result of a projection: an intent's body, or none with an optional reason."""
+
+    kind: Literal["intent", "none"]
+    reason: str | None = None
+    body: IntentBody | None = None
+
+
 class ProjectionRecorded(Event, frozen=True, kw_only=True):
     """A projection was run on a source event and returned ``result`` (INT-12.2)."""
 
@@ -26,11 +42,11 @@ class ProjectionRecorded(Event, frozen=True, kw_only=True):
     record_id: str
     projection_id: str
     considered: list[str]
-    actor: Wire
-    source: Wire
+    actor: ActorRef
+    source: SourceEvent
     schema_hash: str
     world_id: str
-    result: Wire
+    result: ProjectedResult
     proposal_id: str | None = None
     intent_id: str | None = None
     intent_key: str | None = None
@@ -44,15 +60,15 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "proposal.submitted"
     proposal_id: str
-    actor: Wire
-    intent: Wire
+    actor: ActorRef
+    intent: IntentInstance
     branch: str
     base_world: str
     epoch: int
     execution_key: str
     schema_hash: str
     attempt: int
-    trace: Wire | None = None
+    trace: JsonObject | None = None
     scope_rules: int | None = None
 
 
@@ -61,9 +77,13 @@ class ProposalJudged(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "proposal.judged"
     proposal_id: str
-    ruling: Wire
-    binding: Wire
+    ruling: Ruling
+    binding: JsonObject
     deadline: int | None = None
+
+    def __post_init__(self) -> None:
+        check_texts("binding", self.binding, "kind")
+        freeze_member(self, "binding")
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True):
@@ -71,7 +91,7 @@ class HumanAnswered(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "human.answered"
     proposal_id: str
-    answer: Wire
+    answer: HumanAnswer
 
 
 class HumanTimedOut(Event, frozen=True, kw_only=True):
@@ -94,10 +114,10 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "decision.made"
     VERSION: ClassVar[int] = 2
     proposal_id: str
-    decision: Wire
+    decision: DecisionRecord
     verdict_id: str | None = None
     backup: bool | None = None
-    existence: list[Wire] | None = None
+    existence: list[ResourceExistence] | None = None
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
@@ -126,4 +146,4 @@ class ProposalFailed(Event, frozen=True, kw_only=True):
     world_id: str
     parent: str
     branch: str
-    error: Wire
+    error: ErrorValue

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from world.events.base import Event, Wire
+from world.events.base import Event, check_texts
+from world.model.actor import ActorRef, JsonObject
+from world.model.patch import Patch
+from world.model.record import freeze_member
+from world.model.snapshot import ErrorValue
 
 __all__ = [
     "ActorBound",
@@ -57,7 +61,7 @@ class DomainAdopted(Event, frozen=True, kw_only=True):
     """
 
     TOPIC: ClassVar[str] = "domain.adopted"
-    schema: Wire
+    schema: JsonObject
     schema_hash: str
     sources: dict[str, str | None]
     by: str
@@ -69,7 +73,7 @@ class ActorRegistered(Event, frozen=True, kw_only=True):
     """An actor was registered, or its name or meta was changed."""
 
     TOPIC: ClassVar[str] = "actor.registered"
-    actor: Wire
+    actor: ActorRef
     by: str
 
 
@@ -78,8 +82,12 @@ class ActorBound(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "actor.bound"
     actor_id: str
-    binding: Wire
+    binding: JsonObject
     by: str
+
+    def __post_init__(self) -> None:
+        check_texts("binding", self.binding, "kind")
+        freeze_member(self, "binding")
 
 
 class BranchCreated(Event, frozen=True, kw_only=True):
@@ -113,6 +121,6 @@ class WorldSealed(Event, frozen=True, kw_only=True):
     branch: str
     outcome: str
     height: int
-    data: Wire | None = None
-    patches: list[Wire] = []
-    error: Wire | None = None
+    data: JsonObject | None = None
+    patches: list[Patch] = []
+    error: ErrorValue | None = None

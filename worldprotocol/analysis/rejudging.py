@@ -151,8 +151,8 @@ class CaseRejudger:
             found.counts["same"] += 1
             return
         found.counts["flips" if line["kind"] == "flip" else "undecided"] += 1
-        about = {"position": position, "proposalId": submitted.proposal_id, "actor": submitted.actor["actorId"]}
-        body = submitted.intent["body"]
+        about = {"position": position, "proposalId": submitted.proposal_id, "actor": submitted.actor.actor_id}
+        body = submitted.intent.body
         found.lines.append(
             {
                 **about,
@@ -168,7 +168,7 @@ class CaseRejudger:
         """Return the flip or the reason for being undecided; None for equal rulings."""
         if submitted.schema_hash != self.domain.schema.hash:
             return _undecided("otherSchema", "it was judged under another schema than that of the loaded domain")
-        case = self._cases.past(Proposal(submitted), self._binding(submitted.actor["actorId"], event.binding), position)
+        case = self._cases.past(Proposal(submitted), self._binding(submitted.actor.actor_id, event.binding), position)
         changed = () if self._code is None else self._code.changed(position)
         view = None
         if changed:

@@ -106,12 +106,12 @@ def _compared(
     result.counts[kind] += 1
     if kind == "agree":
         return None
-    body = submitted.intent["body"]
+    body = submitted.intent.body
     return {
         "kind": kind,
         "position": position,
         "proposalId": shadow.proposal_id,
-        "actor": submitted.actor["actorId"],
+        "actor": submitted.actor.actor_id,
         "action": body["type"],
         "input": body.get("input"),
         "branch": submitted.branch,

@@ -98,7 +98,7 @@ class Actions:
             known = None
             for logged in self._archive.log.read(upto=upto, topics=[ActorRegistered.TOPIC]):
                 event = decoded(logged)
-                if isinstance(event, ActorRegistered) and event.actor["actorId"] == actor_id:
+                if isinstance(event, ActorRegistered) and event.actor.actor_id == actor_id:
                     known = event.actor
         if known is None:
             period = "" if upto is None else f" up to event {upto}"

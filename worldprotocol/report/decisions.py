@@ -144,12 +144,12 @@ class Decisions:
 
     def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
         if moment.counts:
-            self._actors.of(event.actor["actorId"]).submitted += 1
+            self._actors.of(event.actor.actor_id).submitted += 1
 
     def _on_judged(self, event: ProposalJudged, moment: EventPosition) -> None:
         row = self._proposals.row(event.proposal_id)
-        if moment.counts and event.ruling["verdict"] == "wait" and (row is None or row.asked_at == event.at):
-            self._waiting.of(event.ruling["authority"]).asked += 1
+        if moment.counts and event.ruling.verdict == "wait" and (row is None or row.asked_at == event.at):
+            self._waiting.of(event.ruling.authority).asked += 1
 
     def _on_decided(self, event: DecisionMade, moment: EventPosition) -> None:
         if not moment.counts:
@@ -170,7 +170,7 @@ class Decisions:
 
     def _on_answered(self, event: HumanAnswered, moment: EventPosition) -> None:
         if moment.counts:
-            times = self._answers.of(event.answer["by"]["actorId"], event.answer["choice"])
+            times = self._answers.of(event.answer.by.actor_id, event.answer.choice)
             times.happened(event.at, moment.position)
 
     def _on_timed_out(self, event: HumanTimedOut, moment: EventPosition) -> None:

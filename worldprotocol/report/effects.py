@@ -118,7 +118,7 @@ class Effects:
                 figures.requested += 1
 
     def _on_fulfilled(self, event: EffectFulfilled, moment: EventPosition) -> None:
-        self._count(event, "failed" if event.result.get("error") else "made", moment)
+        self._count(event, "failed" if event.result.error else "made", moment)
         self._doubts.pop((event.proposal_id, event.requirement_id), None)
 
     def _on_doubt(self, event: EffectInDoubt, moment: EventPosition) -> None:

@@ -117,7 +117,7 @@ class Proposals:
     def forget(self, event: Any) -> None:
         """Remove a proposal that an event ended, after all sections handled the event."""
         if isinstance(event, ProposalSuperseded | ProposalCompleted | ProposalFailed) or (
-            isinstance(event, DecisionMade) and event.decision["decision"] == "rejected"
+            isinstance(event, DecisionMade) and event.decision.decision == "rejected"
         ):
             self._open.pop(event.proposal_id, None)
 
@@ -136,13 +136,13 @@ class Proposals:
         }
 
     def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
-        body = event.intent["body"]
+        body = event.intent.body
         scope = body.get("scopeProposal") or {}
         row = Row(
             moment.position,
             event.at,
             event.proposal_id,
-            event.actor["actorId"],
+            event.actor.actor_id,
             body["type"],
             event.branch,
             scope.get("allowedPaths"),
@@ -157,8 +157,8 @@ class Proposals:
         if row is None:
             return
         row.status = "evaluating"
-        if event.ruling["verdict"] == "wait" and row.asked_at is None:
-            row.asked_at, row.asked = event.at, event.ruling["authority"]
+        if event.ruling.verdict == "wait" and row.asked_at is None:
+            row.asked_at, row.asked = event.at, event.ruling.authority
 
     def _on_decided(self, event: DecisionMade, moment: EventPosition) -> None:
         decision, row = event.decision, self.row(event.proposal_id)
@@ -185,7 +185,7 @@ class Proposals:
         if row is not None:
             row.status, row.world_id = status, event.world_id
             if isinstance(event, ProposalFailed):
-                row.error = str(event.error["code"])
+                row.error = str(event.error.code)
         self._ended(status, moment)
 
     def _ended(self, how: str, moment: EventPosition) -> None:

@@ -223,7 +223,7 @@ def _who_and_why(world: Realm, one: FoundDivergence) -> Iterator[str]:
         proposal = world.proposal(one.proposal_id)
     except RefusedError:  # a request for leases alone
         return
-    told_actor, body = proposal.submitted.actor, proposal.submitted.intent["body"]
+    told_actor, body = proposal.submitted.actor, proposal.submitted.intent.body
     wanted = f"{body['type']} {short(body.get('input'))}"
     yield f"  who       {told_actor['actorId']} ({told_actor['kind']}) wanted {wanted}, proposal {one.proposal_id}"
     decision = proposal.decision

@@ -19,7 +19,7 @@ from host.effect_registry import WholeRegistry
 from host.effects import EffectFailure, EffectHandler, EffectResult
 from host.loading import load_handlers
 from world.clock import ManualClock, SequentialIds
-from world.core import EffectAnswer
+from world.model.snapshot import EffectAnswer
 from world.events.base import Event
 from world.events.execution_events import EffectFulfilled, EffectRequested, EffectRetried
 from world.model.canonical_json import canonical_text
@@ -85,7 +85,7 @@ def results_of(events: Iterable[tuple[int, Event]]) -> Iterator[Result]:
     asked: dict[tuple[str, str], Mapping[str, Any]] = {}
     for _, event in events:
         if isinstance(event, EffectRequested):
-            asked[event.proposal_id, event.requirement["id"]] = event.requirement
+            asked[event.proposal_id, event.requirement.id] = event.requirement
         elif isinstance(event, (EffectFulfilled, EffectRetried)):
             requirement = asked[event.proposal_id, event.requirement_id]
             yield Result(requirement["type"], _answer(event), requirement["params"])

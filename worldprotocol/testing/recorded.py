@@ -99,7 +99,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
 def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, ProposalJudged, Ruling]:
     for logged in archive.log.stream(proposal.proposal_id):
         event = decoded(logged)
-        if isinstance(event, ProposalJudged) and event.ruling.get("policyHash") is not None:
+        if isinstance(event, ProposalJudged) and event.ruling.policy_hash is not None:
             ruling = as_ruled(Ruling.from_wire(event.ruling), proposal.decision)
             if all(one.rule != ENGINE for one in ruling.trace):
                 return logged.position, event, ruling
@@ -180,16 +180,16 @@ def told_past(archive: Archive, proposal_id: str, before: int, schema_hash: str)
 
 def _told(event: Event, schema_hash: str) -> dict[str, Any]:
     if isinstance(event, ProposalSubmitted):
-        body = _intent(event.intent["body"])
+        body = _intent(event.intent.body)
         return {
-            "actor": event.actor["actorId"],
+            "actor": event.actor.actor_id,
             "action": body.pop("type"),
             **body,
-            "intentKey": None if event.schema_hash == schema_hash else event.intent["intentKey"],
+            "intentKey": None if event.schema_hash == schema_hash else event.intent.intent_key,
             "at": _time(event.at),
         }
     if isinstance(event, DecisionMade):
-        return {"decision": event.decision["decision"]}
+        return {"decision": event.decision.decision}
     if isinstance(event, (ProposalCompleted, ProposalFailed)):
         return {"outcome": "completed" if isinstance(event, ProposalCompleted) else "failed"}
     return {}

@@ -335,7 +335,7 @@ class Happened:
         if self.proposal is None:
             return [], ""
         if self.proposal.error is not None:
-            return [self.proposal.error["code"]], self.proposal.error.get("message", "")
+            return [self.proposal.error.code], self.proposal.error.get("message", "")
         decision = self.proposal.decision or {}
         if decision.get("decision") != "rejected":
             return [], ""

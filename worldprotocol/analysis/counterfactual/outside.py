@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from world.core import EffectAnswer
+from world.model.snapshot import EffectAnswer
 from world.engine.effect_runner import EffectRecorder
 from world.events.execution_events import EffectFulfilled, EffectResolved
 from world.model.snapshot import ErrorValue, Requirement
@@ -107,7 +107,7 @@ class EffectReplayer:
             while (proposal := work.realm.proposals.get(name)) is not None and proposal.requested:
                 effect = next(iter(proposal.requested.values()))
                 under_way = Requirement.from_wire(effect.requirement)
-                error = ErrorValue("CANCELLED", EFFECT_NEEDED, under_way.action_id, under_way.node_path, work.at)
+                error = ErrorValue.at("CANCELLED", EFFECT_NEEDED, under_way.action_id, under_way.node_path, work.at)
                 answer = EffectAnswer(error=error)
                 advance(work, (EffectAnswered(proposal, under_way.id, answer, effect.attempt),))
 

@@ -66,8 +66,8 @@ def recheck_decision(work: UnitOfWork, event: DecisionMade) -> DivergenceError |
     triples = () if manifest is None else manifest.triples
     different = _compared(work, event, triples, event.existence, _base(proposal), is_absent=True)
     reason = refusal(RESOURCE_ABSENT, absent_message(event.existence))
-    if different is None and event.decision.get("reason") != reason:
-        return _diverged(event, event.decision.get("reason"), reason)
+    if different is None and event.decision.reason != reason:
+        return _diverged(event, event.decision.reason, reason)
     return different
 
 

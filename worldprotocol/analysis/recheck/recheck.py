@@ -311,7 +311,7 @@ class Rechecking:
         if other is not None:
             yield other
             return
-        bound = self._realm.bindings[proposal.submitted.actor["actorId"]]
+        bound = self._realm.bindings[proposal.submitted.actor.actor_id]
         case = self._case(proposal, bound, self._realm.position + 1)
         turned_on = None if self._realm.shadow is None else self._realm.shadow.policy_hash
         yield from recheck_shadow(

@@ -244,9 +244,9 @@ def _hashes(event: Event) -> Iterator[tuple[str, str | None, str | None]]:
         yield "hash in the policy", event.policy_hash, event.policy["hash"]
         yield "policyHash of the policy", event.policy_hash, policy_hash(event.policy)
     elif isinstance(event, ProposalSubmitted):
-        body = event.intent["body"]
+        body = event.intent.body
         expected = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
-        yield "intentKey of the intent", event.intent["intentKey"], expected
+        yield "intentKey of the intent", event.intent.intent_key, expected
 
 
 def _shown(source: IO[bytes]) -> Iterator[tuple[int, Event]]:

@@ -73,7 +73,7 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
     return {
         "proposalId": proposal.proposal_id,
         "actor": dict(proposal.submitted.actor),
-        "wants": dict(proposal.submitted.intent["body"]),
+        "wants": dict(proposal.submitted.intent.body),
         "branch": proposal.branch,
         "attempt": proposal.submitted.attempt,
         "waitsFor": list(ruling.ask),
@@ -86,7 +86,7 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
         "reason": ruling.reason,
         "step": ruling.step + 1,
         "steps": len(proposal.binding.get("then", ())) + 1,
-        "votes": votes(ruling, proposal.submitted.actor["actorId"]),
+        "votes": votes(ruling, proposal.submitted.actor.actor_id),
         "answers": [dict(answer) for answer in proposal.answers],
     }
 
@@ -102,7 +102,7 @@ def votes(ruling: Any, proposer: str) -> list[dict[str, Any]]:
 def _may_answer(realm: Any, proposal: Any, person: str) -> bool:
     known = realm.actors.get(person)
     asked = proposal.asked.ask
-    if person == proposal.submitted.actor["actorId"]:
+    if person == proposal.submitted.actor.actor_id:
         return bool(proposal.open_questions)
     if known is None:
         return False

@@ -254,8 +254,8 @@ class Filter:
                 return {}  # a projection names the proposal that is submitted right after it
             told = proposal.submitted
             known = self._known[name] = {
-                "action": told.intent["body"]["type"],
-                "actor": told.actor["actorId"],
+                "action": told.intent.body.type,
+                "actor": told.actor.actor_id,
                 "branch": told.branch,
                 "status": proposal.status,
                 "open": not proposal.is_terminal,

@@ -182,7 +182,7 @@ def _proposal(then: PointInTime, proposal_id: str, hidden: Redaction) -> tuple[d
     if leases is not None:
         wire["leases"] = leases
     if proposal.asked is not None:
-        wire["votes"] = votes(proposal.asked, proposal.submitted.actor["actorId"])
+        wire["votes"] = votes(proposal.asked, proposal.submitted.actor.actor_id)
     lines = [*_proposal_lines(wire, then), f"  events    {', '.join(map(str, events))}"]
     seen = verification_of(world, proposal_id, upto)
     if seen is not None:

@@ -69,7 +69,7 @@ def explain_proposal(
             case,
             proposal.intent.body.scope_proposal,
             at_hand=at_hand,
-            proposer=proposal.submitted.actor["actorId"],
+            proposer=proposal.submitted.actor.actor_id,
         ),
         "note": _LEFT_OUT if left_out else None,
         "answers": [dict(answer) for answer in proposal.answers],

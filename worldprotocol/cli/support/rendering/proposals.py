@@ -28,10 +28,10 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
     told: dict[str, Any] = {
         "status": proposal.status,
         "proposalId": proposal.proposal_id,
-        "intentId": proposal.submitted.intent["intentId"],
-        "intentKey": proposal.submitted.intent["intentKey"],
-        "type": proposal.submitted.intent["body"]["type"],
-        "actor": proposal.submitted.actor["actorId"],
+        "intentId": proposal.submitted.intent.intent_id,
+        "intentKey": proposal.submitted.intent.intent_key,
+        "type": proposal.submitted.intent.body.type,
+        "actor": proposal.submitted.actor.actor_id,
         "branch": proposal.branch,
         "attempt": proposal.submitted.attempt,
     }
