@@ -260,9 +260,9 @@ def timed_out(action: str, late: TimeLimitError, *, now: int) -> ErrorValue:
     return ErrorValue.at(ACTION_TIMED_OUT, message, action, "", now, freeze({"limitMs": late.limit_ms}))
 
 
-def is_time_out(error: Mapping[str, Any] | None) -> bool:
+def is_time_out(error: ErrorValue | None) -> bool:
     """Whether a recorded error is a time-out of the host; an error of the action itself has a node path."""
-    return error is not None and error.get("code") == ACTION_TIMED_OUT and error.get("source", {}).get("nodePath") == ""
+    return error is not None and error.code == ACTION_TIMED_OUT and error.node_path == ""
 
 
 def _is_violation(result: EffectAnswer) -> bool:

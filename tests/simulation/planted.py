@@ -238,7 +238,7 @@ def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
     def record(work: Any, proposal: Proposal, ruling: Ruling, binding: Any, **more: Any) -> Iterable[Step]:
         last = work.emitted[-1].event
         if isinstance(last, ProposalShadowed):
-            ruling = Ruling.from_wire(last.ruling)
+            ruling = last.ruling
         return ruled(work, proposal, ruling, binding, **more)
 
     patch.setattr(world.pipeline.judge, "_record", record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -21,18 +21,20 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     VERSION: ClassVar[int] = 1
     SPARSE: ClassVar[bool] = False
     """Whether fields that are None, False or empty are left out of the text."""
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Members that the JSON objects of an event must have, as texts, by field; ``check_texts`` checks them."""
 
     at: int
 
 
-def check_texts(name: str, value: Mapping[str, Any] | None, *members: str) -> None:
-    """Check that an embedded JSON object has members that are texts; None has none.
+def check_texts(event: Event) -> None:
+    """Check the members that ``TEXTS`` names, of the JSON objects of an event; an absent object has none.
 
     Raises:
         ValueError: with the name of the first member that is missing or not a text.
     """
-    if value is None:
-        return
-    for member in members:
-        if not isinstance(value.get(member), str):
-            raise ValueError(f"{name} needs the text `{member}`")
+    for name, members in event.TEXTS.items():
+        value = getattr(event, name)
+        for member in members if value is not None else ():
+            if not isinstance(value.get(member), str):
+                raise ValueError(f"{name} needs the text `{member}`")

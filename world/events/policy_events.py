@@ -5,6 +5,7 @@ They are read and written by ``world.events.codec`` like all others. Source: des
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from world.events.base import Event, check_texts
@@ -21,6 +22,7 @@ class PolicyAdopted(Event, frozen=True, kw_only=True):
     """
 
     TOPIC: ClassVar[str] = "policy.adopted"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"policy": ("name", "hash")}
     name: str
     policy_hash: str
     policy: JsonObject
@@ -28,7 +30,7 @@ class PolicyAdopted(Event, frozen=True, kw_only=True):
     previous: str | None = None
 
     def __post_init__(self) -> None:
-        check_texts("policy", self.policy, "name", "hash")
+        check_texts(self)
 
 
 class PolicyRetired(Event, frozen=True, kw_only=True):
@@ -49,6 +51,7 @@ class ShadowConfigured(Event, frozen=True, kw_only=True):
     """
 
     TOPIC: ClassVar[str] = "shadow.configured"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"policy": ("name", "hash")}
     actors: list[str]
     by: str
     name: str | None = None
@@ -56,7 +59,7 @@ class ShadowConfigured(Event, frozen=True, kw_only=True):
     policy: JsonObject | None = None
 
     def __post_init__(self) -> None:
-        check_texts("policy", self.policy, "name", "hash")
+        check_texts(self)
 
 
 class ProposalShadowed(Event, frozen=True, kw_only=True):

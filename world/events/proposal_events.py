@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from world.events.base import Event, check_texts
@@ -76,13 +77,14 @@ class ProposalJudged(Event, frozen=True, kw_only=True):
     """An Authority gave its first ruling on a proposal, or a new ruling after an answer or a timeout."""
 
     TOPIC: ClassVar[str] = "proposal.judged"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"binding": ("kind",)}
     proposal_id: str
     ruling: Ruling
     binding: JsonObject
     deadline: int | None = None
 
     def __post_init__(self) -> None:
-        check_texts("binding", self.binding, "kind")
+        check_texts(self)
         freeze_member(self, "binding")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from world.events.base import Event, check_texts
@@ -81,12 +82,13 @@ class ActorBound(Event, frozen=True, kw_only=True):
     """An actor was bound to an authority, in place of any previous binding (WP-bind)."""
 
     TOPIC: ClassVar[str] = "actor.bound"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"binding": ("kind",)}
     actor_id: str
     binding: JsonObject
     by: str
 
     def __post_init__(self) -> None:
-        check_texts("binding", self.binding, "kind")
+        check_texts(self)
         freeze_member(self, "binding")
 
 

@@ -94,7 +94,7 @@ def follow_verdicts(work: UnitOfWork) -> Iterator[Step]:
             proposal = work.realm.proposals.get(verdict.request_id)
             if proposal is None or not proposal.wants_leases:
                 continue
-            ruling = proposal.approving_ruling
+            ruling = proposal.last_ruling
             if isinstance(verdict, RequestWithdrawn):
                 reason = f"Its request for leases was withdrawn ({verdict.reason})."
                 if verdict.existence is not None:
@@ -117,6 +117,6 @@ def let_time_pass(work: UnitOfWork) -> Iterator[Step]:
     for proposal in due[:DUE_AT_ONCE]:
         if not work.realm.still_lacks_leases(proposal):
             continue  # a step of an earlier one may have continued it
-        ruling = proposal.approving_ruling
+        ruling = proposal.last_ruling
         yield Approvable(proposal, ruling, needs_of(work, proposal, ruling))
     yield from follow_verdicts(work)

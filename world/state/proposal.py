@@ -149,8 +149,8 @@ class Proposal:
         return [one for one in self.answers[replied + 1 :] if one.choice == "ask"]
 
     @property
-    def approving_ruling(self) -> Ruling:
-        """The ruling that approves a proposal whose leases are missing; see ``wants_leases``."""
+    def last_ruling(self) -> Ruling:
+        """The last ruling on a proposal that was judged."""
         assert self.ruling is not None
         return self.ruling
 

@@ -156,8 +156,8 @@ class CaseRejudger:
         found.lines.append(
             {
                 **about,
-                "action": body["type"],
-                "input": body.get("input"),
+                "action": body.type,
+                "input": body.input,
                 "branch": submitted.branch,
                 "submittedAt": submitted.at,
                 **line,
@@ -179,7 +179,7 @@ class CaseRejudger:
             return _undecided("otherCode", f"computed values are read, and the loaded functions have changed: {names}")
         if _is_same(event.ruling, now):
             return None
-        then = Ruling.from_wire(event.ruling)
+        then = event.ruling
         if _timed_out(now):
             return _undecided("timedOut", now.reason)
         if now.verdict == "wait":
@@ -204,7 +204,7 @@ class CaseRejudger:
     def _flip(self, proposal_id: str, then: Ruling, now: Ruling) -> dict[str, Any] | None:
         proposal = self.archive.proposal(proposal_id)
         if then.verdict == "wait":  # the last ruling follows from human answers
-            then = Ruling.from_wire(proposal.ruling or {})
+            then = proposal.last_ruling
             if then.verdict == "wait":
                 undecided = _undecided("neverDecided", "no human answer is recorded")
                 return {**undecided, "from": _wire(then), "to": _wire(now)}
@@ -227,12 +227,11 @@ def _undecided(why: str, words: str) -> dict[str, Any]:
     return {"kind": "undecided", "why": why, "message": words}
 
 
-def _is_same(recorded: Mapping[str, Any], now: Ruling) -> bool:
-    """Return whether an immediate ruling equals the recorded one, without decoding that."""
-    if now.verdict != recorded["verdict"] or now.verdict == "wait" or _timed_out(now):
+def _is_same(recorded: Ruling, now: Ruling) -> bool:
+    """Return whether an immediate ruling equals the recorded one."""
+    if now.verdict != recorded.verdict or now.verdict == "wait" or _timed_out(now):
         return False
-    scope = now.approved_scope
-    return bool(recorded.get("approvedScope") == (None if scope is None else scope.to_wire()))
+    return recorded.approved_scope == now.approved_scope
 
 
 def _timed_out(ruling: Ruling) -> bool:

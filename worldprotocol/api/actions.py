@@ -105,7 +105,7 @@ class Actions:
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR, f"The actor {actor_id!r} was not registered{period}.", actor_id=actor_id
             )
-        return ActorRef.read(known)
+        return known
 
     def place(self, branch: str | None = None, at: str | None = None) -> tuple[str, str]:
         """Return the id of the world to read, and the hash of the schema to use.

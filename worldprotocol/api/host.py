@@ -301,7 +301,7 @@ def in_doubt(realm: RealmState) -> list[dict[str, Any]]:
             "effect": asked.requirement.type,
             "params": asked.requirement.params,
             "requestedAt": proposal.requested_at.get(name, asked.at),
-            "idempotencyKey": f"{proposal.submitted.intent['intentId']}:{name}",
+            "idempotencyKey": f"{proposal.submitted.intent.intent_id}:{name}",
         }
         for proposal in realm.proposals.values()
         for name, asked in proposal.in_doubt.items()

@@ -16,6 +16,7 @@ from world.events.proposal_events import (
     ProposalSubmitted,
     ProposalSuperseded,
 )
+from world.model.decision import DecisionRecord
 from worldprotocol.report.proposals import HIDDEN, Proposals, Row, deciding_rule
 from worldprotocol.report.tally import EventPosition, Spell, Tally
 
@@ -38,8 +39,8 @@ class _Decided:
     def weight(self) -> int:
         return self.approved + self.rejected
 
-    def count(self, decision: dict[str, Any], row: Row | None, at: int) -> None:
-        if decision["decision"] == "approved":
+    def count(self, decision: DecisionRecord, row: Row | None, at: int) -> None:
+        if decision.decision == "approved":
             self.approved += 1
             self.narrowed += row is not None and _is_narrower(decision, row)
         else:
@@ -92,8 +93,9 @@ class _Times:
         return {"count": self.count, "lastAt": self.last_at, "lastPosition": self.last_position}
 
 
-def _is_narrower(decision: dict[str, Any], row: Row) -> bool:
-    approved = (decision.get("approvedScope") or {}).get("allowedPaths")
+def _is_narrower(decision: DecisionRecord, row: Row) -> bool:
+    scope = decision.approved_scope
+    approved = None if scope is None else scope.allowed_paths
     return approved is not None and approved != row.paths
 
 
@@ -155,12 +157,12 @@ class Decisions:
         if not moment.counts:
             return
         decision, row = event.decision, self._proposals.row(event.proposal_id)
-        rule, authority = deciding_rule(decision), decision["authority"]
-        self._rules.of(authority, decision.get("policyHash") or "", rule).count(decision, row, event.at)
+        rule, authority = deciding_rule(decision), decision.authority
+        self._rules.of(authority, decision.policy_hash or "", rule).count(decision, row, event.at)
         self._actors.of(HIDDEN if row is None else row.actor).count(decision, row, event.at)
-        if decision["decision"] == "rejected":
+        if decision.decision == "rejected":
             action = HIDDEN if row is None else row.action
-            times = self._refusals.of(action, authority, rule, decision["reason"])
+            times = self._refusals.of(action, authority, rule, decision.reason)
             times.happened(event.at, moment.position)
         self._stopped_waiting(row, event.at)
 

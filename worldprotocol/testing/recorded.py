@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,6 +19,7 @@ from world.events.proposal_events import (
     ProposalSubmitted,
 )
 from world.model.decision import ENGINE, Ruling
+from world.model.intent import IntentBody
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.state.ports import Case, History
@@ -100,7 +100,7 @@ def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, Proposa
     for logged in archive.log.stream(proposal.proposal_id):
         event = decoded(logged)
         if isinstance(event, ProposalJudged) and event.ruling.policy_hash is not None:
-            ruling = as_ruled(Ruling.from_wire(event.ruling), proposal.decision)
+            ruling = as_ruled(event.ruling, proposal.decision)
             if all(one.rule != ENGINE for one in ruling.trace):
                 return logged.position, event, ruling
             break
@@ -126,12 +126,10 @@ def _actor(case: Case) -> dict[str, Any]:
     return {name: one for name, one in told.items() if one is not None}
 
 
-def _intent(body: Mapping[str, Any]) -> dict[str, Any]:
-    wire = {
-        "type": body["type"],
-        "input": body.get("input"),
-        "scope": body.get("scopeProposal", {}).get("allowedPaths"),
-    }
+def _intent(body: IntentBody) -> dict[str, Any]:
+    scope = body.scope_proposal
+    paths = None if scope is None or scope.allowed_paths is None else list(scope.allowed_paths)
+    wire = {"type": body.type, "input": body.input, "scope": paths}
     return {name: one for name, one in wire.items() if one is not None}
 
 

@@ -310,14 +310,12 @@ def resources() -> st.SearchStrategy[str]:
 
 def triples() -> st.SearchStrategy[Triple]:
     """Return triples: a predicate on a resource, with a confidence."""
-    wire = st.fixed_dictionaries(
-        {
-            "predicate": st.sampled_from([one.value for one in Predicate]),
-            "resource": resources(),
-            "confidence": st.sampled_from([one.value for one in Confidence]),
-        }
+    return st.builds(
+        read_triple,
+        st.sampled_from([one.value for one in Predicate]),
+        resources(),
+        confidence=st.sampled_from([one.value for one in Confidence]),
     )
-    return wire.map(read_triple)
 
 
 def manifests() -> st.SearchStrategy[Manifest]:

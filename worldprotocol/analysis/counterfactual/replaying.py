@@ -239,7 +239,7 @@ class Replaying:
         """Record a question of the record."""
         name = event.proposal_id
         if event.ruling.verdict == "wait":
-            self._asked_then[name] = Ruling.from_wire(event.ruling)
+            self._asked_then[name] = event.ruling
         else:
             self._asked_then.pop(name, None)
         asked = self._asks(name)
