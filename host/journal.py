@@ -60,8 +60,6 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
         events: decoded events in log order, those of other proposals included.
         proposal_id: the proposal whose execution it is.
 
-    Raises:
-        DamagedLogError: ``BAD_EVENT`` where a recorded request or result cannot be read.
     """
     results: dict[str, EffectAnswer] = {}
     requested: dict[str, Requirement] = {}
@@ -83,23 +81,3 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
             is_over = True
     return ExecutionJournal(results, tuple(requested.values()), tuple(dropped))
 
-
-def _requirement(wire: Mapping[str, Any], proposal_id: str) -> Requirement:
-    try:
-        return Requirement.from_wire(wire)
-    except RefusedError as refused:
-        raise _damaged(
-            f"A recorded effect request of proposal {proposal_id} cannot be read", refused, proposal_id
-        ) from None
-
-
-def _result(event: EffectFulfilled) -> EffectAnswer:
-    try:
-        return event.result
-    except (RefusedError, TypeError, AttributeError) as error:
-        what = f"The recorded result of effect {event.requirement_id} cannot be read"
-        raise _damaged(what, error, event.proposal_id) from None
-
-
-def _damaged(what: str, error: Exception, proposal_id: str) -> DamagedLogError:
-    return DamagedLogError(ErrorCode.BAD_EVENT, f"{what}: {error}", proposal=proposal_id)

@@ -44,8 +44,8 @@ def account_of(realm: Realm) -> Account:
             account.ends[event.intent.intent_id] = "waiting"
         elif isinstance(event, DecisionMade):
             told, intent = event.decision, intents[event.proposal_id]
-            account.decisions[intent] = (told["decision"], told["authority"], told["reason"])
-            account.ends[intent] = told["decision"]
+            account.decisions[intent] = (told.decision, told.authority, told.reason)
+            account.ends[intent] = told.decision
         elif isinstance(event, ProposalCompleted):
             account.ends[intents[event.proposal_id]] = "completed"
             account.completed.append(event.world_id)

@@ -61,7 +61,7 @@ def show_stretch(realm: Realm, number: int) -> None:
 def told_of(event: Event) -> str:
     """Return the gist of an event."""
     if isinstance(event, DecisionMade):
-        return f"{event.decision['decision']}: {event.decision['reason']}"
+        return f"{event.decision.decision}: {event.decision.reason}"
     for name in ("result", "intent", "ruling", "requirement", "answer"):
         told: Mapping[str, Any] | None = getattr(event, name, None)
         if told is None:
@@ -94,7 +94,7 @@ def show_world(realm: Realm, world_id: str) -> None:
         ]
     )
     for patch in sealed.patches[:3]:
-        print(f"      {patch['op']} {patch['path']} {json.dumps(patch.get('value'), sort_keys=True)}")
+        print(f"      {patch.op} {patch.path} {json.dumps(patch.value, sort_keys=True)}")
 
 
 def show_refusal(proposal: Proposal) -> None:
@@ -136,5 +136,5 @@ def show_blame(realm: Realm, path: str) -> None:
 
 def _actor(proposal: Proposal) -> str:
     actor = proposal.submitted.actor
-    role = (actor.get("meta") or {}).get("role")
-    return f"{actor['actorId']} ({actor['kind']}{', ' + role if role else ''})"
+    role = (actor.meta or {}).get("role")
+    return f"{actor.actor_id} ({actor.kind}{', ' + role if role else ''})"

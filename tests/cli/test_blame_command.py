@@ -34,14 +34,14 @@ def test_a_line_for_each_value_leads_back_to_patch_decision_intent_actor_and_sou
                 assert (one["genesis"], one["patch"]) == (True, None)
                 continue
             proposal = world.proposal(sealed.created_by)
-            assert one["patch"] in [{"op": patch["op"], "path": patch["path"]} for patch in sealed.patches]
+            assert one["patch"] in [{"op": patch.op, "path": patch.path} for patch in sealed.patches]
             assert one["path"].startswith(one["patch"]["path"])
             assert one["proposalId"] == proposal.proposal_id
             assert (one["intentId"], one["intentKey"]) == (proposal.intent.intent_id, proposal.intent.intent_key)
             assert one["actor"] == proposal.submitted.actor
             assert proposal.decision is not None
             for name in ("decisionId", "authority", "reason"):
-                assert one["decision"][name] == proposal.decision[name]
+                assert one.decision[name] == proposal.decision[name]
             decisive = [rule["rule"] for rule in proposal.decision.get("trace", ()) if rule.get("decisive")]
             assert one["decision"]["rules"] == decisive
     [litres] = garden("blame", "beds.north.litres", "--json").lines

@@ -18,7 +18,7 @@ from tests.cli.notebook import opened, put, write
 from tests.golden.garden import record
 from world.events.proposal_events import ProposalCompleted
 from world.events.realm_events import WorldSealed
-from world.model.identity import state_hash
+from world.model.snapshot import error_state_hash
 from world.read_models.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
 from worldprotocol import Realm
 from worldprotocol.cli.program import run
@@ -77,8 +77,7 @@ def test_a_line_of_descent_leads_from_parent_to_parent_down_to_genesis(garden: I
 def test_state_gives_the_data_of_every_world_whose_hash_agrees(garden: Inside) -> None:
     for event in sealed_events(garden):
         told = garden("state", "--at", event.world_id[:12], "--json").json
-        errors = () if event.error is None else (event.error,)
-        assert state_hash(told["data"], errors=errors, last_error=event.error) == event.snapshot_hash
+        assert error_state_hash(told["data"], event.error) == event.snapshot_hash
         assert told["snapshotHash"] == event.snapshot_hash
         assert told["computed"] == {"computed.bedCount": len(told["data"]["beds"])}
 

@@ -51,7 +51,7 @@ def test_a_world_leads_back_to_its_source_event_and_the_source_event_to_the_worl
         if one["position"] is not None:
             assert garden("trace", str(one["position"]), "--json").json == down
     drawn = garden("trace", ids["world"][:16]).out
-    assert drawn.startswith(f"source: {projected.source['kind']} event {event_id}\n`- projection ")
+    assert drawn.startswith(f"source: {projected.source.kind} event {event_id}\n`- projection ")
     assert next(line for line in drawn.splitlines() if line.endswith("<--")).strip(" |`-").startswith("world ")
 
 

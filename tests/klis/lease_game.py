@@ -158,10 +158,10 @@ class Game:
         if isinstance(event, VerdictGiven):
             assert event.ttl_ms is not None
             for lease in event.leases:
-                assert lease["leaseId"] not in self.told
+                assert lease.lease_id not in self.told
                 until = event.at + min(event.ttl_ms, SETTINGS.max_hold_ms)
-                triple = (lease["predicate"], lease["resource"])
-                self.told[lease["leaseId"]] = Told((event.agent_id, event.session_id), triple, until)
+                triple = (lease.predicate, lease.resource)
+                self.told[lease.lease_id] = Told((event.agent_id, event.session_id), triple, until)
         elif isinstance(event, LeaseRenewed):
             self.told[event.lease_id] = self.told[event.lease_id]._replace(expires_at=event.expires_at)
         elif isinstance(event, LeasesReleased | LeasesRevoked | LeasesExpired):
@@ -186,7 +186,9 @@ class Game:
         status, after, granted = self.model.request(ask.who, triples, self.now, ask.ttl, queue=ask.queue, wait=ask.wait)
         assert (verdict.status, verdict.retry_after_ms) == (status, after)
         assert verdict.queued is (status == "Wait" and ask.queue)
-        assert [_without_ids(conflict) for conflict in verdict.conflicts] == ([] if status == "Granted" else in_the_way)
+        assert [_without_ids(conflict.to_wire()) for conflict in verdict.conflicts] == (
+            [] if status == "Granted" else in_the_way
+        )
         for lease, told in zip(granted, verdict.leases, strict=True):
             self._name(lease, told)
         if verdict.queued:

@@ -119,7 +119,7 @@ def test_what_is_declared_is_made_and_recorded(realm: Realm, outbox: Outbox) -> 
     done = realm.act("ann", "run", {"mutates": [MAIL], "steps": [step("mail.send", to="ann")]})
     assert (done.status, done.error, outbox.sent) == ("completed", None, ["ann"])
     (seen,) = realm.host.verification(done.proposal_id).observed.values()
-    assert (seen["predicate"], seen["resource"], seen["depth"]) == ("MUTATES", MAIL, "effect")
+    assert (seen.predicate, seen.resource, seen.depth) == ("MUTATES", MAIL, "effect")
 
 
 def test_a_declared_subtree_covers_what_is_below(realm: Realm, outbox: Outbox) -> None:
@@ -166,7 +166,7 @@ def test_a_retried_effect_is_held_to_the_manifest_each_time(address: str) -> Non
         done = world.act("ann", "run", {"mutates": [MAIL], "steps": [step("mail.send", to="ann")]})
         assert (done.status, outbox.sent) == ("completed", ["ann", "ann"])
         (seen,) = world.host.verification(done.proposal_id).observed.values()
-        assert seen["count"] == 2
+        assert seen.count == 2
     check_log(address, domain=workshop)
 
 

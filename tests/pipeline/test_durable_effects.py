@@ -51,7 +51,7 @@ def test_an_effect_that_may_have_happened_waits_for_a_person_and_tells_all_that_
         assert (stuck["proposalId"], stuck["actorId"], stuck["action"]) == (name, "ann", "do")
         assert (stuck["effect"], stuck["params"]) == ("work", {"what": "b"})
         proposal = world.proposal(name)
-        assert stuck["idempotencyKey"] == f"{proposal.submitted.intent['intentId']}:{stuck['requirementId']}"
+        assert stuck["idempotencyKey"] == f"{proposal.submitted.intent.intent_id}:{stuck['requirementId']}"
         assert proposal.to_wire()["effects"] == {
             "fulfilled": 1,
             "underWay": [],

@@ -195,7 +195,7 @@ class Scenes:
         self._act(realm, "withdrawn")
         with patch.context() as within:
             within.setattr(VerdictEmitter, "give", _gives_nothing)
-            desk.release([young.leases[0]["leaseId"]], agent_id="zoe", session_id="s")
+            desk.release([young.leases[0].lease_id], agent_id="zoe", session_id="s")
         realm.settle()
 
     def _case(self, realm: Realm, patch: pytest.MonkeyPatch) -> None:

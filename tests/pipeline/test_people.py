@@ -197,7 +197,7 @@ def test_the_proposer_replies_to_what_was_asked_and_to_nothing_else(world: Realm
     name = world.act("kit", "sell", SALE).proposal_id
     assert refused(lambda: world.decide(name, "reply", by="kit", reason="hm")) == "NO_OPEN_QUESTION"
     world.decide(name, "ask", by="ann", reason="for whom?")
-    assert [one["reason"] for one in world.proposal(name).open_questions] == ["for whom?"]
+    assert [one.reason for one in world.proposal(name).open_questions] == ["for whom?"]
     assert refused(lambda: world.decide(name, "reply", by="bob", reason="me")) == "NOT_PROPOSER"
     replied = world.decide(name, "reply", by="kit", reason="for the neighbours")
     assert replied.status == "evaluating"

@@ -155,12 +155,12 @@ def test_a_rule_that_never_ends_refuses_and_those_behind_it_are_not_asked(log_ur
         refused = world.act("bob", "count", {"hang": how})
         assert refused.status == "rejected"
         assert refused.decision is not None
-        trace = {one["rule"]: one for one in refused.decision.trace}
+        trace = {one.rule: one for one in refused.decision.trace}
         late = trace["hangs" if how == "rule" else "counts_for_ever"]
-        assert late["answer"] == "error"
-        assert late["reason"] == "RULE_TIMED_OUT: it took longer than 150 ms"
-        assert trace["approves"]["answer"] == "error"
-        assert "was not asked" in trace["approves"]["reason"]
+        assert late.answer == "error"
+        assert late.reason == "RULE_TIMED_OUT: it took longer than 150 ms"
+        assert trace["approves"].answer == "error"
+        assert "was not asked" in trace["approves"].reason
         assert acted_in_time(world, "bob") == "completed"
         assert world.data()["count"] == 1
 

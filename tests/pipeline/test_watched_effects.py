@@ -74,7 +74,7 @@ def test_what_is_declared_is_done_and_recorded(address: str, root: Path) -> None
         assert (done.status, done.error) == ("completed", None)
         assert contents(root) == AFTER
         told = world.host.verification(done.proposal_id)
-        assert {(one["predicate"], one["resource"]) for one in told.observed.values()} == {
+        assert {(one.predicate, one.resource) for one in told.observed.values()} == {
             ("CONSUMES", "FILE:/a.txt"),
             ("MUTATES", "FILE:/b.txt"),
             ("MUTATES", "FILE:/new.txt"),
@@ -87,7 +87,7 @@ def test_what_is_declared_is_done_and_recorded(address: str, root: Path) -> None
         assert (told.violations, told.rollbacks, told.outcome) == ([], [], "completed")
         twice = world.act("ann", "run", {**ALL, "steps": [STEPS[1], STEPS[1]]})
         (counted,) = world.host.verification(twice.proposal_id).observed.values()
-        assert (counted["resource"], counted["count"]) == ("FILE:/b.txt", 2)
+        assert (counted.resource, counted.count) == ("FILE:/b.txt", 2)
     check(address)
 
 
@@ -123,8 +123,8 @@ def test_an_effect_outside_is_stopped_before_it_happens_and_the_earlier_ones_are
         assert failed.error.message.startswith(f"Agent attempted {predicate} on {name} but ")
         assert failed.error.context["agent_id"] == "ann"
         told = world.host.verification(failed.proposal_id)
-        assert [one["predicate"] for one in told.violations] == [predicate]
-        assert told.violations[0]["blocked"]
+        assert [one.predicate for one in told.violations] == [predicate]
+        assert told.violations[0].blocked
         (back,) = told.rollbacks
         assert told.outcome == "failed"
         assert (back.restored, back.removed, back.failed) == (["/b.txt"], ["/made.txt"], [])
@@ -345,8 +345,8 @@ def test_a_handler_of_ones_own_is_watched_while_it_works(address: str, root: Pat
                 assert ended.error is not None
                 assert ended.error.code == "KLIS_SCOPE_VIOLATION"
                 (seen,) = world.host.verification(ended.proposal_id).violations
-                assert seen["depth"] == "process"
-                assert seen["blocked"]
+                assert seen.depth == "process"
+                assert seen.blocked
         check(f"{address}{number}")
     assert contents(root) == BEFORE | {"b.txt": "btouched"}
     assert not (tmp_path / "passwd").exists()

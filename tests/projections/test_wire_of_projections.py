@@ -26,6 +26,7 @@ from projections.descriptors import ActionDescriptor
 from projections.recorder import is_refusal, routed_refusal
 from projections.registry import read_acceptance, registered
 from projections.results import failed, read_result
+from tests.making_events import made
 from world.clock import SequentialIds
 from world.errors import DamagedLogError, RefusedError
 from world.events.proposal_events import ProjectionRecorded
@@ -115,7 +116,8 @@ def test_a_record_has_these_members_in_the_log_and_in_the_specifications_form() 
     }
     context = RecordContext(record_id="r", at=7, actor=ANN, source=CLICK, schema_hash="h", world_id="w")
     event = record_of(CHOSEN, context, intent=intent, proposal_id="p")
-    assert event == ProjectionRecorded(
+    assert event == made(
+        ProjectionRecorded,
         at=7,
         record_id="r",
         projection_id="till",

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.making_events import made
 from tests.report.pages import golden, hostile, parsed, reported, table
 from world.events.execution_events import EffectFulfilled
 from world.events.lease_events import VerdictGiven
@@ -170,7 +171,7 @@ def test_a_decision_whose_submission_is_hidden_is_counted_for_nobody():
     decision = {
         "decisionId": "d", "proposalId": "p", "authority": "a", "decision": "rejected", "reason": "no", "decidedAt": 1,
     }  # fmt: skip
-    step(DecisionMade(at=5, proposal_id="p", decision=decision), EventPosition(7, counts=True))
+    step(made(DecisionMade, at=5, proposal_id="p", decision=decision), EventPosition(7, counts=True))
     told = decisions.to_wire()
     assert [one["actor"] for one in told["byActor"]["rows"]] == ["hidden"]
     assert [one["action"] for one in told["refusals"]["rows"]] == ["hidden"]

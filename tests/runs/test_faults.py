@@ -78,7 +78,7 @@ def test_many_long_names_are_recorded_in_as_many_events_as_it_takes(tmp_path: Pa
         deep = "/".join(["n" * 200] * 8)
         with world.host.session(agent="ann", writes=["/src/**"]) as session:
             (root / "src" / deep).mkdir(parents=True)
-        assert any(deep in one["resource"] for one in world.host.verification(session.run.run_id).changes)
+        assert any(deep in one.resource for one in world.host.verification(session.run.run_id).changes)
 
 
 @pytest.mark.requirement("KO-3.3")

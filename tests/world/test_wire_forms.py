@@ -139,7 +139,7 @@ BOTH_WAYS: list[Any] = [
         },
     ),
     (
-        DecisionRecord(decision="approved", **RECORD),
+        DecisionRecord(decision="approved", approved_scope=None, **RECORD),
         {**RECORD_WIRE, "decision": "approved", "approvedScope": None},
     ),
     (ERROR, ERROR_WIRE),
@@ -241,8 +241,8 @@ def test_a_lease_a_conflict_and_a_triple_have_this_json() -> None:
     assert Seen(Predicate.MUTATES, FILE).to_wire() == {"predicate": "MUTATES", "resource": "FILE:/a/*"}
     plain = {"intent": 2, "holder": "ann", "session": "s1", "predicate": "MUTATES", "resource": "FILE:/a/*"}
     told = (2, "ann", "s1", Predicate.MUTATES, "FILE:/a/*")
-    assert Conflict(*told, lease_id="l1").to_wire() == {**plain, "leaseId": "l1"}
-    assert Conflict(*told, request_id="q1").to_wire() == {**plain, "requestId": "q1"}
+    assert Conflict(*told, lease_id="l1").named().to_wire() == {**plain, "leaseId": "l1"}
+    assert Conflict(*told, request_id="q1").named().to_wire() == {**plain, "requestId": "q1"}
 
 
 @pytest.mark.requirement("KP-7")

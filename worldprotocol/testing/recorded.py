@@ -86,7 +86,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
         "now": _time(case.submitted_at),
         "branch": None if case.branch == BRANCH else case.branch,
         "actor": _actor(case),
-        "intent": _intent(case.intent.body.to_wire()),
+        "intent": _intent(case.intent.body),
         "base": {"data": case.view.data},
         "manifest": None if domain is not None or case.manifest is None else case.manifest["scope"],
         "binding": None if bound == {"ask": ["*"]} else bound,
