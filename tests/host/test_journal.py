@@ -98,7 +98,7 @@ def test_other_proposals_have_their_own_journals() -> None:
 )
 def test_a_result_that_is_none_is_a_damaged_log(result: dict[str, Any]) -> None:
     event = {"at": 1, "proposalId": "p", "requirementId": "a", "result": result, "attempt": 1}
-    with pytest.raises(DamagedLogError, match="effect.fulfilled") as damaged:
+    with pytest.raises(DamagedLogError, match=r"effect\.fulfilled") as damaged:
         decode_event("effect.fulfilled", 1, canonical_bytes(event), 7)
     assert damaged.value.code == "BAD_EVENT"
 

@@ -169,7 +169,7 @@ def test_a_request_that_was_tampered_with_is_found() -> None:
     schema = record.sealed().schema_hash
     place = ("buy", asked.node_path, "pay", asked.params)
     assert asked.id == requirement_id(schema, "intent-1", *place)
-    for forged in (replace(asked, params={"item": "gold"}), replace(asked, type="give")):
+    for forged in (structs.replace(asked, params={"item": "gold"}), structs.replace(asked, type="give")):
         found = recheck_execution(
             hosted(pay), record.order(), record.sealed(), enforcement="enforcing", requested=[forged]
         )

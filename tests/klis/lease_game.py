@@ -23,6 +23,7 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
+from world.events.resource_values import GrantedLease
 from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -281,9 +282,9 @@ class Game:
     def _told_requests(self) -> Iterator[SimpleRequest]:
         return (request for request, _, _ in self.model.told)
 
-    def _name(self, lease: SimpleLease, told: dict[str, Any]) -> None:
-        assert (told["predicate"], told["resource"]) == lease.triple
-        lease.lease_id = told["leaseId"]
+    def _name(self, lease: SimpleLease, told: GrantedLease) -> None:
+        assert (told.predicate, told.resource) == lease.triple
+        lease.lease_id = told.lease_id
         self.ever.append(lease)
 
     def _settle(self, before: int, but: VerdictGiven | None = None) -> None:

@@ -516,7 +516,8 @@ def outcome_of(world: Realm, proposal_id: str | None) -> dict[str, Any]:
     if proposal.world_id is not None:
         told["content"] = world.archive.sealed(proposal.world_id).content_id
     if proposal.decision is not None:
-        told |= {name: proposal.decision.get(name) for name in ("decision", "approvedScope", "reason")}
+        wire = proposal.decision.to_wire()
+        told |= {name: wire.get(name) for name in ("decision", "approvedScope", "reason")}
     return told
 
 

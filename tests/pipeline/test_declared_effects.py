@@ -101,6 +101,7 @@ def test_an_effect_that_was_not_declared_fails_the_proposal_before_its_handler_r
     assert failed.error is not None
     assert failed.error.code == "KLIS_SCOPE_VIOLATION"
     assert failed.error.message.startswith(f"Agent attempted {predicate} on {name} but declared nothing there.")
+    assert failed.error.context is not None
     assert failed.error.context["agent_id"] == "ann"
     assert failed.error.context["session_id"] == failed.proposal_id
     assert outbox.sent == []

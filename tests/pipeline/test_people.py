@@ -84,7 +84,7 @@ def test_a_tribunal_votes_and_each_vote_stands_in_the_log_and_in_the_decision(wo
         ("human:ann", "narrow"),
         ("human:bob", "approve"),
     ]
-    ids = [answer["answerId"] for answer in done.answers]
+    ids = [answer.answer_id for answer in done.answers]
     assert len(set(ids)) == 3
     assert refused(lambda: world.decide(name, "approve", by="bob")) == "NOT_WAITING"
     lost = world.act("kit", "sell", SALE)

@@ -62,7 +62,7 @@ def test_a_source_event_becomes_a_recorded_projection_and_a_world(world: Realm) 
     records = [event for _, event in world.events() if isinstance(event, ProjectionRecorded)]
     assert records[0].intent_key == came.proposal.intent.intent_key
     assert records[0].proposal_id == came.proposal.proposal_id
-    assert records[0].source == click(1, button="sell", item="tea")
+    assert records[0].source.to_wire() == click(1, button="sell", item="tea")
     assert came.proposal.intent.meta.origin.source == SourceRef(kind="ui", event_id="click-1")
     second = world.project(click(2, button="close"), "ann")
     assert second.projection_id == "later"

@@ -121,6 +121,7 @@ def test_an_effect_outside_is_stopped_before_it_happens_and_the_earlier_ones_are
         assert failed.error is not None
         assert failed.error.code == "KLIS_SCOPE_VIOLATION"
         assert failed.error.message.startswith(f"Agent attempted {predicate} on {name} but ")
+        assert failed.error.context is not None
         assert failed.error.context["agent_id"] == "ann"
         told = world.host.verification(failed.proposal_id)
         assert [one.predicate for one in told.violations] == [predicate]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from projections import (
     ROUTER,
@@ -266,8 +267,10 @@ def test_a_record_that_was_changed_is_reported(parts, what):
 @pytest.mark.requirement("INT-3.2", "INT-11.3")
 def test_the_time_of_occurrence_is_recorded_and_makes_no_difference():
     event = record({"save": 1})
-    assert event.source["occurredAt"] == 17
-    assert recheck_projection(REGISTRY, altered(event, source={**event.source, "occurredAt": 99}), VIEW) is None
+    assert event.source.occurred_at == 17
+    assert (
+        recheck_projection(REGISTRY, altered(event, source=structs.replace(event.source, occurred_at=99)), VIEW) is None
+    )
 
 
 def test_a_routing_that_nobody_took_part_in_is_named_after_the_router():

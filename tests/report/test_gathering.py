@@ -60,8 +60,8 @@ def test_the_figures_are_counts_of_events(tmp_path, name):
     total = told["leases"]["total"]
     assert (total["granted"], total["wait"], total["die"]) == tuple(verdicts[one] for one in ("Granted", "Wait", "Die"))
     results = [event.result for event in events if isinstance(event, EffectFulfilled)]
-    assert told["effects"]["total"]["made"] == sum(one.get("error") is None for one in results)
-    assert told["effects"]["total"]["failed"] == sum(one.get("error") is not None for one in results)
+    assert told["effects"]["total"]["made"] == sum(one.error is None for one in results)
+    assert told["effects"]["total"]["failed"] == sum(one.error is not None for one in results)
     assert told["events"]["counted"] == len(events)
     changes: Counter[str] = Counter()
     for span in told["leases"]["overTime"]["rows"]:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import authority.people.answers
 import host.executor
@@ -188,7 +189,7 @@ def who_rejects_approves(patch: pytest.MonkeyPatch) -> None:
 
     def turned(case: Any, asked: Ruling, answer: Any, questions: Any) -> Ruling:
         ruling = counted(case, asked, answer, questions)
-        return replace(ruling, verdict="approve") if answer.choice == "reject" else ruling
+        return structs.replace(ruling, verdict="approve") if answer.choice == "reject" else ruling
 
     patch.setattr(authority.people.answers, "_counted", turned)
 

@@ -156,7 +156,7 @@ class Requirement(Record, frozen=True, forbid_unknown_fields=False):
             raise RefusedError(ErrorCode.INVALID_SNAPSHOT, f"A requirement lacks {missing}.") from None
 
 
-class EffectAnswer(Record, frozen=True, forbid_unknown_fields=False):
+class EffectAnswer(Record, frozen=True):
     """Result of an effect in the journal (HC-handlers, HC-journal).
 
     Args:
