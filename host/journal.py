@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
