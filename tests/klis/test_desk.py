@@ -15,6 +15,7 @@ from world.errors import DamagedLogError, RefusedError
 from world.events import lease_events as events
 from world.events.base import Event
 from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
+from world.events.resource_values import GrantedLease, ResourceClaim
 from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -499,7 +500,7 @@ def test_a_verdict_keeps_the_manifest_and_how_it_was_authenticated(office: Offic
 
 
 def granted(lease: str = "L", token: int = 1, **more: Any) -> events.VerdictGiven:
-    told = {"leaseId": lease, "token": token, "predicate": "MUTATES", "resource": "FILE:/a"}
+    told = GrantedLease(lease_id=lease, token=token, predicate="MUTATES", resource="FILE:/a")
     given: dict[str, Any] = {
         "at": 1_000,
         "verdict_id": f"v-{lease}",
@@ -515,7 +516,7 @@ def granted(lease: str = "L", token: int = 1, **more: Any) -> events.VerdictGive
 
 
 def queued(request: str = "r") -> events.VerdictGiven:
-    wanted = [{"predicate": "MUTATES", "resource": "FILE:/a"}]
+    wanted = [ResourceClaim(predicate="MUTATES", resource="FILE:/a")]
     return granted(status="Wait", leases=[], queued=True, wanted=wanted, request_id=request)
 
 

@@ -35,6 +35,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from pydantic import BaseModel, TypeAdapter, create_model
 
 from projections import (
@@ -165,7 +166,7 @@ IMPURE: list[tuple[str, str, Callable[[ProjectionRequest], Any]]] = [
     ("mutation", "what it was given", lambda req: list.append((req.actor.meta or {})["roles"], "admin")),
     ("mutation", "what it was given", lambda req: object.__setattr__(req, "schema_hash", "")),
     ("mutation", "what it was given", lambda req: object.__setattr__(req.snapshot, "data", None)),
-    ("mutation", "what it was given", lambda req: req.source.__dict__.update(event_id="other")),
+    ("mutation", "what it was given", lambda req: structs.force_setattr(req.source, "event_id", "other")),
     ("interpreter", "sys.setprofile", lambda req: sys.setprofile(None)),
     ("interpreter", "sys.setprofile", lambda req: partial(sys.setprofile, None)()),
     ("interpreter", "sys.settrace", lambda req: sys.settrace(None)),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from pydantic import ValidationError
 
 from projections import Issuer, IssueRequest, Trigger, check_direct, direct, is_direct
 from world.clock import SequentialIds, SystemIds
@@ -145,7 +144,7 @@ def test_an_instance_has_this_form_on_the_wire():
 def test_an_issued_instance_cannot_be_changed(change):
     instance = Issuer(SequentialIds()).issue(request())
     before = canonical_bytes(instance.to_wire())
-    with pytest.raises((ValidationError, TypeError)):
+    with pytest.raises((AttributeError, TypeError)):
         change(instance)
     assert canonical_bytes(instance.to_wire()) == before
 

@@ -30,8 +30,9 @@ from projections import (
 from world.clock import SequentialIds
 from world.errors import DamagedLogError, DivergenceError
 from world.events.codec import decode_event, encode_event
-from world.events.proposal_events import ProjectionRecorded
+from world.events.proposal_events import ProjectedResult, ProjectionRecorded
 from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes, read_json
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody, IntentInstance
 from world.model.snapshot import SnapshotView
@@ -157,7 +158,16 @@ def test_recording_and_reading_changes_nothing(payload):
     ],
 )
 def test_a_record_that_is_none_is_damage(part, value):
-    event = altered(record({"save": True}), **{part: value})
+    event = record({"save": True})
+    state = {**read_json(encode_event(event)), part: value}
+    with pytest.raises(DamagedLogError) as caught:
+        decode_event(event.TOPIC, event.VERSION, canonical_bytes(state), 7)
+    assert (caught.value.code, caught.value.details["position"]) == ("BAD_EVENT", 7)
+
+
+@pytest.mark.parametrize("value", [{"kind": "intent"}, {"kind": "none", "body": {"type": "t"}}])
+def test_a_record_with_a_contradictory_result_is_damage(value):
+    event = altered(record({"save": True}), result=ProjectedResult.from_wire(value))
     for read in (lambda: ProjectionRecord.from_event(event), lambda: recheck_projection(REGISTRY, event, VIEW)):
         with pytest.raises(DamagedLogError) as caught:
             read()

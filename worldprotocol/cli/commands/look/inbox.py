@@ -106,7 +106,7 @@ def _may_answer(realm: Any, proposal: Any, person: str) -> bool:
         return bool(proposal.open_questions)
     if known is None:
         return False
-    return person in asked or ("*" in asked and known["kind"] == "human")
+    return person in asked or ("*" in asked and known.kind == "human")
 
 
 def _short(value: Any, most: int = 60) -> str:
