@@ -75,11 +75,17 @@ def record_of(
         source=context.source,
         schema_hash=context.schema_hash,
         world_id=context.world_id,
-        result=ProjectedResult.from_wire(routed.result.to_wire()),
+        result=_recorded(routed.result),
         proposal_id=proposal_id,
         intent_id=None if intent is None else intent.intent_id,
         intent_key=None if intent is None else intent.intent_key,
     )
+
+
+def _recorded(result: ProjectionResult) -> ProjectedResult:
+    if isinstance(result, Select):
+        return ProjectedResult(kind="intent", body=result.body)
+    return ProjectedResult(kind="none", reason=result.reason)
 
 
 def routed_refusal(refused: RefusedError) -> Routed | None:

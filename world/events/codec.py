@@ -73,7 +73,7 @@ from world.events.run_events import (
 from world.model.frozen_text import frozen_text
 from world.model.immutable_json import freeze
 from world.model.overruling import second_version
-from world.model.record import to_wire
+from world.model.record import Record, members, to_wire
 
 __all__ = ["EVENT_TYPES", "INVALID", "TOPICS", "UPCASTERS", "decode_event", "encode_event", "record_event"]
 
@@ -146,14 +146,15 @@ INVALID: Final = (
 
 _DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
 _FIELDS = {
-    kind: tuple(sorted((field.encode_name, field.name, field.default) for field in msgspec.structs.fields(kind)))
+    kind: tuple(
+        sorted(
+            (name, attribute, field.default, converts)
+            for (name, attribute, converts), field in zip(members(kind), msgspec.structs.fields(kind), strict=True)
+        )
+    )
     for kind in EVENT_TYPES
 }
 """The fields of each payload, in the order of its canonical text."""
-
-
-def _is_nothing(value: Any) -> bool:
-    return value is None or value is False or value == [] or value == {}
 
 
 def encode_event(event: Event) -> bytes:
@@ -174,10 +175,13 @@ def record_event(event: Event) -> tuple[Event, bytes]:
     """
     wire = {}
     sparse = event.SPARSE
-    for name, attribute, default in _FIELDS[type(event)]:
+    for name, attribute, default, converts in _FIELDS[type(event)]:
         value = getattr(event, attribute)
-        if (value is not None or default is not None) and not (sparse and _is_nothing(value)):
-            wire[name] = to_wire(value)
+        is_left_out = value is None and default is None
+        if sparse:
+            is_left_out = value is None or value is False or value == [] or value == {}
+        if not is_left_out:
+            wire[name] = value if not converts else value.to_wire() if isinstance(value, Record) else to_wire(value)
     frozen = freeze(wire)
     try:
         recorded = msgspec.convert(frozen, type(event))
@@ -212,20 +216,16 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
             version=version,
         )
     try:
-        event = _payload(topic, version, state)
+        return _DECODERS[topic].decode(state) if version == kind.VERSION else _upcast(kind, version, state)
     except INVALID as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise DamagedLogError(
             ErrorCode.BAD_EVENT, f"Event {position} is not a valid {topic!r}: {why}.", position=position, topic=topic
         ) from None
-    return event
 
 
-def _payload(topic: str, version: int, state: bytes) -> Event:
-    kind = TOPICS[topic]
-    if version == kind.VERSION:
-        return _DECODERS[topic].decode(state)
+def _upcast(kind: type[Event], version: int, state: bytes) -> Event:
     wire = msgspec.json.decode(state)
     for step in range(version, kind.VERSION):
-        wire = UPCASTERS[topic, step](wire)
+        wire = UPCASTERS[kind.TOPIC, step](wire)
     return msgspec.convert(wire, kind)

@@ -10,7 +10,7 @@ from world.events.resource_values import ResourceExistence
 from world.model.actor import ActorRef, JsonObject
 from world.model.decision import DecisionRecord, HumanAnswer, Ruling
 from world.model.intent import IntentBody, IntentInstance
-from world.model.record import Record, freeze_member
+from world.model.record import Record
 from world.model.snapshot import ErrorValue
 from world.model.source import SourceEvent
 
@@ -85,7 +85,6 @@ class ProposalJudged(Event, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_texts(self)
-        freeze_member(self, "binding")
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator
 
+from world.model.immutable_json import FrozenDict
 from world.model.record import Record, freeze_member
 from world.model.value import Identifier, Text, frozen_json
 
@@ -32,4 +33,5 @@ class ActorRef(Record, frozen=True, kw_only=True):
     meta: JsonObject | None = None
 
     def __post_init__(self) -> None:
-        freeze_member(self, "meta")
+        if self.meta is not None and type(self.meta) is not FrozenDict:
+            freeze_member(self, "meta")

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Self, get_type_hints
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import msgspec
 from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from world.model.immutable_json import freeze
+from world.model.immutable_json import FrozenDict, FrozenList, freeze
 from world.model.value import refused_value
 
-__all__ = ["Record", "freeze_member", "to_wire"]
+__all__ = ["Record", "freeze_member", "members", "to_wire"]
 
-_SCALARS = frozenset({str, int, bool, type(None)})
+_READY = frozenset({bool, type(None), FrozenDict, FrozenList})
+"""Types of JSON values that are frozen already."""
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -54,8 +55,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     def to_wire(self) -> dict[str, Any]:
         """Return the camelCase wire form; absent optional members are left out."""
         return {
-            name: to_wire(value)
-            for name, attribute in _names(type(self))
+            name: value if not converts else value.to_wire() if isinstance(value, Record) else to_wire(value)
+            for name, attribute, converts in members(type(self))
             if (value := getattr(self, attribute)) is not None
         }
 
@@ -63,14 +64,14 @@ class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the strict schema of the wire form, so that pydantic models can have records as members."""
         hints = get_type_hints(cls, include_extras=True)
-        members = {
+        schemas = {
             one.encode_name: core_schema.typed_dict_field(
                 handler.generate_schema(hints[one.name]), required=one.required
             )
             for one in msgspec.structs.fields(cls)
         }
         inner = core_schema.typed_dict_schema(
-            members,
+            schemas,
             extra_behavior="forbid" if cls.__struct_config__.forbid_unknown_fields else "ignore",
             strict=True,
             config=core_schema.CoreConfig(strict=True, hide_input_in_errors=True),
@@ -80,12 +81,12 @@ class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 def _reader(kind: type[Record]) -> Callable[[Any, Callable[[Any], Any]], Record]:
-    names = dict(_names(kind))
+    names = {name: attribute for name, attribute, _ in members(kind)}
 
-    def read(value: Any, members: Callable[[Any], Any]) -> Record:
+    def read(value: Any, checked: Callable[[Any], Any]) -> Record:
         if isinstance(value, kind):
             return value
-        return kind(**{names[name]: member for name, member in members(value).items() if name in names})
+        return kind(**{names[name]: member for name, member in checked(value).items() if name in names})
 
     return read
 
@@ -96,9 +97,16 @@ def _adapter(kind: type[Record]) -> TypeAdapter[Any]:
 
 
 @cache
-def _names(kind: type[Record]) -> tuple[tuple[str, str], ...]:
-    """Return the wire name and the attribute of each member."""
-    return tuple((one.encode_name, one.name) for one in msgspec.structs.fields(kind))
+def members(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
+    """Return wire name and attribute of each member, and whether ``to_wire`` converts its values."""
+    return tuple((one.encode_name, one.name, _converts(one.type)) for one in msgspec.structs.fields(kind))
+
+
+def _converts(kind: Any) -> bool:
+    """Return whether values of a type are records or sequences, or may be."""
+    if isinstance(kind, type):
+        return issubclass(kind, Record)
+    return get_origin(kind) in (list, tuple) or any(map(_converts, get_args(kind)))
 
 
 def to_wire(value: Any) -> Any:
@@ -117,5 +125,6 @@ def freeze_member(record: msgspec.Struct, name: str) -> None:
         RefusedError: ``NOT_CANONICAL`` for a value that is not canonical JSON.
     """
     value = getattr(record, name)
-    if type(value) not in _SCALARS or (type(value) is str and not value.isascii()):
+    kind = type(value)
+    if kind not in _READY and not (kind is str and value.isascii()):
         msgspec.structs.force_setattr(record, name, freeze(value))

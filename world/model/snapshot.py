@@ -65,7 +65,8 @@ class ErrorValue(Record, frozen=True, forbid_unknown_fields=False):
     context: JsonObject | None = None
 
     def __post_init__(self) -> None:
-        freeze_member(self, "context")
+        if self.context is not None:
+            freeze_member(self, "context")
 
     @classmethod
     def at(

@@ -157,7 +157,7 @@ def case_of(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], hi
         proposal_id=told.proposal_id,
         intent=intent,
         actor=told.actor,  # as registered: what a caller claims of itself is not believed
-        binding=binding,
+        binding=freeze(binding),
         action=None if spec is None else spec.spec,
         base_world=told.base_world,
         view=work.snapshot(told.base_world).view,
@@ -217,7 +217,7 @@ def _record(
             at=work.at,
             proposal_id=proposal.proposal_id,
             ruling=structs.replace(ruling, trace=()) if is_decided else ruling,  # the DecisionRecord has the trace
-            binding=freeze(binding),
+            binding=dict(binding),
             deadline=deadline,
         ),
     )
