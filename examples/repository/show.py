@@ -63,9 +63,10 @@ def told_of(event: Event) -> str:
     if isinstance(event, DecisionMade):
         return f"{event.decision.decision}: {event.decision.reason}"
     for name in ("result", "intent", "ruling", "requirement", "answer"):
-        told: Mapping[str, Any] | None = getattr(event, name, None)
-        if told is None:
+        value = getattr(event, name, None)
+        if value is None:
             continue
+        told: Mapping[str, Any] = value.to_wire()
         body = told.get("body") or told
         words = body.get("type") or body.get("verdict") or body.get("choice") or body.get("kind")
         return f"{words} {_paths(body.get('input'))}".rstrip()

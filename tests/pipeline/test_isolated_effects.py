@@ -70,7 +70,7 @@ def test_a_handler_in_a_process_of_its_own_does_nothing_undeclared(tmp_path: Pat
         assert proposal.error.code == "EFFECT_RAISED"
     else:
         assert proposal.error.code == "KLIS_SCOPE_VIOLATION"
-        assert [(one["depth"], one["blocked"]) for one in seen.violations] == [("child", True)]
+        assert [(one.depth, one.blocked) for one in seen.violations] == [("child", True)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
+from world.events.resource_values import GrantedLease
 from world.klis.identity.signature import sign
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -297,7 +298,13 @@ def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: Rea
                 replace(event, more_conflicts=True),
                 replace(event, session_id="other"),
                 replace(event, cause="queue", request_id="nothing"),
-                replace(event, leases=[*event.leases, {"predicate": "MUTATES", "resource": "FILE:/b"}]),
+                replace(
+                    event,
+                    leases=[
+                        *event.leases,
+                        GrantedLease(lease_id="l", token=9, predicate="MUTATES", resource="FILE:/b"),
+                    ],
+                ),
             ]
             for other in others:
                 found = recheck_verdict(realm.klis, other)

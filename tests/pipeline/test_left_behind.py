@@ -289,7 +289,7 @@ def test_what_was_seen_of_an_effect_whose_result_comes_late_is_recorded(address:
         (dropped,) = events(world, EffectDropped)
         (seen,) = events(world, RunObserved)
         assert (dropped.proposal_id, seen.run_id) == (name, name)
-        assert [(one["predicate"], one["resource"]) for one in seen.observed] == [("MUTATES", "FILE:/b.txt")]
+        assert [(one.predicate, one.resource) for one in seen.observed] == [("MUTATES", "FILE:/b.txt")]
         taken.may_go.set()
         taking.join(PATIENCE_S)
         assert world.proposal(name).status == "completed"

@@ -248,6 +248,8 @@ def test_a_function_built_into_the_interpreter_is_seen_where_only_the_system_is_
 # What is not deterministic
 
 COUNT: Iterator[int] = iter(range(10_000))
+KEPT: list[object] = []
+"""Objects that stay alive, so that each has an address of its own."""
 
 
 @pytest.mark.requirement("INT-11.1", "INT-11.3", "INT-9.2", "INV-P2", "INV-P5")
@@ -259,7 +261,7 @@ COUNT: Iterator[int] = iter(range(10_000))
         lambda req: IntentBody(type="t") if next(COUNT) % 2 else None,
         lambda req: {"kind": "intent", "body": {"type": "t", "scopeProposal": {"allowedPaths": [f"a{next(COUNT)}"]}}},
         lambda req: 1 // (next(FAILING)) and None,
-        lambda req: {"kind": "none", "reason": str(object())} if next(COUNT) else None,
+        lambda req: {"kind": "none", "reason": str(KEPT.append(object()) or KEPT[-1])} if next(COUNT) else None,
         lambda req: IntentBody(type="t", input=functools.partial(time.perf_counter_ns)()),
     ],
 )

@@ -72,8 +72,8 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
     escalated = [rule for rule in escalated if rule not in OF_PEOPLE]
     return {
         "proposalId": proposal.proposal_id,
-        "actor": dict(proposal.submitted.actor),
-        "wants": dict(proposal.submitted.intent.body),
+        "actor": proposal.submitted.actor.to_wire(),
+        "wants": proposal.submitted.intent.body.to_wire(),
         "branch": proposal.branch,
         "attempt": proposal.submitted.attempt,
         "waitsFor": list(ruling.ask),
@@ -87,7 +87,7 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
         "step": ruling.step + 1,
         "steps": len(proposal.binding.get("then", ())) + 1,
         "votes": votes(ruling, proposal.submitted.actor.actor_id),
-        "answers": [dict(answer) for answer in proposal.answers],
+        "answers": [answer.to_wire() for answer in proposal.answers],
     }
 
 
