@@ -261,7 +261,7 @@ KEPT: list[object] = []
         lambda req: IntentBody(type="t") if next(COUNT) % 2 else None,
         lambda req: {"kind": "intent", "body": {"type": "t", "scopeProposal": {"allowedPaths": [f"a{next(COUNT)}"]}}},
         lambda req: 1 // (next(FAILING)) and None,
-        lambda req: {"kind": "none", "reason": str(KEPT.append(object()) or KEPT[-1])} if next(COUNT) else None,
+        lambda req: {"kind": "none", "reason": str((KEPT.__iadd__([object()]))[-1])} if next(COUNT) else None,
         lambda req: IntentBody(type="t", input=functools.partial(time.perf_counter_ns)()),
     ],
 )
