@@ -309,7 +309,7 @@ def test_the_wire_form_of_a_proposal_has_every_part_that_the_specification_names
         wire = done.to_wire()
         expected = {
             "proposalId": done.proposal_id,
-            "actor": done.submitted.actor,
+            "actor": done.submitted.actor.to_wire(),
             "intent": intent.to_wire(),
             "baseWorld": head,
             "trace": {"ticket": 7},

@@ -353,7 +353,7 @@ def test_a_confirmation_brings_lease_time_back_and_a_lease_lives_its_granted_tim
         verdict = take(world, "FILE:/a", "next")
         assert verdict.status == "Granted"
         assert verdict.at == START + 60_501
-        assert verdict.leases[0]["token"] > token
+        assert verdict.leases[0].token > token
         assert world.confirm_clock(reason="again") is None
         sound(world)
 
@@ -380,7 +380,7 @@ def test_heartbeats_and_requests_of_the_wrong_time_end_by_the_right_one(tmp_path
         clock.advance(TEN_YEARS)
         held = take(world, agent="young")
         clock.advance(400)
-        desk.heartbeat([held.leases[0]["leaseId"]], agent_id="young", session_id="s-young")
+        desk.heartbeat([held.leases[0].lease_id], agent_id="young", session_id="s-young")
         waits = desk.request(manifest("old", "FILE:/a"), by="old", queue=True, wait_ms=700, ttl_ms=500)
         assert (waits.status, waits.deadline) == ("Wait", START + TEN_YEARS + 1_100)
         clock.advance(-TEN_YEARS)

@@ -27,6 +27,7 @@ from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import RefusedError
 from world.events.execution_events import EffectFulfilled, EffectRequested, EffectRetried
+from world.events.resource_values import SecretDigest
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.bootstrap import secrets_of
 from worldprotocol.api.config import SecretsConfig
@@ -129,7 +130,7 @@ def test_the_digest_shows_to_who_has_the_key_that_the_value_was_the_same(
     assert first == second
     key = bytes.fromhex(Path(f"{address}.secrets-key").read_text())
     digest = hmac.new(key, b"world protocol secret v1\0" + TOKEN.encode(), hashlib.sha256).hexdigest()
-    assert first == [{"name": "API_TOKEN", "digest": digest}]
+    assert first == [SecretDigest(name="API_TOKEN", digest=digest)]
     assert stat.S_IMODE(os.stat(f"{address}.secrets-key").st_mode) == 0o600
     assert len(key) == 32
 
@@ -398,7 +399,7 @@ def test_a_command_gets_the_value_and_its_output_is_masked(address: str, tmp_pat
     value = told.result.value
     assert value["stdout"] == "*** ***\n"
     assert value["stderr"] == "***\n"
-    assert [one["name"] for one in told.secrets] == ["API_TOKEN", "PASSWORD"]
+    assert [one.name for one in told.secrets] == ["API_TOKEN", "PASSWORD"]
     assert_absent(address, TOKEN)
 
 
@@ -430,7 +431,7 @@ def test_a_failure_that_is_retried_names_the_secrets_too(address: str, opened: l
         world.close()
         with Realm.open_read_only(address) as after:
             (retried,) = of(after, EffectRetried)
-    assert retried.secrets[0]["name"] == "API_TOKEN"
+    assert retried.secrets[0].name == "API_TOKEN"
     assert "***" in retried.error.message
     assert_absent(address, TOKEN)
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-__all__ = ["Event", "check_texts"]
+__all__ = ["Event", "ObjectEvent"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -22,19 +22,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     SPARSE: ClassVar[bool] = False
     """Whether fields that are None, False or empty are left out of the text."""
     TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Members that the JSON objects of an event must have, as texts, by field; ``check_texts`` checks them."""
+    """Members that the JSON objects of an event must have, as texts, by field; ``ObjectEvent`` checks them."""
 
     at: int
 
 
-def check_texts(event: Event) -> None:
-    """Check the members that ``TEXTS`` names, of the JSON objects of an event; an absent object has none.
+class ObjectEvent(Event, frozen=True, kw_only=True):
+    """Base class of events with JSON objects that must have some members (``TEXTS``); an absent object has none."""
 
-    Raises:
-        ValueError: with the name of the first member that is missing or not a text.
-    """
-    for name, members in event.TEXTS.items():
-        value = getattr(event, name)
-        for member in members if value is not None else ():
-            if not isinstance(value.get(member), str):
-                raise ValueError(f"{name} needs the text `{member}`")
+    def __post_init__(self) -> None:
+        for name, members in self.TEXTS.items():
+            value = getattr(self, name)
+            for member in members if value is not None else ():
+                if not isinstance(value.get(member), str):
+                    raise ValueError(f"{name} needs the text `{member}`")

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from world.events.base import Event, check_texts
+from world.events.base import Event, ObjectEvent
 from world.model.actor import JsonObject
 from world.model.decision import Ruling
 
 __all__ = ["PolicyAdopted", "PolicyRetired", "ProposalShadowed", "ShadowConfigured"]
 
 
-class PolicyAdopted(Event, frozen=True, kw_only=True):
+class PolicyAdopted(ObjectEvent, frozen=True, kw_only=True):
     """A policy was adopted under its name; ``policy`` holds its rules with their sources and hashes.
 
     ``previous`` is the hash of the policy that it replaced; earlier logs do not record it.
@@ -29,9 +29,6 @@ class PolicyAdopted(Event, frozen=True, kw_only=True):
     by: str
     previous: str | None = None
 
-    def __post_init__(self) -> None:
-        check_texts(self)
-
 
 class PolicyRetired(Event, frozen=True, kw_only=True):
     """A policy to which no actor is bound was retired; it is not applied any more."""
@@ -43,7 +40,7 @@ class PolicyRetired(Event, frozen=True, kw_only=True):
     reason: str
 
 
-class ShadowConfigured(Event, frozen=True, kw_only=True):
+class ShadowConfigured(ObjectEvent, frozen=True, kw_only=True):
     """A shadow policy was configured, whose rulings are recorded without effect; without a name it was removed.
 
     ``policy`` and ``policy_hash`` are those loaded at that time. ``actors`` limits the shadow policy to the proposals
@@ -57,9 +54,6 @@ class ShadowConfigured(Event, frozen=True, kw_only=True):
     name: str | None = None
     policy_hash: str | None = None
     policy: JsonObject | None = None
-
-    def __post_init__(self) -> None:
-        check_texts(self)
 
 
 class ProposalShadowed(Event, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from world.events.base import Event, check_texts
+from world.events.base import Event, ObjectEvent
 from world.events.resource_values import ResourceExistence
 from world.model.actor import ActorRef, JsonObject
 from world.model.decision import DecisionRecord, HumanAnswer, Ruling
@@ -73,7 +73,7 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
     scope_rules: int | None = None
 
 
-class ProposalJudged(Event, frozen=True, kw_only=True):
+class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
     """An Authority gave its first ruling on a proposal, or a new ruling after an answer or a timeout."""
 
     TOPIC: ClassVar[str] = "proposal.judged"
@@ -82,9 +82,6 @@ class ProposalJudged(Event, frozen=True, kw_only=True):
     ruling: Ruling
     binding: JsonObject
     deadline: int | None = None
-
-    def __post_init__(self) -> None:
-        check_texts(self)
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True):

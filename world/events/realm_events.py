@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from world.events.base import Event, check_texts
+from world.events.base import Event, ObjectEvent
 from world.model.actor import ActorRef, JsonObject
 from world.model.patch import Patch
-from world.model.record import freeze_member
 from world.model.snapshot import ErrorValue
 
 __all__ = [
@@ -78,7 +77,7 @@ class ActorRegistered(Event, frozen=True, kw_only=True):
     by: str
 
 
-class ActorBound(Event, frozen=True, kw_only=True):
+class ActorBound(ObjectEvent, frozen=True, kw_only=True):
     """An actor was bound to an authority, in place of any previous binding (WP-bind)."""
 
     TOPIC: ClassVar[str] = "actor.bound"
@@ -86,10 +85,6 @@ class ActorBound(Event, frozen=True, kw_only=True):
     actor_id: str
     binding: JsonObject
     by: str
-
-    def __post_init__(self) -> None:
-        check_texts(self)
-        freeze_member(self, "binding")
 
 
 class BranchCreated(Event, frozen=True, kw_only=True):

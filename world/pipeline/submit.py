@@ -97,7 +97,9 @@ def record_proposal(
             scope_rules=None if scope_rules < 2 else scope_rules,
         ),
     )
-    return Submitted(work.realm.proposals[proposal_id])
+    proposal = work.realm.proposals[proposal_id]
+    proposal.carries(intent)
+    return Submitted(proposal)
 
 
 def _own_key(work: UnitOfWork, branch: str, proposal_id: str) -> str:

@@ -97,6 +97,7 @@ class Proposal:
     dropped: int = 0
     world_id: str | None = None
     error: ErrorValue | None = None
+    _intent: IntentInstance | None = field(default=None, compare=False, repr=False)
 
     @property
     def proposal_id(self) -> str:
@@ -121,7 +122,12 @@ class Proposal:
     @property
     def intent(self) -> IntentInstance:
         """The intent it carries (INT-14.4)."""
-        return self.submitted.intent
+        return self._intent or self.submitted.intent
+
+    def carries(self, intent: IntentInstance) -> None:
+        """Keep the very instance that was submitted for the whole execution (INT-14.3)."""
+        if intent.intent_id == self.submitted.intent.intent_id:
+            self._intent = intent
 
     def copy(self) -> Proposal:
         """Return a proposal of one's own; what was recorded is shared, and nobody changes that."""

@@ -48,6 +48,7 @@ from world.events.run_events import (
 )
 from world.klis.ledger import KLIS_EVENTS, Ledger
 from world.model.actor import ActorRef
+from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
 from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
@@ -323,7 +324,7 @@ def _actor(realm: RealmState, event: ActorRegistered) -> None:
 
 
 def _bound(realm: RealmState, event: ActorBound) -> None:
-    realm.bindings[event.actor_id] = event.binding
+    realm.bindings[event.actor_id] = freeze(event.binding)
 
 
 def _policy(realm: RealmState, event: PolicyAdopted) -> None:
