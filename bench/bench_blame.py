@@ -21,8 +21,7 @@ from world.core import ActionContext, Domain
 from world.log import EventLog, open_log
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody
-from world.model.patch import Patch, merge
-from world.model.recorded_patch import patched
+from world.model.patch import Patch, apply_patches, merge
 from world.read_models.archive import Archive
 from world.read_models.blame import blame_values
 from world.read_models.lineage import sealed_line
@@ -72,7 +71,7 @@ def restored(log: EventLog, world_id: str) -> FrozenDict:
     """Return the data of a world, made from genesis and all patches since."""
     data = FrozenDict()
     for _, sealed in reversed(list(sealed_line(Archive(log), world_id))):
-        data = FrozenDict(sealed.data) if sealed.data is not None else patched(data, sealed.patches)
+        data = FrozenDict(sealed.data) if sealed.data is not None else apply_patches(data, sealed.patches)
     return data
 
 

@@ -25,6 +25,7 @@ from bench.realms import BenchRealm
 from world.events.base import Event
 from world.events.codec import decode_event, encode_event
 from world.events.lease_events import AgentRegistered, KlisConfigured, LeasesReleased, VerdictGiven
+from world.events.resource_values import GrantedLease
 from world.klis.kernel import arbitrate
 from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
@@ -54,7 +55,7 @@ class Office:
     def acquire(self, manifest: Manifest) -> list[str]:
         """Take the leases of a manifest."""
         verdict = self.desk.request(manifest, self.now, channel=CHANNEL, options=RequestOptions(until_sealed=True))
-        return [lease["leaseId"] for lease in verdict.leases]
+        return [lease.lease_id for lease in verdict.leases]
 
     def take_and_give_back(self, manifest: Manifest) -> None:
         """Acquire and release: what is measured."""
@@ -159,7 +160,7 @@ def history(events: int) -> Iterator[Event]:
     held: list[tuple[int, str]] = []
     for number in range((events - 1_001) // 2 + 10):
         who, lease_id = f"agent-{number % 1_000}", f"lease-{number}"
-        told = {"leaseId": lease_id, "token": number + 1, "predicate": "MUTATES", "resource": path(number)}
+        told = GrantedLease(lease_id=lease_id, token=number + 1, predicate="MUTATES", resource=path(number))
         yield VerdictGiven(
             at=number,
             verdict_id=f"verdict-{number}",
@@ -223,7 +224,7 @@ def measure_durable(name: str, address: str, grants: int) -> None:
             wanted = {"predicate": "MUTATES", "resource": path(caller * 1_000_000 + number)}
             told = {"ver": "1.0", "agent_id": who, "session_id": session, "scope": [wanted]}
             verdict = leasing.request(told, by=who)
-            leasing.release([lease["leaseId"] for lease in verdict.leases], agent_id=who, session_id=session)
+            leasing.release([lease.lease_id for lease in verdict.leases], agent_id=who, session_id=session)
 
     pairs(0, 20)
     for callers in (1, CALLERS):

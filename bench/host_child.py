@@ -33,7 +33,7 @@ class Ground:
         (self.root / "src").mkdir(parents=True)
         (self.root / "src" / "a.txt").write_text("something\n")
         self.workspace = Workspace(self.root)
-        triple = read_triple({"predicate": "CONSUMES", "resource": "FILE:/src/*"})
+        triple = read_triple("CONSUMES", "FILE:/src/*")
         self.declaration = Declaration("bench", "s", [triple])
         self.private = place / "private"
         self.private.mkdir()

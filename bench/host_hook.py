@@ -56,7 +56,7 @@ def serve(root: str, hooked: bool) -> None:
     """Answer questions on stdin, each a state and an operation, with the microseconds that one takes."""
     works = operations_on(Path(root) / "src")
     wanted = [("MUTATES", "FILE:/src/*"), ("DELETES", "FILE:/src/*"), ("RENAMES", "FILE:/src/*")]
-    triples = [read_triple({"predicate": predicate, "resource": resource}) for predicate, resource in wanted]
+    triples = [read_triple(predicate, resource) for predicate, resource in wanted]
     workspace = Workspace(root)
 
     def session() -> Interception:

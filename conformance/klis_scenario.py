@@ -31,7 +31,7 @@ from world.klis.resources.resource_reading import canonical_resource
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.session import Lease, Session
 from world.klis.settings import KlisSettings
-from world.klis.triple import Triple, read_triple
+from world.klis.triple import Triple, read_claim
 
 __all__ = ["OPS", "LedgerScenario", "ScenarioCase", "read_cases"]
 
@@ -148,7 +148,7 @@ class LedgerScenario:
             self._expired += len(event.lease_ids)
         elif isinstance(event, VerdictGiven) and event.backup:
             for lease in event.leases:
-                self._backed_up[lease["leaseId"]] = event.verdict_id, read_triple(lease, self._types)
+                self._backed_up[lease.lease_id] = event.verdict_id, read_claim(lease, self._types)
 
     def _before_grant(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
         return self._scratch is not None and self._scratch.before_grant(verdict_id, session, triples, now)
@@ -202,7 +202,7 @@ class LedgerScenario:
             return refused
         name = op.get("as")
         if name is not None and given.leases:
-            self._names[str(name)] = given.leases[0]["leaseId"]
+            self._names[str(name)] = given.leases[0].lease_id
         return given
 
     def _heartbeat(self, op: Mapping[str, Any]) -> bool:

@@ -296,4 +296,4 @@ class _Simulation:
             kind = "retry"
         if not course.phases or course.phases[-1].kind != kind:
             first = verdict.conflicts[0]
-            course.phases.append(Phase(kind, now, first["session"], first["resource"]))
+            course.phases.append(Phase(kind, now, first.session, first.resource))

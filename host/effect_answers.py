@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from host.effects import EffectFailure, EffectResult
-from world.core import EffectAnswer
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.patch import Patch
-from world.model.snapshot import ErrorValue, Requirement
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 
 __all__ = ["MAX_RESULT_BYTES", "Answered", "EffectPlace", "shown"]
 
@@ -57,7 +56,7 @@ class EffectPlace:
         requirement = self.requirement
         context_value = None if context is None else freeze(dict(context))
         return EffectAnswer(
-            error=ErrorValue(
+            error=ErrorValue.at(
                 _sound(code), _sound(message), requirement.action_id, requirement.node_path, self.now, context_value
             )
         )

@@ -25,11 +25,10 @@ from host.secrets import Secrets
 from host.secrets.use import resolved_for
 from host.worker import Finished, GivenUp, NotStarted, TimedOut, WorkerThreads
 from world.clock import Clock
-from world.core import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration
-from world.model.snapshot import Requirement, SnapshotView
+from world.model.snapshot import EffectAnswer, Requirement, SnapshotView
 from world.state.ports import EffectAttempt, EffectTerms, ExecutionOrder, Performed
 from world.state.proposal import ROLLBACK
 
@@ -281,8 +280,8 @@ def _with_seen(performed: Performed, watch: Watch | None) -> Performed:
         return performed
     return replace(
         performed,
-        observed=tuple(one.to_wire() for one in watch.observations),
-        violations=tuple(one.to_wire() for one in watch.violations),
+        observed=tuple(one.recorded() for one in watch.observations),
+        violations=tuple(one.recorded() for one in watch.violations),
     )
 
 

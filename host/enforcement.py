@@ -68,4 +68,4 @@ def scope_violation(scope: IntentScope, patch: Patch, *, action: str, now: int) 
     where = repr(patch.path) if patch.path else "the whole data"
     message = f"The action {action!r} wants to {patch.op} {where}, outside of what was approved: {shown}."
     context = freeze({"op": patch.op, "path": patch.path, "allowedPaths": patterns})
-    return ErrorValue(SCOPE_VIOLATION, message, action, patch.path, now, context)
+    return ErrorValue.at(SCOPE_VIOLATION, message, action, patch.path, now, context)

@@ -257,12 +257,12 @@ def timed_out(action: str, late: TimeLimitError, *, now: int) -> ErrorValue:
         now: the execution's frozen time, ms since 1970.
     """
     message = f"One step of the action {action!r} took longer than {late.limit_ms} ms."
-    return ErrorValue(ACTION_TIMED_OUT, message, action, "", now, freeze({"limitMs": late.limit_ms}))
+    return ErrorValue.at(ACTION_TIMED_OUT, message, action, "", now, freeze({"limitMs": late.limit_ms}))
 
 
-def is_time_out(error: Mapping[str, Any] | None) -> bool:
+def is_time_out(error: ErrorValue | None) -> bool:
     """Whether a recorded error is a time-out of the host; an error of the action itself has a node path."""
-    return error is not None and error.get("code") == ACTION_TIMED_OUT and error.get("source", {}).get("nodePath") == ""
+    return error is not None and error.code == ACTION_TIMED_OUT and error.node_path == ""
 
 
 def _is_violation(result: EffectAnswer) -> bool:
@@ -281,4 +281,4 @@ def _attempt(order: ExecutionOrder) -> tuple[Snapshot, Invocation, ComputeContex
 
 
 def _error(order: ExecutionOrder, code: str, message: str) -> ErrorValue:
-    return ErrorValue(code, message, order.intent.body.type, "", order.now)
+    return ErrorValue.at(code, message, order.intent.body.type, "", order.now)

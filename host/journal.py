@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from world.core import EffectAnswer
-from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
-from world.model.snapshot import Requirement
+from world.model.snapshot import EffectAnswer, Requirement
 
 __all__ = ["DroppedResult", "ExecutionJournal", "rebuild_journal"]
 
@@ -61,8 +57,6 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
         events: decoded events in log order, those of other proposals included.
         proposal_id: the proposal whose execution it is.
 
-    Raises:
-        DamagedLogError: ``BAD_EVENT`` where a recorded request or result cannot be read.
     """
     results: dict[str, EffectAnswer] = {}
     requested: dict[str, Requirement] = {}
@@ -72,35 +66,15 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
         if getattr(event, "proposal_id", None) != proposal_id:
             continue
         if isinstance(event, EffectRequested):
-            requirement = _requirement(event.requirement, proposal_id)
+            requirement = event.requirement
             requested.setdefault(requirement.id, requirement)
         elif isinstance(event, EffectFulfilled):
             if is_over or event.requirement_id in results:
                 reason = "duplicate" if event.requirement_id in results else "late"
                 dropped.append(DroppedResult(event.requirement_id, reason))
             else:
-                results[event.requirement_id] = _result(event)
+                results[event.requirement_id] = event.result
         elif isinstance(event, (ProposalCompleted, ProposalFailed)):
             is_over = True
     return ExecutionJournal(results, tuple(requested.values()), tuple(dropped))
 
-
-def _requirement(wire: Mapping[str, Any], proposal_id: str) -> Requirement:
-    try:
-        return Requirement.from_wire(wire)
-    except RefusedError as refused:
-        raise _damaged(
-            f"A recorded effect request of proposal {proposal_id} cannot be read", refused, proposal_id
-        ) from None
-
-
-def _result(event: EffectFulfilled) -> EffectAnswer:
-    try:
-        return EffectAnswer.from_wire(event.result)
-    except (RefusedError, TypeError, AttributeError) as error:
-        what = f"The recorded result of effect {event.requirement_id} cannot be read"
-        raise _damaged(what, error, event.proposal_id) from None
-
-
-def _damaged(what: str, error: Exception, proposal_id: str) -> DamagedLogError:
-    return DamagedLogError(ErrorCode.BAD_EVENT, f"{what}: {error}", proposal=proposal_id)

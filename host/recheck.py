@@ -7,7 +7,7 @@ Source: design section 1 (recheck); WP-hash, WP-world, IC-reqid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from host.executor import STATE_CONFLICT, Host
@@ -16,7 +16,8 @@ from world.errors import DivergenceError, RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.canonical_json import canonical_bytes
 from world.model.identity import content_id, requirement_id, signature, snapshot_hash, world_id
-from world.model.snapshot import Requirement
+from world.model.record import to_wire
+from world.model.snapshot import ErrorValue, Requirement
 from world.state.ports import Enforcement, ExecutionOrder, StepOutcome
 
 __all__ = ["recheck_execution"]
@@ -58,7 +59,7 @@ def recheck_execution(
         )
     again = Host(host.domain, host.effects, enforcement=enforcement)
     outcome = again.step(order)
-    if outcome.status == "pending" and (recorded.error or {}).get("code") == STATE_CONFLICT:
+    if outcome.status == "pending" and recorded.error is not None and recorded.error.code == STATE_CONFLICT:
         # The effects were made on an earlier head; that more would be requirement for on this one is the conflict.
         outcome = again.conflict(order)
     for what, recorded_part, now in _comparisons(order, recorded, outcome, tuple(requested)):
@@ -77,12 +78,12 @@ def _comparisons(
     for requirement in requested:
         yield "the id of a request", requirement.id, _derived_id(order, recorded.schema_hash, requirement)
     yield "the outcome", recorded.outcome, _ending(outcome)
-    yield "the error", _signed(recorded.error), _signed(outcome.error.to_wire() if outcome.error else None)
+    yield "the error", _signed(recorded.error), _signed(outcome.error)
     if recorded.created_by == order.proposal_id:
         # Otherwise it shares a world of another proposal, which came to the same state in its own way.
-        now = [patch.to_wire() for patch in outcome.patches]
-        for index in range(max(len(recorded.patches), len(now))):
-            yield f"patch {index}", _at(recorded.patches, index), _at(now, index)
+        then, now = to_wire(recorded.patches), to_wire(outcome.patches)
+        for index in range(max(len(then), len(now))):
+            yield f"patch {index}", _at(then, index), _at(now, index)
     state = snapshot_hash(outcome.snapshot.to_wire())
     yield "the snapshotHash", recorded.snapshot_hash, state
     yield "the contentId", recorded.content_id, content_id(recorded.schema_hash, state)
@@ -107,12 +108,9 @@ def _ending(outcome: StepOutcome) -> str:
     return f"pending on {requirement}, of which the record has no result"
 
 
-def _signed(error: Mapping[str, Any] | None) -> Any:
-    """Return what counts of an error; the whole of it where it is no error value, so that it differs."""
-    try:
-        return None if error is None else signature(error)
-    except (KeyError, TypeError, AttributeError):
-        return error
+def _signed(error: ErrorValue | None) -> Any:
+    """Return the compared members of an error."""
+    return None if error is None else signature(error.to_wire())
 
 
 def _at(patches: list[Any], index: int) -> Any:

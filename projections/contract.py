@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, get_args
 
+from msgspec import structs
+
 from projections.purity.guarded_call import MUTATION, guarded_call
 from projections.results import Answer, ProjectionResult, read_result
 from world.code.time_limit import TimeLimit
@@ -75,10 +77,10 @@ class ProjectionRequest:
         view = SnapshotView(freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed"))
         seen = {"payload": in_canonical_order(self.source.payload), "occurred_at": None}
         object.__setattr__(self, "snapshot", view)
-        object.__setattr__(self, "source", self.source.model_copy(update=seen))
+        object.__setattr__(self, "source", structs.replace(self.source, **seen))
         if self.actor.meta is not None:
             meta = in_canonical_order(self.actor.meta)
-            object.__setattr__(self, "actor", self.actor.model_copy(update={"meta": meta}))
+            object.__setattr__(self, "actor", structs.replace(self.actor, meta=meta))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the request as JSON."""

@@ -56,7 +56,7 @@ def recheck_projection(
     except RefusedError as refused:
         repeated = routed_refusal(refused) if is_refusal(record.result) else None
         if repeated is None:
-            return _diverged(recorded, "the result", recorded.result, refused.message)
+            return _diverged(recorded, "the result", recorded.result.to_wire(), refused.message)
         routed = repeated
     for what, then, now in _comparisons(recorded, record, routed):
         if canonical_bytes(then) != canonical_bytes(now):

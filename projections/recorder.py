@@ -15,7 +15,7 @@ from projections.registry import Routed
 from projections.results import NoIntent, ProjectionResult, Select, read_result
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.events.proposal_events import ProjectionRecorded
+from world.events.proposal_events import ProjectedResult, ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent
@@ -71,15 +71,21 @@ def record_of(
         record_id=context.record_id,
         projection_id=routed.recorded_as,
         considered=list(routed.considered),
-        actor=context.actor.to_wire(),
-        source=context.source.to_wire(),
+        actor=context.actor,
+        source=context.source,
         schema_hash=context.schema_hash,
         world_id=context.world_id,
-        result=routed.result.to_wire(),
+        result=_recorded(routed.result),
         proposal_id=proposal_id,
         intent_id=None if intent is None else intent.intent_id,
         intent_key=None if intent is None else intent.intent_key,
     )
+
+
+def _recorded(result: ProjectionResult) -> ProjectedResult:
+    if isinstance(result, Select):
+        return ProjectedResult(kind="intent", body=result.body)
+    return ProjectedResult(kind="none", reason=result.reason)
 
 
 def routed_refusal(refused: RefusedError) -> Routed | None:
@@ -133,11 +139,10 @@ class ProjectionRecord:
         """Read a record from its event in the log.
 
         Raises:
-            DamagedLogError: ``BAD_RECORD`` where actor, source or result are invalid.
+            DamagedLogError: ``BAD_RECORD`` where the result is invalid.
         """
         try:
-            actor, source = ActorRef.read(event.actor), SourceEvent.read(event.source)
-            result = read_result(event.projection_id, event.result)
+            result = read_result(event.projection_id, event.result.to_wire())
         except RefusedError as refused:
             raise DamagedLogError(
                 ErrorCode.BAD_RECORD,
@@ -148,8 +153,8 @@ class ProjectionRecord:
             record_id=event.record_id,
             created_at=event.at,
             projection_id=event.projection_id,
-            actor=actor,
-            source=source,
+            actor=event.actor,
+            source=event.source,
             result=result,
             snapshot_version=snapshot_version,
             intent_id=event.intent_id,

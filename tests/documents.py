@@ -24,7 +24,6 @@ import msgspec
 from world.audit.event_form import stream_of
 from world.error_codes import ErrorCode
 from world.events.codec import TOPICS
-from world.events.shapes import SHAPES
 from world.state.proposal import PROPOSAL_EVENTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -314,16 +313,23 @@ def _stream_name(topic: str) -> str:
 
 
 def _part_type(topic: str, field: msgspec.structs.FieldInfo) -> Any:
-    """Return the type of a field, with the shape of what is embedded in it."""
-    return dict(SHAPES.get(topic, ())).get(field.name, field.type)
+    """Return the type of a field, as ``_type_name`` takes it."""
+    return _ObjectWith(TOPICS[topic].TEXTS[field.name]) if field.name in TOPICS[topic].TEXTS else field.type
+
+
+@dataclass(frozen=True)
+class _ObjectWith:
+    """A JSON object with members that are texts."""
+
+    members: tuple[str, ...]
 
 
 def parts_table() -> str:
     """Return the table of the values that are embedded in events."""
     found: dict[str, type[msgspec.Struct]] = {}
-    for parts in SHAPES.values():
-        for _, shape in parts:
-            _collect(shape, found)
+    for kind in TOPICS.values():
+        for field in msgspec.structs.fields(kind):
+            _collect(field.type, found)
     lines = ["| part | members | |", "|---|---|---|"]
     for name, shape in sorted(found.items()):
         members = [
@@ -350,14 +356,18 @@ _PLAIN_TYPES = {str: "text", int: "integer", bool: "true or false", float: "numb
 def _type_name(kind: Any) -> str:
     """Return the name of a type in the document."""
     origin, inner = get_origin(kind), get_args(kind)
+    if isinstance(kind, _ObjectWith):
+        return "JSON object with " + " and ".join(f"`{name}`" for name in kind.members)
     if origin is Annotated:
-        return {(str, 1): "id", (int, None): "integer from 1"}[inner[0], inner[1].min_length]
+        limits = [one for one in inner[1:] if isinstance(one, msgspec.Meta)]
+        plain = _type_name(inner[0])
+        return {"text": "id", "integer": "integer from 1"}[plain] if limits else plain
     if origin is Literal:
         return " / ".join(f"`{word}`" for word in inner)
-    if origin is list:
+    if origin in (list, tuple):
         return f"list of {_type_name(inner[0])}"
     if origin is dict:
-        return "Wire" if inner[1] is Any else f"object of ({_type_name(inner[1])})"
+        return "JSON object" if inner[1] is Any else f"object of ({_type_name(inner[1])})"
     if origin in (UnionType, Union):
         return " or ".join([*(_type_name(one) for one in inner if one is not type(None)), "null"])
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

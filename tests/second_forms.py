@@ -344,6 +344,9 @@ def fits(value: Any, kind: str) -> bool:
         return isinstance(value, dict) and all(fits(one, inner) for one in value.values())
     if kind.startswith("`"):
         return value in re.findall("`(\\w+)`", kind)
+    if kind.startswith("JSON object with "):
+        names = re.findall("`(\\w+)`", kind)
+        return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in names)
     if kind in PARTS:
         members, is_closed = PARTS[kind]
         return isinstance(value, dict) and has_form(value, members, is_closed)
@@ -354,7 +357,7 @@ def fits(value: Any, kind: str) -> bool:
         "integer": is_number,
         "integer from 1": is_number and value >= 1,
         "true or false": isinstance(value, bool),
-        "Wire": isinstance(value, dict),
+        "JSON object": isinstance(value, dict),
         "any value": True,
     }[kind]
 

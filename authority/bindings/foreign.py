@@ -6,6 +6,8 @@ approve more than was proposed.
 
 from __future__ import annotations
 
+import msgspec
+
 from authority.bindings.binding import Binding, JudgingContext
 from authority.bounded_text import MAX_WORDS, error_text
 from authority.scope import outside
@@ -57,9 +59,17 @@ def _fault(ruling: object, binding: Binding, case: Case) -> str | None:
         return f"its reason has {len(ruling.reason)} characters; the limit is {MAX_WORDS}"
     if ruling.verdict == "wait" and (not ruling.ask or binding.asking is None):
         return "its ruling waits for people, and it asks none"
-    if ruling.step or Ruling.from_wire(freeze(ruling.to_wire())) != ruling:
+    if ruling.step or not _is_recordable(ruling):
         return "its ruling has parts that cannot be recorded with this verdict"
     return _wider(ruling, case)
+
+
+def _is_recordable(ruling: Ruling) -> bool:
+    """Return whether the record of a ruling is read again as the same ruling."""
+    try:
+        return Ruling.from_wire(freeze(ruling.to_wire())) == ruling
+    except msgspec.ValidationError:
+        return False
 
 
 def _wider(ruling: Ruling, case: Case) -> str | None:

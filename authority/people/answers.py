@@ -11,8 +11,10 @@ Sources: WP-bind, INT-13.3; design section 6.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, cast
+
+from msgspec.structs import replace
 
 from authority.bounded_text import bounded, listed
 from authority.people.questions import (

@@ -10,8 +10,10 @@ Source: design section 6; CARD-policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from authority.bounded_text import MAX_NAME, bounded, error_text, is_name
 from authority.people.answers import QuestionSettings, ask_next_step

@@ -40,19 +40,19 @@ def account_of(realm: Realm) -> Account:
     intents: dict[str, str] = {}
     for _, event in realm.events():
         if isinstance(event, ProposalSubmitted):
-            intents[event.proposal_id] = event.intent["intentId"]
-            account.ends[event.intent["intentId"]] = "waiting"
+            intents[event.proposal_id] = event.intent.intent_id
+            account.ends[event.intent.intent_id] = "waiting"
         elif isinstance(event, DecisionMade):
             told, intent = event.decision, intents[event.proposal_id]
-            account.decisions[intent] = (told["decision"], told["authority"], told["reason"])
-            account.ends[intent] = told["decision"]
+            account.decisions[intent] = (told.decision, told.authority, told.reason)
+            account.ends[intent] = told.decision
         elif isinstance(event, ProposalCompleted):
             account.ends[intents[event.proposal_id]] = "completed"
             account.completed.append(event.world_id)
         elif isinstance(event, ProposalFailed):
             account.ends[intents[event.proposal_id]] = "failed"
             account.failed.append(event.world_id)
-            account.errors[event.error["code"]] += 1
+            account.errors[event.error.code] += 1
     return account
 
 

@@ -177,7 +177,7 @@ def _done_before(address: Path) -> tuple[set[str], int]:
         size = realm.log.head().size
         last = decoded(realm.log.event_at(size)).at if size else 0
         recorded = (decoded(logged) for logged in realm.log.read(topics=[ProjectionRecorded.TOPIC]))
-        return {event.source["eventId"] for event in recorded if isinstance(event, ProjectionRecorded)}, last
+        return {event.source.event_id for event in recorded if isinstance(event, ProjectionRecorded)}, last
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -38,7 +38,7 @@ def answer_to(proposal: Proposal) -> Answer | None:
     told = proposal.intent.body.input
     if int(told["session"][2:4], 16) < UNREAD_OF_256:
         return None
-    is_member = (proposal.submitted.actor.get("meta") or {}).get("role") == "member"
+    is_member = (proposal.submitted.actor.meta or {}).get("role") == "member"
     changes = told["changes"]
     paths = [change["path"] for change in changes]
     core = [path for path in paths if is_core(path)]

@@ -154,8 +154,8 @@ class Programs:
             run_id = str(realm.archive.rows("runs", most=1)[0][0])
             record = read_verification(realm.archive, run_id)
         self._check(
-            [one["resource"] for one in record.violations] == ["FILE:/.github/workflows/ci.yml"]
-            and [one["blocked"] for one in record.violations] == [self.why_not is None]
+            [one.resource for one in record.violations] == ["FILE:/.github/workflows/ci.yml"]
+            and [one.blocked for one in record.violations] == [self.why_not is None]
             and "/docs/index.rst" in record.rollbacks[0].restored,
             "the log holds the one violation and the rollback",
         )

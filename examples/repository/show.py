@@ -61,11 +61,12 @@ def show_stretch(realm: Realm, number: int) -> None:
 def told_of(event: Event) -> str:
     """Return the gist of an event."""
     if isinstance(event, DecisionMade):
-        return f"{event.decision['decision']}: {event.decision['reason']}"
+        return f"{event.decision.decision}: {event.decision.reason}"
     for name in ("result", "intent", "ruling", "requirement", "answer"):
-        told: Mapping[str, Any] | None = getattr(event, name, None)
-        if told is None:
+        value = getattr(event, name, None)
+        if value is None:
             continue
+        told: Mapping[str, Any] = value.to_wire()
         body = told.get("body") or told
         words = body.get("type") or body.get("verdict") or body.get("choice") or body.get("kind")
         return f"{words} {_paths(body.get('input'))}".rstrip()
@@ -94,12 +95,12 @@ def show_world(realm: Realm, world_id: str) -> None:
         ]
     )
     for patch in sealed.patches[:3]:
-        print(f"      {patch['op']} {patch['path']} {json.dumps(patch.get('value'), sort_keys=True)}")
+        print(f"      {patch.op} {patch.path} {json.dumps(patch.value, sort_keys=True)}")
 
 
 def show_refusal(proposal: Proposal) -> None:
     """Print a refused proposal: why, and what every rule said."""
-    record = proposal.decision_record
+    record = proposal.decision
     assert record is not None
     told = proposal.intent.body.input
     print(f"   {_actor(proposal)} wanted {proposal.intent.body.type}: {_paths(told)} ({told['session']})")
@@ -120,7 +121,7 @@ def show_blame(realm: Realm, path: str) -> None:
         f"the last by {entry['by']} at {when(entry['at'])} in {entry['session']}"
     )
     proposal = proposal_of(realm, intent_id_of(entry["session"]))
-    record = proposal.decision_record
+    record = proposal.decision
     assert record is not None
     scope = list((proposal.approved_scope and proposal.approved_scope.allowed_paths) or ["unrestricted"])
     table(
@@ -136,5 +137,5 @@ def show_blame(realm: Realm, path: str) -> None:
 
 def _actor(proposal: Proposal) -> str:
     actor = proposal.submitted.actor
-    role = (actor.get("meta") or {}).get("role")
-    return f"{actor['actorId']} ({actor['kind']}{', ' + role if role else ''})"
+    role = (actor.meta or {}).get("role")
+    return f"{actor.actor_id} ({actor.kind}{', ' + role if role else ''})"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from world.errors import ScopeViolationError
+from world.events.resource_values import ObservedEffect, ResourceClaim, UndeclaredEffect
 from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration, Seen, outside_resource, violation
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
@@ -33,9 +34,12 @@ class Observation:
     count: int = 1
     reported: int = 0
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return its members in the log."""
-        return {**self.seen.to_wire(), "depth": self.depth, "count": self.count}
+    def recorded(self) -> ObservedEffect:
+        """Return it for an event."""
+        seen = self.seen
+        return ObservedEffect(
+            predicate=seen.predicate.value, resource=seen.resource.text, depth=self.depth, count=self.count
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +58,17 @@ class Violation:
     error: ScopeViolationError = field(compare=False)
     blocked: bool = True
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return its members in the log."""
-        wire: dict[str, Any] = {
-            **self.seen.to_wire(),
-            "depth": self.depth,
-            "blocked": self.blocked,
-            "declared": self.error.details["declared"],
-            "message": self.error.message,
-        }
-        if self.seen.call:
-            wire["call"] = self.seen.call
-        return wire
+    def recorded(self) -> UndeclaredEffect:
+        """Return it for an event."""
+        return UndeclaredEffect(
+            predicate=self.seen.predicate.value,
+            resource=self.seen.resource.text,
+            depth=self.depth,
+            blocked=self.blocked,
+            declared=tuple(ResourceClaim.from_wire(one) for one in self.error.details["declared"]),
+            message=self.error.message,
+            call=self.seen.call or None,
+        )
 
 
 class Watch:

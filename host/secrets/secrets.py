@@ -20,12 +20,13 @@ from typing import Any, Final
 
 from host.secrets.masking import MIN_SECRET_CHARS, ValueMask
 from host.secrets.sources import SecretSource
-from world.core import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.resource_values import ObservedEffect, SecretDigest, UndeclaredEffect
 from world.klis.resources.resource_reading import canonical_resource
 from world.model.immutable_json import freeze
 from world.model.secrets.references import references, with_references_replaced
+from world.model.snapshot import EffectAnswer
 from world.state.ports import Performed
 
 __all__ = ["ResolvedSecrets", "Secrets"]
@@ -46,7 +47,7 @@ class ResolvedSecrets:
     """
 
     params: Any = field(repr=False)
-    digests: tuple[Mapping[str, str], ...] = ()
+    digests: tuple[SecretDigest, ...] = ()
     mask: ValueMask = field(default_factory=lambda: ValueMask(()), repr=False)
 
     def masked(self, performed: Performed) -> Performed:
@@ -60,8 +61,10 @@ class ResolvedSecrets:
         return replace(
             performed,
             result=EffectAnswer.from_wire(freeze(self.mask.value(performed.result.to_wire()))),
-            observed=tuple(self.mask.value(one) for one in performed.observed),
-            violations=tuple(self.mask.value(one) for one in performed.violations),
+            observed=tuple(ObservedEffect.from_wire(self.mask.value(one.to_wire())) for one in performed.observed),
+            violations=tuple(
+                UndeclaredEffect.from_wire(self.mask.value(one.to_wire())) for one in performed.violations
+            ),
             secrets=self.digests,
         )
 
@@ -169,11 +172,11 @@ class Secrets:
                 name=name,
             )
 
-    def _digest(self, name: str, value: str) -> Mapping[str, str]:
+    def _digest(self, name: str, value: str) -> SecretDigest:
         if self._key is None:
-            return {"name": name}
+            return SecretDigest(name=name)
         made = hmac.new(_read_key(self._key), _DOMAIN + value.encode(), hashlib.sha256)
-        return {"name": name, "digest": made.hexdigest()}
+        return SecretDigest(name=name, digest=made.hexdigest())
 
 
 def _is_written(params: Any) -> bool:

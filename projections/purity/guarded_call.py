@@ -82,4 +82,6 @@ def impure(projection_id: str, found: Impurity, where: str) -> RefusedError:
 def _tried_to_change(error: BaseException) -> bool:
     if isinstance(error, ValidationError):
         return any(fault["type"] in ("frozen_instance", "frozen_field") for fault in error.errors())
-    return isinstance(error, FrozenInstanceError)
+    return isinstance(error, FrozenInstanceError) or (
+        isinstance(error, AttributeError) and str(error).startswith("immutable type")  # of msgspec
+    )

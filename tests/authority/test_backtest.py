@@ -338,7 +338,7 @@ def test_what_people_approved_counts_as_approved_whatever_became_of_its_leases(t
     with site(tmp_path, one_rule(tmp_path, "house", "escalate")) as world:
         refused = world.act("bot", "build", {"name": "/../x"}).proposal_id
         assert world.decide(refused, "approve", by="ann").status == "rejected"  # its manifest is refused
-        assert "manifest" in world.proposal(refused).decision_record.reason  # type: ignore[union-attr]
+        assert "manifest" in world.proposal(refused).decision.reason  # type: ignore[union-attr]
         rejected = world.act("bot", "build", {"name": "y"}).proposal_id
         world.decide(rejected, "reject", by="ann")
     assert of_site(tmp_path, one_rule(tmp_path, "yes", "approve")) == [("flip", "reject to approve")]

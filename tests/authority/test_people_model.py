@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from authority import Escalate, Narrow, PolicyRegistry, StandardAuthority
 from authority.people.answers import MAX_DELEGATIONS
@@ -158,7 +159,7 @@ class PeopleModel:
         return (asked + NAMES)[at % (len(asked) + len(NAMES))]
 
     def _ask(self, expected: str | None, by: str, choice: Any, to: str | None = None, **more: Any) -> None:
-        answer = said(by, choice, kind=KINDS[by], **more).model_copy(update={"to": to})  # type: ignore[arg-type]
+        answer = structs.replace(said(by, choice, kind=KINDS[by], **more), to=to)  # type: ignore[arg-type]
         found: str | None = None
         try:
             ruling, again = (self.authority.answer(self.case, self.ruling, answer) for _ in range(2))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from authority import COMBINATION, Approve, Escalate, Narrow, Policy, PythonRule, QuestionSettings, Reject, rule
 from authority.policies.policy import MAX_RULES
@@ -149,7 +150,7 @@ def test_the_strongest_answer_decides(opinions, verdict, decisive):
 
 @pytest.mark.requirement("INT-13.3")
 def test_an_approval_copies_the_proposed_scope():
-    proposed = scope("data.a.*").model_copy(update={"note": "mine"})
+    proposed = structs.replace(scope("data.a.*"), note="mine")
     assert policy(Approve()).evaluate(make_case(proposed=proposed), ASKING).approved_scope == proposed
 
 

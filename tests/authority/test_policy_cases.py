@@ -421,7 +421,7 @@ def test_every_recorded_case_comes_to_the_same_as_a_case_in_a_file(realm: Realm,
     texts, decisions = [], set()
     for _, proposal_id in proposals(realm):
         proposal = realm.proposal(proposal_id)
-        if proposal.submitted.actor["actorId"] != "ann":
+        if proposal.submitted.actor.actor_id != "ann":
             told = recorded_case(realm.archive, proposal, till(), counter)
             decisions.add((told["expected"]["decision"], *told["expected"]["decidedBy"]))
             texts.append(case_text(told, "toml"))
@@ -433,7 +433,7 @@ def test_every_recorded_case_comes_to_the_same_as_a_case_in_a_file(realm: Realm,
 
 
 def test_what_no_rules_judged_makes_no_case(realm: Realm) -> None:
-    own = next(one for _, one in proposals(realm) if realm.proposal(one).submitted.actor["actorId"] == "ann")
+    own = next(one for _, one in proposals(realm) if realm.proposal(one).submitted.actor.actor_id == "ann")
     with pytest.raises(RefusedError) as refused:
         recorded_case(realm.archive, realm.proposal(own), till(), counter)
     assert refused.value.code == "NOT_JUDGED_BY_RULES"

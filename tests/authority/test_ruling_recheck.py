@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from authority import Approve, Escalate, Narrow, Reject, recheck_ruling
 from tests.authority.cases import (
@@ -63,7 +62,7 @@ def test_an_answer_that_would_be_refused_now_is_a_difference():
     authority = authority_with()
     case = make_case(by_people())
     asked = authority.judge(case)
-    forged = replace(asked, verdict="approve", ask=(), timeout_ms=None)
+    forged = structs.replace(asked, verdict="approve", ask=(), timeout_ms=None)
     found = recheck_ruling(authority, case, forged, asked=asked, answer=said("bot", "approve"))
     assert found is not None
     assert found.code == "RULING_DIVERGED"
@@ -108,7 +107,7 @@ def test_a_record_that_was_changed_is_found():
     authority = authority_with(policy(Reject("no")))
     case = make_case(by_policy())
     ruling = authority.judge(case)
-    forged = replace(ruling, verdict="approve")
+    forged = structs.replace(ruling, verdict="approve")
     outcome = RuleOutcome("r0", ruling.trace[0].source, "approve", decisive=True)
-    for changed in (forged, replace(ruling, trace=(outcome,)), replace(ruling, reason="because")):
+    for changed in (forged, structs.replace(ruling, trace=(outcome,)), structs.replace(ruling, reason="because")):
         assert recheck_ruling(authority, case, changed) is not None

@@ -7,6 +7,7 @@ from itertools import combinations, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from authority import intersection, is_within, restrict
 from authority.scope import outside
@@ -150,7 +151,7 @@ def test_restricting_by_nothing_gives_the_scope_itself():
 
 @pytest.mark.requirement("INT-13.3")
 def test_restricting_an_unrestricted_scope_gives_the_narrowing_with_its_note():
-    narrowing = scope("data.a.*").model_copy(update={"note": "only a"})
+    narrowing = structs.replace(scope("data.a.*"), note="only a")
     assert restrict(None, [narrowing]) is narrowing
     assert restrict(scope("data.*"), [narrowing]) is narrowing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from authority import AllOf, Escalate, Narrow, PolicyRegistry, StandardAuthority, policy_from_file
 from authority.people.answers import MAX_DELEGATIONS
@@ -31,7 +32,7 @@ def votes(case, ruling, *answers, authority=PEOPLE):
 
 
 def delegated(case, ruling, by, to):
-    return PEOPLE.answer(case, ruling, said(by, "delegate").model_copy(update={"to": to}))
+    return PEOPLE.answer(case, ruling, structs.replace(said(by, "delegate"), to=to))
 
 
 def refusal(call):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from authority import AllOf, AnyOf, Approve, Escalate, Narrow, Policy, PythonRule, QuestionSettings, Reject
 from authority.bindings.asking import DAY_MS, MAX_TIMEOUT_MS
@@ -354,9 +355,9 @@ def test_lists_of_patterns_are_compared_up_to_their_limits() -> None:
         (said("ann", "approve", within=scope("data.a")), "SCOPE_NOT_EXPECTED"),
         (said("ann", "narrow"), "SCOPE_MISSING"),
         (said("ann", "narrow", within=scope("data.z")), "SCOPE_NOT_WITHIN"),
-        (said("ann", "approve").model_copy(update={"to": "bob"}), "DELEGATION_REFUSED"),
-        (said("ann", "delegate").model_copy(update={"to": "bot"}), "DELEGATION_REFUSED"),
-        (said("ann", "delegate").model_copy(update={"to": "bob"}), "DELEGATION_REFUSED"),
+        (structs.replace(said("ann", "approve"), to="bob"), "DELEGATION_REFUSED"),
+        (structs.replace(said("ann", "delegate"), to="bot"), "DELEGATION_REFUSED"),
+        (structs.replace(said("ann", "delegate"), to="bob"), "DELEGATION_REFUSED"),
     ],
 )
 def test_every_answer_that_cannot_be_has_its_code(answer: Any, code: str) -> None:
@@ -499,7 +500,7 @@ def test_a_ruling_that_waits_on_says_who_answered_and_who_is_missing() -> None:
     first = people.answer(case, asked, said("bob", "approve", reason="fine"))
     assert first.reason == "bob agreed: fine (ann decides, too; 0 of 3 approve, 2 more needed; nobody has voted)"
     assert first.ask == ("ann", "dan", "eve")
-    handed = people.answer(case, first, said("ann", "delegate", reason="away").model_copy(update={"to": "fay"}))
+    handed = people.answer(case, first, structs.replace(said("ann", "delegate", reason="away"), to="fay"))
     assert handed.reason == (
         "ann asks fay to answer: away (fay decides; 0 of 3 approve, 2 more needed; nobody has voted)"
     )

@@ -34,16 +34,15 @@ def test_a_line_for_each_value_leads_back_to_patch_decision_intent_actor_and_sou
                 assert (one["genesis"], one["patch"]) == (True, None)
                 continue
             proposal = world.proposal(sealed.created_by)
-            assert one["patch"] in [{"op": patch["op"], "path": patch["path"]} for patch in sealed.patches]
+            assert one["patch"] in [{"op": patch.op, "path": patch.path} for patch in sealed.patches]
             assert one["path"].startswith(one["patch"]["path"])
             assert one["proposalId"] == proposal.proposal_id
             assert (one["intentId"], one["intentKey"]) == (proposal.intent.intent_id, proposal.intent.intent_key)
-            assert one["actor"] == proposal.submitted.actor
+            assert one["actor"] == proposal.submitted.actor.to_wire()
             assert proposal.decision is not None
             for name in ("decisionId", "authority", "reason"):
-                assert one["decision"][name] == proposal.decision[name]
-            decisive = [rule["rule"] for rule in proposal.decision.get("trace", ()) if rule.get("decisive")]
-            assert one["decision"]["rules"] == decisive
+                assert one["decision"][name] == proposal.decision.to_wire()[name]
+            assert one["decision"]["rules"] == proposal.decision.decisive_rules
     [litres] = garden("blame", "beds.north.litres", "--json").lines
     assert litres["projectionId"] == "sensor"
     assert litres["source"] == {"kind": "api", "eventId": "reading-0", "payload": {"bed": "north", "dry": True}}

@@ -223,8 +223,8 @@ def everybody(case):
 with Realm.open_or_create("room.db", domain=room, policies=[Policy("door", [everybody])]) as world:
     world.register("bob", "human", binding={"kind": "policy_rules", "policy": "door"})
     print(world.act("bob", "enter", {"name": "Bob"}).status)
-    print(world.act("bob", "enter", {"name": "Bob"}).error["code"])
-    print(world.act("bob", "enter", {"nam": "Bob"}).error["message"])
+    print(world.act("bob", "enter", {"name": "Bob"}).error.code)
+    print(world.act("bob", "enter", {"nam": "Bob"}).error.message)
     for wrong in (
         lambda: world.act("eve", "enter", {"name": "Eve"}),
         lambda: world.act("bob", "leave", {"name": "Bob"}),

@@ -18,7 +18,7 @@ from tests.cli.notebook import opened, put, write
 from tests.golden.garden import record
 from world.events.proposal_events import ProposalCompleted
 from world.events.realm_events import WorldSealed
-from world.model.identity import state_hash
+from world.model.snapshot import error_state_hash
 from world.read_models.lineage import common_ancestor, heads_at, line, recorded_by, sealed_line
 from worldprotocol import Realm
 from worldprotocol.cli.program import run
@@ -77,8 +77,7 @@ def test_a_line_of_descent_leads_from_parent_to_parent_down_to_genesis(garden: I
 def test_state_gives_the_data_of_every_world_whose_hash_agrees(garden: Inside) -> None:
     for event in sealed_events(garden):
         told = garden("state", "--at", event.world_id[:12], "--json").json
-        errors = () if event.error is None else (event.error,)
-        assert state_hash(told["data"], errors=errors, last_error=event.error) == event.snapshot_hash
+        assert error_state_hash(told["data"], event.error) == event.snapshot_hash
         assert told["snapshotHash"] == event.snapshot_hash
         assert told["computed"] == {"computed.bedCount": len(told["data"]["beds"])}
 
@@ -118,7 +117,7 @@ def test_a_point_is_a_branch_a_proposal_a_decision_or_a_time(garden: Inside) -> 
         made = world.sealed(spare).created_by
         assert made is not None
         proposal = world.proposal(made)
-        decided = proposal.decision["decisionId"] if proposal.decision else ""
+        decided = proposal.decision.decision_id if proposal.decision else ""
         ended = world.log.stream(made)[-1].position
         at = proposal.submitted.at
         assert recorded_by(world.archive, at - 1) < world.log.stream(made)[0].position <= recorded_by(world.archive, at)
@@ -197,7 +196,7 @@ def test_inbox_and_stuck_tell_what_waited_then(garden: Inside) -> None:
     asked: dict[str, Any] = {}
     with look(garden) as world:
         for position, event in world.events():
-            if event.TOPIC == "proposal.judged" and event.ruling["verdict"] == "wait":
+            if event.TOPIC == "proposal.judged" and event.ruling.verdict == "wait":
                 asked[event.proposal_id] = position
     for proposal_id, position in asked.items():
         waiting = garden("inbox", "--at", str(position), "--json").json

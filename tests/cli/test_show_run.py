@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import ROOT, CliRealm, founded
+from tests.making_events import made
 from world.errors import RefusedError
 from world.events.run_events import RunClosed, RunObserved, RunOpened
 from worldprotocol.api.realm import Realm
@@ -153,7 +154,7 @@ def test_much_is_cut_for_people_and_what_controls_a_terminal_is_shown() -> None:
         command=["printf", "\x1b[2Jgone\n", "x" * 300],
     )
     seen = [{"predicate": "CONSUMES", "resource": f"FILE:/{n}", "depth": "child", "count": n} for n in range(1, 100)]
-    for event in (opened, RunObserved(at=0, run_id="r", observed=seen)):
+    for event in (opened, made(RunObserved, at=0, run_id="r", observed=seen)):
         log.add(event)
     lines = list(_run_lines(log.to_wire()))
     assert lines[0] == "run r: open"

@@ -37,7 +37,7 @@ def test_a_world_leads_back_to_its_source_event_and_the_source_event_to_the_worl
     with Realm.open_read_only(garden.folder / "world.db") as world:
         found = [(at, one) for at, one in world.events() if isinstance(one, ProjectionRecorded) and one.proposal_id]
     at, projected = found[0]
-    event_id = projected.source["eventId"]
+    event_id = projected.source.event_id
     down = garden("trace", event_id, "--json").json
     assert (down["kind"], down["id"], down["source"]) == ("source", event_id, projected.source)
     [projection] = [one for one in walk(down) if one["kind"] == "projection"]
@@ -51,7 +51,7 @@ def test_a_world_leads_back_to_its_source_event_and_the_source_event_to_the_worl
         if one["position"] is not None:
             assert garden("trace", str(one["position"]), "--json").json == down
     drawn = garden("trace", ids["world"][:16]).out
-    assert drawn.startswith(f"source: {projected.source['kind']} event {event_id}\n`- projection ")
+    assert drawn.startswith(f"source: {projected.source.kind} event {event_id}\n`- projection ")
     assert next(line for line in drawn.splitlines() if line.endswith("<--")).strip(" |`-").startswith("world ")
 
 
@@ -62,7 +62,7 @@ def test_people_effects_and_later_worlds_are_part_of_the_way(garden: Inside) -> 
         asked = {event.proposal_id: event for _, event in events if isinstance(event, EffectRequested)}
         answered = [event.proposal_id for _, event in events if event.TOPIC == "human.answered"]
         proposal_id = next(name for name in answered if name in asked)
-        effect_id = asked[proposal_id].requirement["id"]
+        effect_id = asked[proposal_id].requirement.id
         told = garden("trace", proposal_id, "--json").json
         assert {"ruling", "answer", "decision", "execution", "effect", "result", "world", "later"} <= set(kinds(told))
         [verdict] = [one for _, one in events if isinstance(one, VerdictGiven) and one.request_id == proposal_id]
@@ -109,7 +109,7 @@ def test_a_source_event_that_led_to_nothing_says_why(garden: Inside) -> None:
     assert nothing
     for at, projected in nothing:
         assert "nothing: " in garden("trace", str(at)).out
-        assert projected.source["eventId"] in garden("trace", projected.source["eventId"]).out
+        assert projected.source.event_id in garden("trace", projected.source.event_id).out
 
 
 def test_what_is_unknown_or_came_of_no_proposal_is_refused(garden: Inside) -> None:

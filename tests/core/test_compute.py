@@ -174,7 +174,7 @@ def test_a_failure_leaves_the_data_as_it_was_and_no_patches() -> None:
     program = domain(go=seq(put("count", lit(9)), {"kind": "fail", "code": "E_STOP", "message": lit("no")}))
     done = run(program)
     assert (done.status, done.patches, done.snapshot.data) == ("error", (), start(program).data)
-    assert done.error == ErrorValue("E_STOP", "no", "go", "actions.go.flow.steps[1]", 5_000)
+    assert done.error == ErrorValue.at("E_STOP", "no", "go", "actions.go.flow.steps[1]", 5_000)
     assert done.snapshot.system.errors == (done.error,)
 
 
@@ -396,7 +396,7 @@ def test_availability_and_input_are_not_checked_again_at_reentry() -> None:
 def test_a_failed_effect_ends_a_flow_with_its_error_value() -> None:
     program = domain(go=LOADING)
     (wait,) = run(program).requirements
-    error = ErrorValue("TIMEOUT", "too late", "go", wait.node_path, 6_000)
+    error = ErrorValue.at("TIMEOUT", "too late", "go", wait.node_path, 6_000)
     done = run(program, journal={wait.id: EffectAnswer(error=error)})
     assert (done.status, done.error, done.patches) == ("error", error, ())
 
@@ -411,7 +411,7 @@ def test_an_effects_patches_are_checked_like_any_other() -> None:
 def test_an_effect_result_reads_back_from_its_wire_form() -> None:
     for result in (
         EffectAnswer({"a": [1]}, (set_("count", 1),)),
-        EffectAnswer(error=ErrorValue("E", "m", "a", "n", 1, {"k": 1})),
+        EffectAnswer(error=ErrorValue.at("E", "m", "a", "n", 1, {"k": 1})),
     ):
         assert EffectAnswer.from_wire(read_json(canonical_bytes(result.to_wire()))) == result
 

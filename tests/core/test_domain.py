@@ -174,7 +174,7 @@ def test_a_generator_is_answered_from_the_journal() -> None:
     journal = {asked.id: EffectAnswer({"id": "r1", "mail": "a@b"})}
     (second,) = act(paying, value={"amount": 3}, journal=journal).requirements
     assert (second.type, second.params) == ("mail.send", {"to": "a@b"})
-    error = ErrorValue("BOUNCED", "no such box", "go", second.node_path, 1)
+    error = ErrorValue.at("BOUNCED", "no such box", "go", second.node_path, 1)
     for result, told in [(EffectAnswer("sent"), "sent"), (EffectAnswer(error=error), "BOUNCED")]:
         done = act(paying, value={"amount": 3}, journal=journal | {second.id: result})
         assert done.status == "complete"
@@ -204,7 +204,7 @@ def test_a_failed_effect_that_nobody_catches_is_the_error() -> None:
         return None
 
     asked = act(careless).requirements[0]
-    error = ErrorValue("DOWN", "no answer", "go", asked.node_path, 1)
+    error = ErrorValue.at("DOWN", "no answer", "go", asked.node_path, 1)
     done = act(careless, journal={asked.id: EffectAnswer(error=error)})
     assert (done.status, done.error) == ("error", error)
 

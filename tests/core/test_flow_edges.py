@@ -159,7 +159,7 @@ def test_a_pending_computation_says_what_it_waits_for() -> None:
     assert (later.status, later.answered) == ("complete", (wanted.id,))
     assert (later.snapshot.data["name"], later.snapshot.data["count"]) == ("sent", 7)
     assert [patch.path for patch in later.patches] == ["count", "name", "count", "name"]
-    error = ErrorValue("DOWN", "no", "go", "x", 1)
+    error = ErrorValue.at("DOWN", "no", "go", "x", 1)
     failed = run(program, journal={wanted.id: EffectAnswer(error=error, patches=(set_("name", "x"),))})
     assert (failed.status, failed.error, failed.answered) == ("error", error, (wanted.id,))
     misfit = run(program, journal={wanted.id: EffectAnswer(patches=(set_("count", "x"),))})

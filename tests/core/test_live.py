@@ -80,7 +80,7 @@ BASE = genesis(BUILT, CONTEXT)
 
 def result_of(number: int) -> EffectAnswer:
     if number % 5 == 4:
-        return EffectAnswer(error=ErrorValue("DOWN", "come back", "", "", 0))
+        return EffectAnswer(error=ErrorValue.at("DOWN", "come back", "", "", 0))
     return EffectAnswer(value=number)
 
 

@@ -88,13 +88,13 @@ def story(tmp_path: Path) -> Iterator[Story]:
 
 def reason(proposal: Proposal) -> str:
     """Return why a proposal was decided, or whom it waits for."""
-    record, asked = proposal.decision_record, proposal.asked
+    record, asked = proposal.decision, proposal.asked
     return record.reason if record is not None else asked.reason if asked is not None else ""
 
 
 def error_code(proposal: Proposal) -> str:
     assert proposal.error is not None
-    return str(proposal.error["code"])
+    return str(proposal.error.code)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,7 @@ def test_a_newcomer_asks_before_changing_the_core_and_is_none_after_some_complet
 def test_only_members_change_the_workflows(story: Story) -> None:
     refused = story.branch("ann", "add /.github/workflows/tests.yaml", "add /docs/a.rst")
     assert refused.status == "rejected"
-    record = refused.decision_record
+    record = refused.decision
     assert record is not None
     assert [(told.rule, told.answer) for told in record.trace if told.decisive] == [
         ("workflows_are_for_members", "reject")
@@ -342,9 +342,9 @@ def test_who_touched_a_path_last_is_told_by_state_proposal_and_decision(undistur
     entry = entry_of(world.data(), "/flask.py")
     assert entry is not None
     proposal = proposal_of(world, intent_id_of(entry["session"]))
-    assert proposal.submitted.actor["actorId"] == entry["by"]
+    assert proposal.submitted.actor.actor_id == entry["by"]
     assert proposal.status == "completed"
-    assert proposal.decision_record is not None
+    assert proposal.decision is not None
     assert proposal.world_id is not None
     assert entry_of(world.data(proposal.world_id), "/flask.py") == entry
 
@@ -382,7 +382,7 @@ def test_an_import_killed_anywhere_and_continued_gives_the_same_worlds(undisturb
 
 def check_effects(world: Realm) -> None:
     events = [event for _, event in world.events()]
-    asked = {event.requirement["id"] for event in events if isinstance(event, EffectRequested)}
+    asked = {event.requirement.id for event in events if isinstance(event, EffectRequested)}
     answered = [event.requirement_id for event in events if isinstance(event, EffectFulfilled)]
     assert sorted(answered) == sorted(asked)
 

@@ -63,7 +63,7 @@ def summary(world: Realm) -> dict[str, Any]:
     decisions = []
     for _, event in world.events():
         if isinstance(event, DecisionMade):
-            told = event.decision
+            told = event.decision.to_wire()
             kept = ("proposalId", "decision", "authority", "reason", "approvedScope", "policyHash")
             decisions.append({name: told[name] for name in kept if name in told})
     told = {
@@ -80,8 +80,8 @@ def summary(world: Realm) -> dict[str, Any]:
             "agent": event.agent_id,
             "status": event.status,
             "cause": event.cause,
-            "leases": [[one["predicate"], one["resource"], one["token"]] for one in event.leases],
-            "conflicts": [[one["holder"], one["predicate"], one["resource"]] for one in event.conflicts],
+            "leases": [[one.predicate, one.resource, one.token] for one in event.leases],
+            "conflicts": [[one.holder, one.predicate, one.resource] for one in event.conflicts],
             "retryAfterMs": event.retry_after_ms,
         }
         for _, event in world.events()

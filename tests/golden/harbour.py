@@ -83,13 +83,13 @@ def _waiting(world: Realm) -> None:
     desk = world.leases.desk
     held = desk.request(_manifest("cleo", "c1", ("DELETES", "FILE:/harbour/*")), by="cleo")
     world.act("ada", "moor", {"ship": "Swan", "berth": "north", "towed": ["a"]}, scope=["berths"])  # waits
-    desk.release([held.leases[0]["leaseId"]], agent_id="cleo", session_id="c1")  # and is moored by that
+    desk.release([held.leases[0].lease_id], agent_id="cleo", session_id="c1")  # and is moored by that
 
 
 def _dying(world: Realm, clock: ManualClock) -> None:
     desk = world.leases.desk
     held = desk.request(_manifest("ada", "a1", ("MUTATES", "FILE:/harbour/south")), by="ada", ttl_ms=20_000)
-    lease = held.leases[0]["leaseId"]
+    lease = held.leases[0].lease_id
     world.act("ben", "moor", {"ship": "Teal", "berth": "south"}, scope=["berths"])  # dies, is tried again, is rejected
     for _ in range(2):
         clock.advance(2_500)
@@ -111,7 +111,7 @@ def _direct(world: Realm, clock: ManualClock) -> None:
     clock.advance(2_000)
     world.settle()  # ada waited long enough
     desk.request(_manifest("ada", "a3", ("MUTATES", "FILE:/harbour/*")), by="ada", queue=True)
-    desk.revoke([first.leases[1]["leaseId"]], by="operator", reason="the berth is needed")
+    desk.revoke([first.leases[1].lease_id], by="operator", reason="the berth is needed")
 
 
 def _refused(world: Realm) -> None:

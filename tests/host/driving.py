@@ -200,7 +200,7 @@ class Record:
                     EffectRequested(
                         at=1,
                         proposal_id=current.proposal_id,
-                        requirement=asked.to_wire(),
+                        requirement=asked,
                         idempotent=host.terms(asked.type).idempotent,
                         attempt=1,
                         deadline=2,
@@ -212,7 +212,7 @@ class Record:
                         at=1,
                         proposal_id=current.proposal_id,
                         requirement_id=asked.id,
-                        result=result.to_wire(),
+                        result=result,
                         attempt=1,
                     )
                 )
@@ -221,7 +221,7 @@ class Record:
 
     def seal(self, host: Host, outcome: StepOutcome) -> None:
         state, schema = snapshot_hash(outcome.snapshot.to_wire()), host.domain.schema.hash
-        error = None if outcome.error is None else outcome.error.to_wire()
+        error = outcome.error
         name = self.given.proposal_id
         world = WorldSealed(
             at=1,
@@ -234,7 +234,7 @@ class Record:
             branch="main",
             outcome=outcome.status,
             height=1,
-            patches=[patch.to_wire() for patch in outcome.patches],
+            patches=list(outcome.patches),
             error=error,
         )
         self.append(world)

@@ -44,7 +44,7 @@ class Site:
         for text in declared:
             predicate, name = text.split(" ", 1)
             resource = f"FILE:{name}" if name.startswith("/") else name
-            triples.append(read_triple({"predicate": predicate, "resource": resource}))
+            triples.append(read_triple(predicate, resource))
         declaration = Declaration("agent-1", "session-1", triples)
         self.watch = watch = Watch(declaration, **options)
         runtime = RuntimePaths.standard(write=write)

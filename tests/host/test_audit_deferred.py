@@ -45,7 +45,7 @@ from host.observation.audit import Interception
 from host.workspace import Workspace
 from world.klis.observation import Declaration
 from world.klis.triple import read_triple
-declared = [read_triple({{"predicate": "MUTATES", "resource": "FILE:/*"}})]
+declared = [read_triple("MUTATES", "FILE:/*")]
 LATE = {str(site.root / "late")!r}
 with Interception(Watch(Declaration("a", "s", declared)), Operations(Workspace({str(site.root)!r}))):
     exec({body!r})

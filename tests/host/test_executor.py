@@ -250,9 +250,9 @@ def test_every_effect_is_made_once_and_every_execution_ends(effects: list[Any], 
     results = [event for event in record.events if isinstance(event, EffectFulfilled)]
     bad = [index for index, asked in enumerate(effects) if asked["type"] in ("raises", "absent")]
     expected = effects if catch or not bad else effects[: bad[0] + 1]
-    assert [event.requirement["type"] for event in requests] == [asked["type"] for asked in expected]
-    assert len({event.requirement["id"] for event in requests}) == len(requests)  # the same call twice is two
-    assert [event.requirement_id for event in results] == [event.requirement["id"] for event in requests]
+    assert [event.requirement.type for event in requests] == [asked["type"] for asked in expected]
+    assert len({event.requirement.id for event in requests}) == len(requests)  # the same call twice is two
+    assert [event.requirement_id for event in results] == [event.requirement.id for event in requests]
     assert outcome.status == ("completed" if catch or not bad else "failed")
 
 

@@ -15,19 +15,18 @@ from world.events.base import Event
 from world.events.codec import decode_event, encode_event
 from world.events.execution_events import EffectDropped, EffectFulfilled, EffectRequested
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.model.canonical_json import canonical_bytes
 from world.model.snapshot import ErrorValue, Requirement
 
 
 def requested(name: str, proposal: str = "p", attempt: int = 1) -> EffectRequested:
     asked = Requirement(name, "pay", {"n": name}, "buy", "actions.buy.python[0]")
-    return EffectRequested(
-        at=1, proposal_id=proposal, requirement=asked.to_wire(), idempotent=True, attempt=attempt, deadline=9
-    )
+    return EffectRequested(at=1, proposal_id=proposal, requirement=asked, idempotent=True, attempt=attempt, deadline=9)
 
 
 def fulfilled(name: str, value: Any, proposal: str = "p", attempt: int = 1) -> EffectFulfilled:
     result = value if isinstance(value, EffectAnswer) else EffectAnswer(value)
-    return EffectFulfilled(at=1, proposal_id=proposal, requirement_id=name, result=result.to_wire(), attempt=attempt)
+    return EffectFulfilled(at=1, proposal_id=proposal, requirement_id=name, result=result, attempt=attempt)
 
 
 def ended(kind: type[Any] = ProposalCompleted, **more: Any) -> Event:
@@ -45,7 +44,7 @@ def test_nothing_recorded_is_an_empty_journal() -> None:
 
 @pytest.mark.requirement("HC-journal")
 def test_results_come_back_from_the_log_as_they_were() -> None:
-    error = ErrorValue("NO", "m", "buy", "at", 5, {"a": 1})
+    error = ErrorValue.at("NO", "m", "buy", "at", 5, {"a": 1})
     results = {
         "a": EffectAnswer({"x": [1.5, None, "é", 10**20 // 1.0]}),
         "b": EffectAnswer(patches=(set_("stock", 1),)),
@@ -98,16 +97,16 @@ def test_other_proposals_have_their_own_journals() -> None:
     "result", [{"patches": [{"op": "grow"}]}, {"patches": 3}, {"error": {"code": "NO"}}, {"error": 3}]
 )
 def test_a_result_that_is_none_is_a_damaged_log(result: dict[str, Any]) -> None:
-    event = EffectFulfilled(at=1, proposal_id="p", requirement_id="a", result=result, attempt=1)
-    with pytest.raises(DamagedLogError, match="effect a") as damaged:
-        rebuild_journal([event], "p")
+    event = {"at": 1, "proposalId": "p", "requirementId": "a", "result": result, "attempt": 1}
+    with pytest.raises(DamagedLogError, match=r"effect\.fulfilled") as damaged:
+        decode_event("effect.fulfilled", 1, canonical_bytes(event), 7)
     assert damaged.value.code == "BAD_EVENT"
 
 
 def test_a_request_that_is_none_is_a_damaged_log() -> None:
-    event = EffectRequested(at=1, proposal_id="p", requirement={"id": "a"}, idempotent=True, attempt=1, deadline=9)
+    event = {"at": 1, "proposalId": "p", "requirement": {"id": "a"}, "idempotent": True, "attempt": 1, "deadline": 9}
     with pytest.raises(DamagedLogError, match="request"):
-        rebuild_journal([event], "p")
+        decode_event("effect.requested", 1, canonical_bytes(event), 7)
 
 
 happenings = st.one_of(

@@ -86,7 +86,7 @@ def test_every_observation_is_told_once_and_again_at_the_end_with_its_count() ->
     for _ in range(3):
         eyes.check([seen("CONSUMES", "FILE:/b")], depth="process")
     first, none = eyes.drain()
-    assert ([one.to_wire() for one in first], none) == (
+    assert ([one.recorded().to_wire() for one in first], none) == (
         [{"predicate": "CONSUMES", "resource": "FILE:/b", "depth": "process", "count": 3}],
         [],
     )
@@ -104,7 +104,7 @@ def test_what_was_found_afterwards_is_noted_as_not_blocked() -> None:
     errors = eyes.note([seen("CONSUMES", "FILE:/b"), seen("DELETES", "FILE:/c")], depth="content")
     assert [error.details["resource"] for error in errors] == ["FILE:/c"]
     (found,) = eyes.violations
-    assert (found.blocked, found.depth, found.to_wire()["message"]) == (False, "content", errors[0].message)
+    assert (found.blocked, found.depth, found.recorded().message) == (False, "content", errors[0].message)
     assert eyes.is_over
 
 

@@ -23,6 +23,7 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
+from world.events.resource_values import GrantedLease
 from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -158,10 +159,10 @@ class Game:
         if isinstance(event, VerdictGiven):
             assert event.ttl_ms is not None
             for lease in event.leases:
-                assert lease["leaseId"] not in self.told
+                assert lease.lease_id not in self.told
                 until = event.at + min(event.ttl_ms, SETTINGS.max_hold_ms)
-                triple = (lease["predicate"], lease["resource"])
-                self.told[lease["leaseId"]] = Told((event.agent_id, event.session_id), triple, until)
+                triple = (lease.predicate, lease.resource)
+                self.told[lease.lease_id] = Told((event.agent_id, event.session_id), triple, until)
         elif isinstance(event, LeaseRenewed):
             self.told[event.lease_id] = self.told[event.lease_id]._replace(expires_at=event.expires_at)
         elif isinstance(event, LeasesReleased | LeasesRevoked | LeasesExpired):
@@ -186,7 +187,9 @@ class Game:
         status, after, granted = self.model.request(ask.who, triples, self.now, ask.ttl, queue=ask.queue, wait=ask.wait)
         assert (verdict.status, verdict.retry_after_ms) == (status, after)
         assert verdict.queued is (status == "Wait" and ask.queue)
-        assert [_without_ids(conflict) for conflict in verdict.conflicts] == ([] if status == "Granted" else in_the_way)
+        assert [_without_ids(conflict.to_wire()) for conflict in verdict.conflicts] == (
+            [] if status == "Granted" else in_the_way
+        )
         for lease, told in zip(granted, verdict.leases, strict=True):
             self._name(lease, told)
         if verdict.queued:
@@ -279,9 +282,9 @@ class Game:
     def _told_requests(self) -> Iterator[SimpleRequest]:
         return (request for request, _, _ in self.model.told)
 
-    def _name(self, lease: SimpleLease, told: dict[str, Any]) -> None:
-        assert (told["predicate"], told["resource"]) == lease.triple
-        lease.lease_id = told["leaseId"]
+    def _name(self, lease: SimpleLease, told: GrantedLease) -> None:
+        assert (told.predicate, told.resource) == lease.triple
+        lease.lease_id = told.lease_id
         self.ever.append(lease)
 
     def _settle(self, before: int, but: VerdictGiven | None = None) -> None:

@@ -15,6 +15,7 @@ from world.errors import DamagedLogError, RefusedError
 from world.events import lease_events as events
 from world.events.base import Event
 from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured, LeaseRenewed
+from world.events.resource_values import GrantedLease, ResourceClaim
 from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, read_manifest
@@ -60,7 +61,7 @@ class Office:
     def lease(self, agent: str, *wanted: str, **more: Any) -> str:
         verdict = self.ask(agent, *wanted, **more)
         assert verdict.status == "Granted"
-        return str(verdict.leases[0]["leaseId"])
+        return str(verdict.leases[0].lease_id)
 
     def release(self, lease: str, agent: str, now: int = 1_000, session: str = "s") -> dict[str, str]:
         return self.desk.release([lease], now, agent_id=agent, session_id=session)
@@ -255,7 +256,7 @@ def test_a_huge_scope_is_granted_whole_or_not_at_all(office: Office) -> None:
     assert len(verdict.leases) == len(office.ledger.leases) == 10_000
     died = office.ask("cleo", *wanted)
     assert (died.status, len(died.conflicts), died.more_conflicts) == ("Die", SETTINGS.max_named_conflicts, True)
-    office.desk.release([lease["leaseId"] for lease in verdict.leases], 1_000, agent_id="bob", session_id="s")
+    office.desk.release([lease.lease_id for lease in verdict.leases], 1_000, agent_id="bob", session_id="s")
     assert not office.ledger.leases
     with pytest.raises(RefusedError, match="max_triples"):
         office.manifest("bob", *wanted, "MUTATES FILE:/huge/more")
@@ -386,7 +387,7 @@ def test_a_newcomer_does_not_pass_an_older_request_in_the_queue(office: Office) 
     waiting = office.wait("bob", "MUTATES FILE:/a")
     late = office.ask("cleo", "CONSUMES FILE:/a")
     assert late.status == "Die"
-    assert [conflict["requestId"] for conflict in late.conflicts] == [waiting]
+    assert [conflict.request_id for conflict in late.conflicts] == [waiting]
     assert office.ask("bob", "CONSUMES FILE:/a", session="other").status == "Die"
 
 
@@ -494,12 +495,12 @@ def test_a_verdict_keeps_the_manifest_and_how_it_was_authenticated(office: Offic
     verdict = office.ask("ann", "MUTATES FILE:/a", "CONSUMES FILE:/b")
     assert verdict.manifest == office.manifest("ann", "MUTATES FILE:/a", "CONSUMES FILE:/b").to_wire()
     assert verdict.channel == CHANNEL
-    assert [lease["token"] for lease in verdict.leases] == [1, 2]
-    assert [lease["resource"] for lease in verdict.leases] == ["FILE:/a", "FILE:/b"]
+    assert [lease.token for lease in verdict.leases] == [1, 2]
+    assert [lease.resource for lease in verdict.leases] == ["FILE:/a", "FILE:/b"]
 
 
 def granted(lease: str = "L", token: int = 1, **more: Any) -> events.VerdictGiven:
-    told = {"leaseId": lease, "token": token, "predicate": "MUTATES", "resource": "FILE:/a"}
+    told = GrantedLease(lease_id=lease, token=token, predicate="MUTATES", resource="FILE:/a")
     given: dict[str, Any] = {
         "at": 1_000,
         "verdict_id": f"v-{lease}",
@@ -515,7 +516,7 @@ def granted(lease: str = "L", token: int = 1, **more: Any) -> events.VerdictGive
 
 
 def queued(request: str = "r") -> events.VerdictGiven:
-    wanted = [{"predicate": "MUTATES", "resource": "FILE:/a"}]
+    wanted = [ResourceClaim(predicate="MUTATES", resource="FILE:/a")]
     return granted(status="Wait", leases=[], queued=True, wanted=wanted, request_id=request)
 
 

@@ -61,7 +61,7 @@ def test_a_history_that_cannot_be_says_what_contradicts_it(history: list[Event])
     last: Any = history[-1]
     names = [getattr(last, name, None) for name in ("lease_id", "key_id", "verdict_id", "request_id", "agent_id")]
     names += getattr(last, "lease_ids", [])
-    names += [told["leaseId"] for told in getattr(last, "leases", [])]
+    names += [told.lease_id for told in getattr(last, "leases", [])]
     assert any(name in caught.value.message for name in names if name)
 
 

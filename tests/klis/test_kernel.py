@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.klis.lease_game import SETTINGS, fingerprint, read_wanted, wanted_triples
 from world.events.lease_events import AgentRegistered, KlisConfigured, VerdictGiven
+from world.events.resource_values import GrantedLease
 from world.klis.conflict import clash
 from world.klis.kernel import Verdict, arbitrate, judge
 from world.klis.ledger import Ledger
@@ -25,12 +26,9 @@ def ledger_of(held: list[tuple[str, tuple[str, str]]], *, ttl: int = 1_000) -> L
     for agent, age in AGES.items():
         ledger.fold(AgentRegistered(at=0, agent_id=agent, priority=age, by="test"))
     for token, (agent, (predicate, resource)) in enumerate(held, 1):
-        lease = {
-            "leaseId": f"{agent} {predicate} {resource}",
-            "token": token,
-            "predicate": predicate,
-            "resource": resource,
-        }
+        lease = GrantedLease(
+            lease_id=f"{agent} {predicate} {resource}", token=token, predicate=predicate, resource=resource
+        )
         ledger.fold(
             VerdictGiven(
                 at=0,
@@ -75,7 +73,7 @@ def test_with_several_holders_in_the_way_only_who_is_older_than_all_waits() -> N
 def test_a_verdict_names_what_is_in_the_way_of_which_intent() -> None:
     ledger = ledger_of([("ann", ("MUTATES", "FILE:/a/b")), ("bob", ("CONSUMES", "FILE:/b"))])
     verdict = ask(ledger, "dan", ("PROVIDES", "FILE:/c"), ("CONSUMES", "FILE:/a/*"), ("MUTATES", "FILE:/b"))
-    assert [conflict.to_wire() for conflict in verdict.conflicts] == [
+    assert [conflict.named().to_wire() for conflict in verdict.conflicts] == [
         {
             "intent": 1,
             "holder": "ann",
@@ -163,6 +161,6 @@ def test_the_kernel_changes_nothing_and_its_short_form_agrees(held: Any, agent: 
 @given(wanted_triples(), wanted_triples())
 def test_two_triples_clash_whichever_is_held(one: Any, other: Any) -> None:
     for left, right in zip(one, other, strict=False):
-        first = read_triple({"predicate": left[0], "resource": left[1]})
-        second = read_triple({"predicate": right[0], "resource": right[1]})
+        first = read_triple(left[0], left[1])
+        second = read_triple(right[0], right[1])
         assert clash(first, second) is clash(second, first)

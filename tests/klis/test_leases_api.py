@@ -236,7 +236,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(world: Realm, wrong: dic
 
 def test_a_text_is_one_resource_and_not_its_letters(world: Realm) -> None:
     with world.leases.acquire(agent="old", resources=FILE) as held:
-        assert [lease["resource"] for lease in held.verdict.leases] == [FILE]
+        assert [lease.resource for lease in held.verdict.leases] == [FILE]
 
 
 @pytest.mark.parametrize("endless", [math.inf, 1e300, 10**400], ids=["infinity", "1e300", "10 to the 400"])

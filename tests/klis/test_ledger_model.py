@@ -218,8 +218,8 @@ def test_lease_ids_are_unique_for_ever_and_tokens_only_grow(played: Any) -> None
     for step in steps:
         game.play(step)
     granted = [lease for event in game.events if isinstance(event, VerdictGiven) for lease in event.leases]
-    assert len({lease["leaseId"] for lease in granted}) == len(granted)
-    tokens = [lease["token"] for lease in granted]
+    assert len({lease.lease_id for lease in granted}) == len(granted)
+    tokens = [lease.token for lease in granted]
     assert tokens == sorted(set(tokens))
 
 

@@ -219,15 +219,19 @@ def test_a_copy_that_says_something_else_is_found(tmp_path: Path, often: None, d
 def test_the_ledger_of_many_events_is_kept_without_being_asked(tmp_path: Path) -> None:
     with Realm.create(tmp_path / "w.db", domain=shop, durability="normal") as world:
         desk = world.leases.desk
-        lease = desk.request(
-            {
-                "ver": "1.0",
-                "session_id": "s",
-                "agent_id": "a",
-                "scope": [{"predicate": "MUTATES", "resource": "FILE:/a"}],
-            },
-            by="a",
-        ).leases[0]["leaseId"]
+        lease = (
+            desk.request(
+                {
+                    "ver": "1.0",
+                    "session_id": "s",
+                    "agent_id": "a",
+                    "scope": [{"predicate": "MUTATES", "resource": "FILE:/a"}],
+                },
+                by="a",
+            )
+            .leases[0]
+            .lease_id
+        )
         for _ in range(3):
             desk.heartbeat([lease] * 800, agent_id="a", session_id="s")
         assert world.archive.ledger_position()[1] > index.LEDGER_EVERY

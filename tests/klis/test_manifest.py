@@ -26,6 +26,7 @@ from world.klis.predicate import Predicate
 from world.klis.resources import resource_reading, resource_types
 from world.klis.scope import severity
 from world.klis.settings import KlisSettings
+from world.klis.triple import read_claim
 from world.model.canonical_json import canonical_text
 
 SETTINGS = KlisSettings()
@@ -158,16 +159,15 @@ def test_confidence_is_a_name_or_a_number(told: Any, expected: str) -> None:
 def test_a_triple_from_the_log_is_the_triple_that_was_written() -> None:
     for text in ("DELETES FILE:/a", "CONSUMES URL:https://h/a/*", "MUTATES DB:localhost/users"):
         triple = read(text).triples[0]
-        assert read_triple({**triple.to_wire(), "leaseId": "x", "token": 1}) == triple
-        assert read_triple(entry(text)) == triple
+        wire = triple.to_wire()
+        assert read_triple(wire["predicate"], wire["resource"], confidence=wire["confidence"]) == triple
+        assert read_claim(triple.claim()) == triple
 
 
-@pytest.mark.parametrize(
-    "told", [{}, {"predicate": "WRITE", "resource": "FILE:/a"}, {"predicate": "MUTATES", "resource": "FILE:a"}]
-)
-def test_a_triple_in_the_log_that_cannot_be_is_damage(told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("told", [("", ""), ("WRITE", "FILE:/a"), ("MUTATES", "FILE:a")])
+def test_a_triple_in_the_log_that_cannot_be_is_damage(told: tuple[str, str]) -> None:
     with pytest.raises(DamagedLogError):
-        read_triple(told)
+        read_triple(*told)
 
 
 @pytest.mark.requirement("KM-6.1")

@@ -30,7 +30,7 @@ stands = st.lists(st.tuples(st.integers(0, 5), told), max_size=30)
 
 
 def triple(told: tuple[str, str]) -> Triple:
-    return read_triple({"predicate": told[0], "resource": told[1]})
+    return read_triple(told[0], told[1])
 
 
 def standing(entries: list[tuple[int, tuple[str, str]]]) -> ConflictIndex:

@@ -80,7 +80,7 @@ def test_a_session_is_refused_what_overlaps_with_its_deletions_as_if_each_was_co
         for _ in range(3):
             one = f"{chosen.choice(['DELETES', 'CONSUMES'])} {chosen.choice(resources)}"
             with suppress(RefusedError):  # TERMINAL
-                held |= {lease["leaseId"]: one for lease in office.ask("ann", one).leases}
+                held |= {lease.lease_id: one for lease in office.ask("ann", one).leases}
         for lease in chosen.sample(sorted(held), len(held) // 2):
             office.release(lease, "ann")
         wanted = office.manifest("ann", f"{chosen.choice(['CONSUMES', 'MUTATES'])} {chosen.choice(resources)}")

@@ -46,7 +46,7 @@ def act(world: Realm, what: str, *rest: str) -> Any:
         return None if done is None else done.at
     for number in range(int(rest[1])):
         verdict = desk.request(manifest(rest[0], f"FILE:/{rest[0]}/{number}"), by=rest[0], ttl_ms=60_000)
-        ids = [lease["leaseId"] for lease in verdict.leases]
+        ids = [lease.lease_id for lease in verdict.leases]
         desk.release(ids, agent_id=rest[0], session_id=f"s-{rest[0]}")
     return int(rest[1])
 

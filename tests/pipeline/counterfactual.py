@@ -271,7 +271,7 @@ class History:
         result = EffectAnswer({"receipt": f"r{self.now}"})
         if fails:
             asked = task.requirement
-            result = EffectAnswer(error=ErrorValue("BANK_CLOSED", "no", asked.action_id, asked.node_path, 5))
+            result = EffectAnswer(error=ErrorValue.at("BANK_CLOSED", "no", asked.action_id, asked.node_path, 5))
         found = next(one for one in self.record.effects[self._step_of(name)] if one.name == task.requirement.id)
         found.step, found.result = self.now, result
         self.protocol.bring(task, result)
@@ -482,7 +482,7 @@ class History:
         name, asked = task.proposal_id, task.requirement
         if self.world.proposal(name).cancelled is None:
             self.protocol.cancel(name, by="whatif", reason=f"effect needed: {asked.type}")
-        error = ErrorValue("CANCELLED", "effect needed", asked.action_id, asked.node_path, self.clock.now)
+        error = ErrorValue.at("CANCELLED", "effect needed", asked.action_id, asked.node_path, self.clock.now)
         self.protocol.bring(task, EffectAnswer(error=error))
 
 
@@ -516,7 +516,8 @@ def outcome_of(world: Realm, proposal_id: str | None) -> dict[str, Any]:
     if proposal.world_id is not None:
         told["content"] = world.archive.sealed(proposal.world_id).content_id
     if proposal.decision is not None:
-        told |= {name: proposal.decision.get(name) for name in ("decision", "approvedScope", "reason")}
+        wire = proposal.decision.to_wire()
+        told |= {name: wire.get(name) for name in ("decision", "approvedScope", "reason")}
     return told
 
 

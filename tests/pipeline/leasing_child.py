@@ -56,7 +56,7 @@ def hoard(world: Realm, agent: str) -> None:
             by=agent,
         )
         for lease in verdict.leases:
-            say(f"{lease['leaseId']} {lease['token']} {lease['resource']}")
+            say(f"{lease.lease_id} {lease.token} {lease.resource}")
 
 
 def say(line: str) -> None:

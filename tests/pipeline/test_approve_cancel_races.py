@@ -76,7 +76,7 @@ def test_an_approval_and_a_cancellation_at_once_give_one_end_and_at_most_one_eff
             first.settle()
             ended = first.proposal(asked.proposal_id)
             ends[ended.status, was_cancelled] += 1
-            code = (ended.error or {}).get("code")
+            code = None if ended.error is None else ended.error.code
             assert (ended.status, code) in {("completed", None), ("failed", "CANCELLED")}
             assert sent[str(number)] <= 1
             assert ended.status == "failed" or sent[str(number)] == 1

@@ -33,7 +33,7 @@ def test_a_proposal_is_decided_with_its_leases_and_gives_them_back_when_it_is_se
     with an_office(str(tmp_path / "w.db"), Post()) as world:
         done = world.act("old", "write", {"text": "x"}, scope=["log"])
         (verdict,) = verdicts(world, done.proposal_id)
-        assert [(one["predicate"], one["resource"]) for one in verdict.leases] == [
+        assert [(one.predicate, one.resource) for one in verdict.leases] == [
             ("MUTATES", "STATE:/main/log/*"),
             ("MUTATES", "FILE:/notes/x"),
         ]
@@ -42,7 +42,7 @@ def test_a_proposal_is_decided_with_its_leases_and_gives_them_back_when_it_is_se
         assert order[start : start + 2] == ["verdict.given", "decision.made"]
         events = [decoded(logged) for logged in world.log.read()]
         assert any(
-            isinstance(event, LeasesReleased) and event.lease_ids == [one["leaseId"] for one in verdict.leases]
+            isinstance(event, LeasesReleased) and event.lease_ids == [one.lease_id for one in verdict.leases]
             for event in events
         )
         assert not world.realm().klis.leases
@@ -81,7 +81,7 @@ def test_a_younger_proposal_dies_and_is_tried_again_after_its_backoff(tmp_path: 
             assert dying.status == "evaluating"
             (first,) = verdicts(world, dying.proposal_id)
             assert (first.status, first.retry_after_ms) == ("Die", 1_000)
-            assert first.conflicts[0]["holder"] == "old"
+            assert first.conflicts[0].holder == "old"
             world.settle()
             assert statuses(world, dying.proposal_id) == ["Die"]  # not before its time
             clock.advance(1_000)
@@ -106,8 +106,8 @@ def test_a_proposal_that_dies_too_often_is_rejected_and_says_why(tmp_path: Path)
                 world.settle()
             ended = world.proposal(dying.proposal_id)
             assert ended.status == "rejected"
-            assert ended.decision_record is not None
-            assert "3 attempts" in ended.decision_record.reason
+            assert ended.decision is not None
+            assert "3 attempts" in ended.decision.reason
         assert world.data()["a"] == 0
 
 
@@ -147,7 +147,7 @@ def test_branches_have_states_of_their_own_but_share_what_is_outside(tmp_path: P
             same_file = world.act("mid", "write", {"text": "one"}, branch="other")
             assert same_file.status == "evaluating"
             conflict = verdicts(world, same_file.proposal_id)[0].conflicts[0]
-            assert (conflict["resource"], conflict["holder"]) == ("FILE:/notes/one", "old")
+            assert (conflict.resource, conflict.holder) == ("FILE:/notes/one", "old")
 
 
 @pytest.mark.requirement("KM-6.3", "KM-7.2")
@@ -165,8 +165,8 @@ def test_a_proposal_whose_manifest_is_refused_is_rejected_and_holds_nothing(
     with an_office(str(tmp_path / "w.db"), Post()) as world:
         ended = world.act("old", "write", given_input)
         assert ended.status == "rejected"
-        assert ended.decision_record is not None
-        assert code in ended.decision_record.reason
+        assert ended.decision is not None
+        assert code in ended.decision.reason
         assert not world.realm().klis.leases
 
 
@@ -321,8 +321,8 @@ def in_serial(world: Realm) -> dict[str, int]:
     for logged in world.log.read():
         event = decoded(logged)
         if isinstance(event, WorldSealed) and event.created_by is not None:
-            body = world.proposal(event.created_by).submitted.intent["body"]["input"]
+            body = world.proposal(event.created_by).submitted.intent.body.input
             serial[body["name"]] += body["amount"]
             (patch,) = event.patches
-            assert patch["value"] == serial[body["name"]]
+            assert patch.value == serial[body["name"]]
     return serial

@@ -181,7 +181,7 @@ def test_a_proposal_whose_leases_are_revoked_fails_and_only_an_administrator_can
         worker.join(PATIENCE_S)
         ended = world.proposal(first.session.session_id)
         assert ended.error is not None
-        assert (ended.status, ended.error["code"]) == ("failed", "LEASES_REVOKED")
+        assert (ended.status, ended.error.code) == ("failed", "LEASES_REVOKED")
         assert world.data()["log"] == ["one more"]
     with open_to_recheck(address, domain=office) as looked:
         done = recheck(looked)
@@ -225,7 +225,7 @@ def test_an_action_that_raises_a_keyboard_interrupt_hits_nobody_else(tmp_path: P
         worker = threading.Thread(target=lambda: ended.append(world.act("old", "go")))
         worker.start()
         worker.join(PATIENCE_S)
-        assert (ended[0].status, ended[0].error["code"]) == ("failed", "ACTION_RAISED")
+        assert (ended[0].status, ended[0].error.code) == ("failed", "ACTION_RAISED")
 
 
 @pytest.mark.requirement("KP-2a")

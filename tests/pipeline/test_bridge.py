@@ -58,8 +58,8 @@ def test_a_scope_that_a_body_proposes_is_proposed(bridge: Bridge) -> None:
     done = bridge.dispatch({**SELL, "scopeProposal": {"allowedPaths": ["stock.*", "sold"]}})
     assert done.status == "completed"
     assert done.intent.body.scope_proposal is not None
-    assert done.decision_record is not None
-    assert done.decision_record.approved_scope == done.intent.body.scope_proposal
+    assert done.decision is not None
+    assert done.decision.approved_scope == done.intent.body.scope_proposal
 
 
 @pytest.mark.requirement("INT-15.1")

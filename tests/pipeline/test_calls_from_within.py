@@ -130,7 +130,7 @@ def test_a_rule_that_calls_its_world_refuses(bench: Bench, name: str) -> None:
     done = bench.act("bot")
     assert done.status == "rejected"
     assert done.decision is not None
-    assert "cannot call the world that is asking it" in done.decision["reason"]
+    assert "cannot call the world that is asking it" in done.decision.reason
     del bench.calls["rule"]
     assert bench.act("bot").status == "completed"
 
@@ -141,8 +141,8 @@ def test_an_action_that_calls_its_world_fails_with_an_error_value(bench: Bench, 
     done = bench.act("ann")
     assert done.status == "failed"
     assert done.error is not None
-    assert done.error["code"] == "ACTION_RAISED"
-    assert "cannot call the world that is asking it" in done.error["message"]
+    assert done.error.code == "ACTION_RAISED"
+    assert "cannot call the world that is asking it" in done.error.message
     assert bench.world.data() == {"total": 0}
 
 

@@ -108,7 +108,7 @@ def test_an_action_that_was_pruned_is_judged_all_the_same_and_refused_by_the_cor
     done = world.act("bot", name)
     judged = [event for _, event in world.events() if isinstance(event, ProposalJudged)]
     assert judged[-1].proposal_id == done.proposal_id
-    assert (done.status, done.error["code"] if done.error else None) == ("failed", "ACTION_UNAVAILABLE")
+    assert (done.status, done.error.code if done.error else None) == ("failed", "ACTION_UNAVAILABLE")
     assert world.data()["passed"] == 0
 
 
@@ -121,10 +121,10 @@ def test_an_unknown_action_is_decided_by_the_core_when_it_is_invoked(world: Real
     assert first.status == "completed"  # one key counts as true
     second = world.act("bot", "knock")
     assert statuses(world)["knock"] == "indeterminate"
-    assert second.decision_record is not None
-    assert (second.decision_record.decision, second.status) == ("approved", "failed")
+    assert second.decision is not None
+    assert (second.decision.decision, second.status) == ("approved", "failed")
     assert second.error is not None
-    assert second.error["code"] == "ACTION_UNAVAILABLE"
+    assert second.error.code == "ACTION_UNAVAILABLE"
     assert world.act("bot", "read").status == "failed"
 
 

@@ -35,10 +35,10 @@ def test_a_command_of_a_proposal_cannot_do_what_the_proposal_was_not_granted(
             assert done.status == "completed"
             return
         assert done.error is not None
-        assert (done.status, done.error["code"]) == ("failed", "KLIS_SCOPE_VIOLATION")
+        assert (done.status, done.error.code) == ("failed", "KLIS_SCOPE_VIOLATION")
         assert contents(root) == {"in": "/"}
         (violation,) = world.host.verification(done.proposal_id).violations
-        assert (violation["depth"], violation["blocked"], violation["resource"]) == ("child", True, "FILE:/outside")
+        assert (violation.depth, violation.blocked, violation.resource) == ("child", True, "FILE:/outside")
         fine = world.act("ann", "run", {**granted, "steps": [step("process.run", argv=["touch", "x"], cwd="/in")]})
         assert (fine.status, contents(root)) == ("completed", {"in": "/", "in/x": ""})
     check_log(address, domain=workshop)

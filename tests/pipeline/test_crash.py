@@ -99,10 +99,10 @@ def check_journal(world: Realm, made: Counter[str], kind: str) -> None:
         if isinstance(event, ExecutionStarted):
             intents[event.proposal_id] = event.seed
         elif isinstance(event, EffectRequested):
-            requested.add(event.requirement["id"])
+            requested.add(event.requirement.id)
         elif isinstance(event, EffectFulfilled):
             lines = [count for key, count in made.items() if event.requirement_id in key]
-            assert event.result["error"] is None
+            assert event.result.error is None
             # an idempotent effect may be made again when its result was lost, with the same key
             assert lines == [1] or (kind == "idempotent" and lines in ([1], [2]))
     assert all(any(name in key for name in requested) for key in made)

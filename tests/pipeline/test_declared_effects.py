@@ -99,19 +99,20 @@ def test_an_effect_that_was_not_declared_fails_the_proposal_before_its_handler_r
     failed = realm.act("ann", "run", {"steps": [wrong]})
     assert failed.status == "failed"
     assert failed.error is not None
-    assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
-    assert failed.error["message"].startswith(f"Agent attempted {predicate} on {name} but declared nothing there.")
-    assert failed.error["context"]["agent_id"] == "ann"
-    assert failed.error["context"]["session_id"] == failed.proposal_id
+    assert failed.error.code == "KLIS_SCOPE_VIOLATION"
+    assert failed.error.message.startswith(f"Agent attempted {predicate} on {name} but declared nothing there.")
+    assert failed.error.context is not None
+    assert failed.error.context["agent_id"] == "ann"
+    assert failed.error.context["session_id"] == failed.proposal_id
     assert outbox.sent == []
     (violated,) = of(realm, RunViolated)
-    assert (violated.run_id, violated.violation["depth"], violated.violation["blocked"]) == (
+    assert (violated.run_id, violated.violation.depth, violated.violation.blocked) == (
         failed.proposal_id,
         "effect",
         True,
     )
     (told,) = of(realm, EffectFulfilled)
-    assert told.result["error"]["code"] == "KLIS_SCOPE_VIOLATION"
+    assert told.result.error.code == "KLIS_SCOPE_VIOLATION"
     assert realm.host.verification(failed.proposal_id).outcome == "failed"
 
 
@@ -119,7 +120,7 @@ def test_what_is_declared_is_made_and_recorded(realm: Realm, outbox: Outbox) -> 
     done = realm.act("ann", "run", {"mutates": [MAIL], "steps": [step("mail.send", to="ann")]})
     assert (done.status, done.error, outbox.sent) == ("completed", None, ["ann"])
     (seen,) = realm.host.verification(done.proposal_id).observed.values()
-    assert (seen["predicate"], seen["resource"], seen["depth"]) == ("MUTATES", MAIL, "effect")
+    assert (seen.predicate, seen.resource, seen.depth) == ("MUTATES", MAIL, "effect")
 
 
 def test_a_declared_subtree_covers_what_is_below(realm: Realm, outbox: Outbox) -> None:
@@ -128,7 +129,7 @@ def test_a_declared_subtree_covers_what_is_below(realm: Realm, outbox: Outbox) -
     reading = {"consumes": [MAIL], "steps": [step("mail.send", to="ann")]}
     failed = realm.act("ann", "run", reading)
     assert failed.error is not None
-    assert failed.error["message"].startswith(f"Agent attempted MUTATES on {MAIL} but only declared CONSUMES.")
+    assert failed.error.message.startswith(f"Agent attempted MUTATES on {MAIL} but only declared CONSUMES.")
     assert outbox.sent == ["ann"]
 
 
@@ -137,7 +138,7 @@ def test_a_process_is_declared_by_hand_or_by_its_folder(realm: Realm) -> None:
         plan = {**declared, "steps": [step("process.run", argv=["true"], cwd="/out")]}
         failed = realm.act("ann", "run", plan)
         assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_NO_WORKSPACE"  # the handler was called
+        assert failed.error.code == "EFFECT_NO_WORKSPACE"  # the handler was called
 
 
 def test_an_effect_that_touches_nothing_needs_no_manifest(realm: Realm) -> None:
@@ -156,7 +157,7 @@ def test_a_later_effect_of_an_action_is_held_to_the_manifest_like_the_first(real
 def test_catching_the_error_does_not_help(realm: Realm, outbox: Outbox) -> None:
     failed = realm.act("ann", "insist", {"steps": [step("mail.send", to="ann"), step("think")]})
     assert failed.error is not None
-    assert (failed.status, failed.error["code"], outbox.sent) == ("failed", "KLIS_SCOPE_VIOLATION", [])
+    assert (failed.status, failed.error.code, outbox.sent) == ("failed", "KLIS_SCOPE_VIOLATION", [])
     assert len(of(realm, ProposalFailed)) == 1
 
 
@@ -166,7 +167,7 @@ def test_a_retried_effect_is_held_to_the_manifest_each_time(address: str) -> Non
         done = world.act("ann", "run", {"mutates": [MAIL], "steps": [step("mail.send", to="ann")]})
         assert (done.status, outbox.sent) == ("completed", ["ann", "ann"])
         (seen,) = world.host.verification(done.proposal_id).observed.values()
-        assert seen["count"] == 2
+        assert seen.count == 2
     check_log(address, domain=workshop)
 
 
@@ -203,7 +204,7 @@ def test_a_proposal_that_may_write_nothing_and_declares_nothing_may_touch_nothin
     with world:
         failed = world.act("ann", "run", {"steps": [step("mail.send", to="ann")]}, scope=[])
         assert failed.error is not None
-        assert (failed.error["code"], outbox.sent) == ("KLIS_SCOPE_VIOLATION", [])
+        assert (failed.error.code, outbox.sent) == ("KLIS_SCOPE_VIOLATION", [])
     check_log(address, domain=workshop)
 
 
@@ -221,7 +222,7 @@ def test_names_are_compared_as_the_settings_in_force_say(address: str, outbox: O
             "ann", "run", {"mutates": ["FILE:/a.txt"], "steps": [step("file.write", path="/A.txt", text="x")]}
         )
         assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_NO_WORKSPACE"  # the handler was called
+        assert failed.error.code == "EFFECT_NO_WORKSPACE"  # the handler was called
     check_log(address, domain=workshop)
 
 
@@ -245,7 +246,7 @@ def test_a_log_from_before_there_were_leases_holds_effects_to_no_manifest_until_
         assert (underway.status, bought) == ("completed", ["kale", "peas", "leek"])  # it was decided without a manifest
         held = world.act("cron", "order", {"seeds": ["beet"]})
         assert held.error is not None
-        assert (held.error["code"], bought) == ("KLIS_SCOPE_VIOLATION", ["kale", "peas", "leek"])
+        assert (held.error.code, bought) == ("KLIS_SCOPE_VIOLATION", ["kale", "peas", "leek"])
     with open_to_recheck(address, domain=golden.garden, **parts) as looked:
         assert verify(looked.log).ok
         told = recheck(looked, every=True)

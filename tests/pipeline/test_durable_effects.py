@@ -51,7 +51,7 @@ def test_an_effect_that_may_have_happened_waits_for_a_person_and_tells_all_that_
         assert (stuck["proposalId"], stuck["actorId"], stuck["action"]) == (name, "ann", "do")
         assert (stuck["effect"], stuck["params"]) == ("work", {"what": "b"})
         proposal = world.proposal(name)
-        assert stuck["idempotencyKey"] == f"{proposal.submitted.intent['intentId']}:{stuck['requirementId']}"
+        assert stuck["idempotencyKey"] == f"{proposal.submitted.intent.intent_id}:{stuck['requirementId']}"
         assert proposal.to_wire()["effects"] == {
             "fulfilled": 1,
             "underWay": [],
@@ -107,8 +107,8 @@ def test_what_nobody_knows_is_an_error_that_the_action_may_take(address: str) ->
         failed = world.host.resolve(name, "fail", by="bob", reason="the list is lost")
         assert failed.status == "failed"
         assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_IN_DOUBT"
-        assert "bob: the list is lost" in failed.error["message"]
+        assert failed.error.code == "EFFECT_IN_DOUBT"
+        assert "bob: the list is lost" in failed.error.message
         assert outside.done == []
         outside.plan.append(vanish)
         with pytest.raises(KeyboardInterrupt):
@@ -238,11 +238,11 @@ def test_what_failed_and_is_idempotent_is_made_again_after_twice_the_wait_each_t
     limit_ms = 200 if step is sleep else 600_000
     with a_yard(address, outside, idempotent=True, retries=3, backoff_ms=3, time_limit_ms=limit_ms) as world:
         done = world.act("ann", "do", {})
-        is_late = step is sleep and done.error is not None and done.error["code"] == code  # the last attempt, too
+        is_late = step is sleep and done.error is not None and done.error.code == code  # the last attempt, too
         assert done.status == "completed" or is_late
         told = events(world, done.proposal_id)
         retried = [event for event in told if isinstance(event, EffectRetried)]
-        assert [(event.failures, event.error["code"], event.due - event.at) for event in retried] == [
+        assert [(event.failures, event.error.code, event.due - event.at) for event in retried] == [
             (1, code, 3),
             (2, code, 6),
             (3, code, 12),
@@ -260,7 +260,7 @@ def test_after_its_last_retry_the_last_failure_is_the_result(address: str) -> No
     with a_yard(address, outside, idempotent=True, retries=2, backoff_ms=1) as world:
         failed = world.act("ann", "do", {})
         assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "BUSY")
+        assert (failed.status, failed.error.code) == ("failed", "BUSY")
         assert outside.attempts == [1, 2, 3]
     check_log(address)
 
@@ -279,7 +279,7 @@ def test_a_failure_that_does_not_pass_is_not_tried_again(address: str) -> None:
     with a_yard(address, outside, idempotent=True, retries=3, backoff_ms=1) as world:
         failed = world.act("ann", "do", {})
         assert failed.error is not None
-        assert failed.error["code"] == "NEVER"
+        assert failed.error.code == "NEVER"
         assert outside.attempts == [1]
 
 
@@ -312,8 +312,8 @@ def test_one_that_ends_between_two_attempts_goes_on_with_the_next(address: str) 
 def cancelled(ended: list[Any], reason: str) -> None:
     (failed,) = ended
     assert failed.status == "failed"
-    assert failed.error["code"] == "CANCELLED"
-    assert failed.error["message"] == f"bob called it off: {reason}"
+    assert failed.error.code == "CANCELLED"
+    assert failed.error.message == f"bob called it off: {reason}"
     assert failed.to_wire()["cancelled"]["by"] == "bob"
 
 

@@ -110,7 +110,7 @@ def test_whatever_happens_to_each_the_files_hold_what_those_did_that_completed_a
 
 def compare(told: list[Any], root: Path) -> None:
     """Hold what the files hold against what was completed by the log."""
-    given = {event.proposal_id: event.intent["body"]["input"] for event in told if isinstance(event, ProposalSubmitted)}
+    given = {event.proposal_id: event.intent.body.input for event in told if isinstance(event, ProposalSubmitted)}
     done = [given[event.proposal_id] for event in told if isinstance(event, ProposalCompleted)]
     assert len(given) == AGENTS * TURNS
     assert 0 < len(done) < len(given)

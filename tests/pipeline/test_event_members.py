@@ -158,7 +158,7 @@ def executed(world: Realm, clock: ManualClock, plan: Plan) -> None:
         ttl_ms=5_000,
     )
     world.act("ann", "do", {"what": "d"})
-    lease = held.leases[0]["leaseId"]
+    lease = held.leases[0].lease_id
     clock.advance(3)
     world.leases.desk.heartbeat([lease], agent_id="zoe", session_id="s")
     world.leases.desk.release([lease], agent_id="zoe", session_id="s")

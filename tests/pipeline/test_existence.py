@@ -23,6 +23,7 @@ from world.errors import RefusedError
 from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.events.proposal_events import DecisionMade, ProposalFailed
+from world.events.resource_values import ResourceExistence
 from world.events.run_events import RunOpened
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
@@ -72,9 +73,9 @@ def test_a_file_that_exists_can_be_depended_on(realm: Realm, there: str) -> None
     assert (done.status, done.error) == ("completed", None)
     (verdict,) = of(realm, VerdictGiven)
     (started,) = of(realm, ExecutionStarted)
-    assert verdict.existence == started.existence == [{"resource": there, "exists": True}]
+    assert verdict.existence == started.existence == [ResourceExistence(there, True)]
     with lease(realm, there) as held:
-        assert held.verdict.existence == [{"resource": there, "exists": True}]
+        assert held.verdict.existence == [ResourceExistence(there, True)]
 
 
 @pytest.mark.parametrize("absent", ["FILE:/no.txt", "FILE:/no/*", "FILE:/a.txt/b", "FILE:/sub/no.txt"])
@@ -82,10 +83,10 @@ def test_a_file_that_does_not_exist_is_not_leased(realm: Realm, absent: str) -> 
     rejected = realm.act("ann", "run", depends("FILE:/a.txt", absent))
     assert rejected.status == "rejected"
     message = f"DEPENDS_ON requires {absent} to exist, and it does not. Create what is missing, or do not depend on it."
-    assert rejected.decision_record is not None
-    assert rejected.decision_record.reason == f"Its manifest was refused (RESOURCE_ABSENT): {message}"
+    assert rejected.decision is not None
+    assert rejected.decision.reason == f"Its manifest was refused (RESOURCE_ABSENT): {message}"
     (decided,) = of(realm, DecisionMade)
-    assert decided.existence == [{"resource": "FILE:/a.txt", "exists": True}, {"resource": absent, "exists": False}]
+    assert decided.existence == [ResourceExistence("FILE:/a.txt", True), ResourceExistence(absent, False)]
     assert of(realm, VerdictGiven) == []
     with pytest.raises(RefusedError) as refused:
         lease(realm, absent)
@@ -132,9 +133,9 @@ def test_a_file_that_vanished_after_the_grant_fails_the_execution_before_it_begi
             (root / "a.txt").unlink()
             held.may_go.set()
         failed = of(world, ProposalFailed)[-1]
-        assert (failed.error["code"], made) == ("RESOURCE_ABSENT", [])
-        assert of(world, VerdictGiven)[-1].existence == [{"resource": "FILE:/a.txt", "exists": True}]
-        assert of(world, ExecutionStarted)[-1].existence == [{"resource": "FILE:/a.txt", "exists": False}]
+        assert (failed.error.code, made) == ("RESOURCE_ABSENT", [])
+        assert of(world, VerdictGiven)[-1].existence == [ResourceExistence("FILE:/a.txt", True)]
+        assert of(world, ExecutionStarted)[-1].existence == [ResourceExistence("FILE:/a.txt", False)]
         assert list(world.realm().klis.leases) == []
     (root / "a.txt").write_text("back")  # what is there now plays no part in the recheck
     check_log(address, domain=workshop)
@@ -149,10 +150,10 @@ def test_a_request_that_waited_is_checked_when_it_is_granted(realm: Realm, root:
     holder.release()
     ended = realm.archive.proposal(waiting.proposal_id)
     assert ended.status == "rejected"
-    assert ended.decision_record is not None
-    assert "RESOURCE_ABSENT" in ended.decision_record.reason
+    assert ended.decision is not None
+    assert "RESOURCE_ABSENT" in ended.decision.reason
     (withdrawn,) = of(realm, RequestWithdrawn)
-    expected = [{"resource": "FILE:/a.txt", "exists": False}]
+    expected = [ResourceExistence("FILE:/a.txt", False)]
     assert (withdrawn.reason, withdrawn.existence) == ("RESOURCE_ABSENT", expected)
 
 
@@ -240,7 +241,7 @@ def test_state_has_to_be_in_the_base_world(address: str, what: str, is_there: bo
         done = used(world, what, ask=True)
         assert done.status == ("completed" if is_there else "rejected")
         last = of(world, VerdictGiven if is_there else DecisionMade)[-1]
-        assert last.existence == [{"resource": f"STATE:/{what}", "exists": is_there}]
+        assert last.existence == [ResourceExistence(f"STATE:/{what}", is_there)]
         if is_there:
             with lease(world, f"STATE:/{what}") as held:
                 assert held.verdict.existence == last.existence
@@ -259,9 +260,9 @@ def test_state_that_is_gone_from_the_head_fails_the_execution(address: str) -> N
         failed = world.archive.proposal(waiting.proposal_id)
         assert failed.status == "failed"
         assert failed.error is not None
-        assert failed.error["code"] == "RESOURCE_ABSENT"
-        assert of(world, VerdictGiven)[-1].existence == [{"resource": "STATE:/main/items/nut", "exists": True}]
-        assert of(world, ExecutionStarted)[-1].existence == [{"resource": "STATE:/main/items/nut", "exists": False}]
+        assert failed.error.code == "RESOURCE_ABSENT"
+        assert of(world, VerdictGiven)[-1].existence == [ResourceExistence("STATE:/main/items/nut", True)]
+        assert of(world, ExecutionStarted)[-1].existence == [ResourceExistence("STATE:/main/items/nut", False)]
         assert world.data()["other"] == 0
         exported = address.replace("w.db", "w.jsonl")
         with Path(exported).open("wb") as out:
@@ -318,7 +319,7 @@ def test_a_session_depends_on_what_exists_when_it_begins(realm: Realm, root: Pat
     with realm.host.session(agent="ann", manifest=manifest, wishes=Wishes(by="ann")):
         pass
     (opened,) = of(realm, RunOpened)
-    assert opened.existence == [{"resource": "FILE:/a.txt", "exists": True}]
+    assert opened.existence == [ResourceExistence("FILE:/a.txt", True)]
     (root / "a.txt").unlink()
     with (
         pytest.raises(RefusedError) as refused,

@@ -51,7 +51,7 @@ def test_who_lost_the_leases_gives_nothing_back_because_it_may_be_somebody_elses
             other = world.act("bob", "run", {"mutates": ["FILE:/b.txt"], "steps": steps[:1]})
             assert other.status == "completed"
             held.may_go.set()
-        assert ended[0].error["code"] == "LEASES_REVOKED"
+        assert ended[0].error.code == "LEASES_REVOKED"
         assert ended[0].rollback is None
         assert contents(root)["b.txt"] == "b!!"
     check(address)
@@ -71,8 +71,8 @@ def test_where_no_backup_can_be_made_nothing_is_granted_and_the_proposal_says_wh
             broken.setattr(premises.backups, "take", full)
             rejected = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
         assert rejected.status == "rejected"
-        assert rejected.decision_record is not None
-        assert "The disk is full; make room on it." in rejected.decision_record.reason
+        assert rejected.decision is not None
+        assert "The disk is full; make room on it." in rejected.decision.reason
         assert world.realm().klis.leases == {}
         assert contents(root) == BEFORE
         assert world.act("ann", "run", {"consumes": ["FILE:/a.txt"], "steps": STEPS[:1]}).status == "completed"
@@ -96,7 +96,7 @@ def test_a_rollback_that_its_process_did_not_finish_is_finished_by_the_next(
         assert contents(root) == BEFORE
         ended = world.proposal(name)
         assert ended.error is not None
-        assert (ended.status, ended.error["code"]) == ("failed", "GIVEN_UP")
+        assert (ended.status, ended.error.code) == ("failed", "GIVEN_UP")
         assert world.host.verification(name).rollbacks[0].restored == ["/b.txt"]
     check(address)
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_given_back_is_told_and_the_proposal_ends_all_the_same(
         monkeypatch.setattr(world.host.premises.backups, "restore", broken)
         failed = world.act("ann", "run", plan)
         assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "GIVEN_UP")
+        assert (failed.status, failed.error.code) == ("failed", "GIVEN_UP")
         assert len(tries) == 4
         (back,) = world.host.verification(failed.proposal_id).rollbacks
         assert "Input/output error" in back.failed[0]
@@ -144,7 +144,7 @@ def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it
             if seed == "third":
                 failed = world.host.cancel(name, by="bob", reason="away with it")
                 assert failed.error is not None
-                assert failed.error["code"] == "CANCELLED"
+                assert failed.error.code == "CANCELLED"
                 assert contents(root) == BEFORE
     check(address)
 
@@ -155,7 +155,7 @@ def test_without_a_workspace_nothing_is_watched_and_file_effects_say_what_is_mis
         world.register("ann", "human", binding={"kind": "auto_approve"})
         failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
         assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_NO_WORKSPACE"
+        assert failed.error.code == "EFFECT_NO_WORKSPACE"
         assert failed.rollback is None
     check(address)
 
@@ -168,7 +168,7 @@ def test_a_handler_that_says_what_is_wrong_is_no_violation(address: str, root: P
     with a_workshop(address, root, effects=[no]) as world:
         failed = world.act("ann", "run", {"consumes": ["FILE:/a.txt"], "steps": [step("no")]})
         assert failed.error is not None
-        assert failed.error["code"] == "NO"
+        assert failed.error.code == "NO"
         assert not [event for _, event in world.events() if isinstance(event, RunViolated)]
         assert [event.outcome for _, event in world.events() if isinstance(event, WorldSealed)][-1] == "failed"
     check(address)

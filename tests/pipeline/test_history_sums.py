@@ -100,9 +100,9 @@ def expected(earlier: Sequence[Proposal], query: Mapping[str, Any]) -> int | flo
 
     def counts(one: Proposal) -> bool:
         told = {
-            "actor_id": one.submitted.actor["actorId"],
+            "actor_id": one.submitted.actor.actor_id,
             "action": one.intent.body.type,
-            "decision": None if one.decision is None else one.decision["decision"],
+            "decision": None if one.decision is None else one.decision.decision,
             "outcome": one.status,
         }
         return one.submitted.at >= query.get("since_ms", 0) and all(
@@ -115,8 +115,8 @@ def expected(earlier: Sequence[Proposal], query: Mapping[str, Any]) -> int | flo
 
 def sums_told(proposal: Proposal) -> list[Any]:
     """Return what the rule said."""
-    assert proposal.decision_record is not None
-    told: list[Any] = json.loads(proposal.decision_record.trace[0].reason)
+    assert proposal.decision is not None
+    told: list[Any] = json.loads(proposal.decision.trace[0].reason)
     return told
 
 
@@ -242,7 +242,7 @@ def test_a_sum_that_cannot_be_made_refuses_and_says_which_proposal_is_in_the_way
     )
     with opened("sqlite:///:memory:", policies=["rules.yaml"], folder=tmp_path) as world:
         wrong = world.act("bot", "pay", {"amount": "much"})
-        refused = world.act("bot", "pay", {"amount": 1}).decision_record
+        refused = world.act("bot", "pay", {"amount": 1}).decision
         assert refused is not None
         assert (refused.decision, refused.trace[0].answer) == ("rejected", "error")
         assert wrong.proposal_id in refused.reason
@@ -260,7 +260,7 @@ def test_a_condition_that_nothing_could_match_refuses_and_approves_nothing(condi
         return Approve() if case.history.count(**condition) + case.history.sum("amount", **condition) < 3 else None
 
     with opened("sqlite:///:memory:", policies=[Policy("house", [seldom])]) as world:
-        refused = world.act("bot", "pay", {"amount": 1}).decision_record
+        refused = world.act("bot", "pay", {"amount": 1}).decision
     assert refused is not None
     assert (refused.decision, refused.trace[0].answer) == ("rejected", "error")
     assert "The history is asked with" in refused.reason

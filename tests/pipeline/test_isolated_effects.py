@@ -39,7 +39,7 @@ def test_a_handler_makes_its_effect_in_another_process(tmp_path: Path, monkeypat
     monkeypatch.setenv("TOKEN", "SECRET")
     proposal, told, seen = done(tmp_path, step("own.write", path="/in/x", text="one"), step("own.later", n=1))
     if not CONFINED:
-        assert proposal.error["code"] == "CONFINEMENT_UNAVAILABLE"
+        assert proposal.error.code == "CONFINEMENT_UNAVAILABLE"
         return
     assert (proposal.status, proposal.error) == ("completed", None), str(proposal.error)
     assert contents(tmp_path / "ws") == {"in": "/", "in/x": "one"}
@@ -47,7 +47,7 @@ def test_a_handler_makes_its_effect_in_another_process(tmp_path: Path, monkeypat
         (one["predicate"], one["resource"], one["depth"]) for one in seen.to_wire()["observed"]
     }
     assert (told[0]["pid"] != os.getpid(), told[0]["token"], told[1]) == (True, None, {"n": 1})
-    assert told[0]["key"].startswith(proposal.submitted.intent["intentId"])
+    assert told[0]["key"].startswith(proposal.submitted.intent.intent_id)
 
 
 STRAYS = {
@@ -65,12 +65,12 @@ def test_a_handler_in_a_process_of_its_own_does_nothing_undeclared(tmp_path: Pat
     assert proposal.status == "failed"
     assert contents(tmp_path / "ws") == {"in": "/"}
     if not CONFINED:
-        assert proposal.error["code"] == "CONFINEMENT_UNAVAILABLE"
+        assert proposal.error.code == "CONFINEMENT_UNAVAILABLE"
     elif how == "kill of the engine":
-        assert proposal.error["code"] == "EFFECT_RAISED"
+        assert proposal.error.code == "EFFECT_RAISED"
     else:
-        assert proposal.error["code"] == "KLIS_SCOPE_VIOLATION"
-        assert [(one["depth"], one["blocked"]) for one in seen.violations] == [("child", True)]
+        assert proposal.error.code == "KLIS_SCOPE_VIOLATION"
+        assert [(one.depth, one.blocked) for one in seen.violations] == [("child", True)]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_how_a_handler_fails_comes_back(tmp_path: Path, how: str, code: str, mes
     proposal, _, _ = done(tmp_path, step("own.fail", how=how))
     assert proposal.error is not None
     if CONFINED:
-        assert (proposal.error["code"], message in proposal.error["message"]) == (code, True), proposal.error
+        assert (proposal.error.code, message in proposal.error.message) == (code, True), proposal.error
 
 
 def test_without_a_workspace_nothing_is_done(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_without_a_workspace_nothing_is_done(tmp_path: Path) -> None:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         proposal = world.act("ann", "run", {"steps": [step("own.later", n=1)]})
         assert proposal.error is not None
-        assert proposal.error["code"] == "CONFINEMENT_UNAVAILABLE"
+        assert proposal.error.code == "CONFINEMENT_UNAVAILABLE"
 
 
 def test_what_a_child_cannot_find_again_is_no_handler() -> None:

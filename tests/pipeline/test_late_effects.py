@@ -96,7 +96,7 @@ def test_who_loses_the_leases_in_the_middle_of_an_effect_stops_before_the_next_t
             world.leases.desk.revoke([lease.lease_id], by="operator", reason="runaway")
             revoked.set()
         failed = ended[0]
-        assert (failed.status, failed.error["code"]) == ("failed", "LEASES_REVOKED")
+        assert (failed.status, failed.error.code) == ("failed", "LEASES_REVOKED")
         assert len(touched) == 1
         assert failed.rollback is None
         later = world.act("eve", "do", {})
@@ -115,7 +115,7 @@ def test_an_effect_whose_leases_are_gone_before_it_begins_is_not_begun(address: 
             assert waits.wait(PATIENCE_S)
             leases = [lease.lease_id for lease in world.realm().klis.leases.values()]
             world.leases.desk.revoke(leases, by="operator", reason="runaway")
-        assert ended[0].error["code"] == "LEASES_REVOKED"
+        assert ended[0].error.code == "LEASES_REVOKED"
         assert outside.attempts == [1]
 
 
@@ -132,7 +132,7 @@ def test_what_was_in_doubt_and_lost_its_leases_meanwhile_ends_failed_whatever_be
         assert len(world.host.stuck()) == 1
         failed = world.host.resolve(name, choice, by="bob", reason="late")
         assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "LEASES_REVOKED")
+        assert (failed.status, failed.error.code) == ("failed", "LEASES_REVOKED")
         assert outside.attempts == []
     check_log(address)
 
@@ -153,7 +153,7 @@ def test_a_handler_that_took_too_long_may_touch_nothing_any_more(address: str) -
     with a_yard(address, Outside(held), time_limit_ms=100) as world:
         failed = world.act("ann", "do", {})
         assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_TIMED_OUT"
+        assert failed.error.code == "EFFECT_TIMED_OUT"
         held.may_go.set()
         assert held.over.wait(PATIENCE_S)
         assert told == [True]
@@ -196,7 +196,7 @@ def test_a_timer_goes_by_the_engines_clock_from_when_it_was_first_asked_for(addr
     with reopened(address, Outside(), parts={"clock": ManualClock(3_601_001, 0)}) as world:
         assert world.data()["done"] == ["waited"]
         (fulfilled,) = [event for _, event in world.events() if isinstance(event, EffectFulfilled)]
-        assert fulfilled.result["value"] == {"until": 3_601_000}
+        assert fulfilled.result.value == {"until": 3_601_000}
 
 
 def test_executions_that_were_called_off_are_told_apart_in_the_log(address: str) -> None:

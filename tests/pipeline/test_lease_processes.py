@@ -97,8 +97,8 @@ def test_after_sigkill_no_granted_lease_is_lost_and_none_is_granted_twice(shared
         active = world.realm().klis.leases
         for lease_id, (token, resource) in told.items():
             assert (active[lease_id].token, active[lease_id].triple.resource.text) == (token, resource)
-        ids = [lease["leaseId"] for verdict in granted(world) for lease in verdict.leases]
-        tokens = [lease["token"] for verdict in granted(world) for lease in verdict.leases]
+        ids = [lease.lease_id for verdict in granted(world) for lease in verdict.leases]
+        tokens = [lease.token for verdict in granted(world) for lease in verdict.leases]
         assert len(set(ids)) == len(ids)
         assert tokens == sorted(set(tokens))
         common: dict[str, set[str]] = {}

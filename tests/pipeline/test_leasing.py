@@ -15,6 +15,7 @@ from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
+from world.events.resource_values import GrantedLease
 from world.klis.identity.signature import sign
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -57,7 +58,7 @@ def test_everything_at_the_desk_is_in_the_log_and_sound(world: Realm, clock: Man
     waits = desk.request(manifest("old"), by="old", queue=True, wait_ms=5_000)
     dies = desk.request(manifest("third"), by="third")
     assert [first.status, waits.status, dies.status] == ["Granted", "Wait", "Die"]
-    lease = first.leases[0]["leaseId"]
+    lease = first.leases[0].lease_id
     clock.advance(10)
     assert desk.heartbeat([lease], agent_id="young", session_id="s")[0].expires_at == 1_060_010
     assert desk.release([lease], agent_id="young", session_id="s") == {lease: "Released"}
@@ -89,7 +90,7 @@ def test_leases_expire_and_waiting_ends_with_whatever_happens_next(world: Realm,
 @pytest.mark.requirement("KP-4b")
 def test_what_is_refused_changes_nothing(world: Realm) -> None:
     desk = world.leases.desk
-    lease = desk.request(manifest("ann"), by="ann").leases[0]["leaseId"]
+    lease = desk.request(manifest("ann"), by="ann").leases[0].lease_id
     before = world.log.head()
     assert refusal(desk.release, [lease], agent_id="bob", session_id="s") == "NOT_THE_HOLDER"
     assert refusal(desk.heartbeat, [lease], agent_id="ann", session_id="other") == "NOT_THE_HOLDER"
@@ -107,7 +108,7 @@ def test_what_is_refused_changes_nothing(world: Realm) -> None:
 
 def test_a_clock_that_steps_back_shortens_nothing(world: Realm, clock: ManualClock) -> None:
     desk = world.leases.desk
-    lease = desk.request(manifest("ann"), by="ann", ttl_ms=10_000).leases[0]["leaseId"]
+    lease = desk.request(manifest("ann"), by="ann", ttl_ms=10_000).leases[0].lease_id
     clock.advance(-500_000)
     [renewed] = desk.heartbeat([lease], agent_id="ann", session_id="s")
     assert renewed.expires_at == 1_010_000
@@ -297,7 +298,13 @@ def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: Rea
                 replace(event, more_conflicts=True),
                 replace(event, session_id="other"),
                 replace(event, cause="queue", request_id="nothing"),
-                replace(event, leases=[*event.leases, {"predicate": "MUTATES", "resource": "FILE:/b"}]),
+                replace(
+                    event,
+                    leases=[
+                        *event.leases,
+                        GrantedLease(lease_id="l", token=9, predicate="MUTATES", resource="FILE:/b"),
+                    ],
+                ),
             ]
             for other in others:
                 found = recheck_verdict(realm.klis, other)
@@ -324,5 +331,5 @@ def test_two_programs_on_one_log_never_hold_the_same(shared_log_url: str, tmp_pa
         first = one.leases.desk.request(manifest("ann"), by="ann")
         second = two.leases.desk.request(manifest("bob"), by="bob")
         assert [first.status, second.status] == ["Granted", "Die"]
-        one.leases.desk.release([first.leases[0]["leaseId"]], agent_id="ann", session_id="s")
+        one.leases.desk.release([first.leases[0].lease_id], agent_id="ann", session_id="s")
         assert two.leases.desk.request(manifest("bob"), by="bob").status == "Granted"

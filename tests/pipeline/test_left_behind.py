@@ -57,8 +57,8 @@ def events(world: Realm, kind: type[Event]) -> list[Any]:
 
 
 def rollback_of(world: Realm) -> dict[str, Any]:
-    (asked,) = [one for one in events(world, EffectRequested) if one.requirement["type"] == ROLLBACK]
-    return dict(asked.requirement["params"])
+    (asked,) = [one for one in events(world, EffectRequested) if one.requirement.type == ROLLBACK]
+    return dict(asked.requirement.params)
 
 
 def vanishing(idempotent: bool) -> Any:
@@ -207,7 +207,7 @@ def test_who_has_no_workspace_leaves_alone_what_was_backed_up_there(address: str
     with reopened(address, root, quiet(True), clock=ManualClock(600_000, 1), ids=SequentialIds("third")) as world:
         failed = world.proposal(name)
         assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "CANCELLED")
+        assert (failed.status, failed.error.code) == ("failed", "CANCELLED")
         assert contents(root) == BEFORE
         assert not world.realm().klis.leases
     check_log(address, domain=workshop)
@@ -289,7 +289,7 @@ def test_what_was_seen_of_an_effect_whose_result_comes_late_is_recorded(address:
         (dropped,) = events(world, EffectDropped)
         (seen,) = events(world, RunObserved)
         assert (dropped.proposal_id, seen.run_id) == (name, name)
-        assert [(one["predicate"], one["resource"]) for one in seen.observed] == [("MUTATES", "FILE:/b.txt")]
+        assert [(one.predicate, one.resource) for one in seen.observed] == [("MUTATES", "FILE:/b.txt")]
         taken.may_go.set()
         taking.join(PATIENCE_S)
         assert world.proposal(name).status == "completed"

@@ -58,8 +58,8 @@ def test_an_execution_whose_branch_moved_is_sealed_on_its_head_or_fails(tmp_path
         assert sealed.parent == moved.world_id
         if reads:  # on the new head it asks for another effect
             assert done.status == "failed"
-            assert done.error["code"] == "STATE_CONFLICT"
-            assert done.error["source"] == {"actionId": "work", "nodePath": ""}
+            assert done.error.code == "STATE_CONFLICT"
+            assert done.error.source.to_wire() == {"actionId": "work", "nodePath": ""}
             assert world.branch().head == moved.world_id
             assert world.data() == {"count": 1, "mine": ""}
         else:

@@ -91,7 +91,7 @@ def test_ids_that_a_log_holds_already_stay_valid(world: Realm) -> None:
     actor = ActorRef(actor_id=old, kind="human")
 
     def earlier(work) -> None:
-        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor.to_wire(), by="ops"))
+        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor, by="ops"))
 
     world._acting.run(earlier)
     world.register(old, "human", name="J", binding={"kind": "auto_approve"})
@@ -110,7 +110,7 @@ def waiting(world: Realm, binding) -> str:
 def test_a_seat_is_not_handed_to_any_human(world: Realm) -> None:
     star = ActorRef(actor_id="*", kind="human")
     world._acting.run(
-        lambda work: work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=star.to_wire(), by="ops"))
+        lambda work: work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=star, by="ops"))
     )  # as in a log of before ids had an alphabet
     name = waiting(world, {"kind": "hitl", "ask": ["mia"]})
     with pytest.raises(RefusedError) as caught:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from world.klis.settings import KlisSettings
 from world.klis.verdict_emitter import VerdictEmitter
 from world.limits import Limits
 from world.model.decision import ENGINE
+from world.model.record import to_wire
 from world.read_models.trace import TraceStep, trace_proposal
 from world.state.proposal import Proposal
 from worldprotocol import Realm
@@ -195,7 +195,7 @@ class Scenes:
         self._act(realm, "withdrawn")
         with patch.context() as within:
             within.setattr(VerdictEmitter, "give", _gives_nothing)
-            desk.release([young.leases[0]["leaseId"]], agent_id="zoe", session_id="s")
+            desk.release([young.leases[0].lease_id], agent_id="zoe", session_id="s")
         realm.settle()
 
     def _case(self, realm: Realm, patch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def _cannot_be_made(*_: Any, **__: Any) -> Any:
 def _left_as_ruled(ruling: Any, _why: str, reason: str) -> Any:
     """Overrule as version 1 did: who decided was not told."""
     ended = {"ask": (), "timeout_ms": None, "on_timeout": "reject"}
-    return replace(ruling, verdict="reject", reason=reason, approved_scope=None, **ended)
+    return structs.replace(ruling, verdict="reject", reason=reason, approved_scope=None, **ended)
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ def proposals(realm: Realm, played: Scenes) -> Iterator[tuple[str, Proposal, lis
 def test_the_record_says_who_decided(log: Scenes) -> None:
     with Realm.open_read_only(log.address) as realm:
         for name, proposal, decided in proposals(realm, log):
-            record = proposal.decision_record
+            record = proposal.decision
             assert record is not None, name
             assert [one.rule for one in record.trace if one.decisive] == decided, name
             if name in OVERRULED:
@@ -286,7 +286,7 @@ def test_all_that_tells_who_decided_says_the_same(log: Scenes) -> None:
         for name, proposal, decided in proposals(realm, log):
             assert reported[proposal.proposal_id] == ", ".join(decided), name
             assert rules_of(trace_proposal(realm.archive, proposal.proposal_id)) == decided, name
-            explained = explain_trace(proposal.decision or {}, None, None, None, proposer="bot")
+            explained = explain_trace(to_wire(proposal.decision) or {}, None, None, None, proposer="bot")
             assert explained["decidedBy"] == decided, name
             assert [one["rule"] for one in explained["rules"] if one["role"] == "decided"] == [
                 rule for rule in decided if rule in {one["rule"] for one in explained["rules"]}

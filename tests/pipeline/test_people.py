@@ -75,7 +75,7 @@ def test_a_tribunal_votes_and_each_vote_stands_in_the_log_and_in_the_decision(wo
     world.decide(name, "narrow", by="ann", scope=["data.stock.tea", "data.sold"])
     done = world.decide(name, "approve", by="bob")
     assert done.status == "completed"
-    record = done.decision_record
+    record = done.decision
     assert record is not None
     assert record.approved_scope is not None
     assert record.approved_scope.allowed_paths == ("data.stock.tea", "data.sold")
@@ -84,7 +84,7 @@ def test_a_tribunal_votes_and_each_vote_stands_in_the_log_and_in_the_decision(wo
         ("human:ann", "narrow"),
         ("human:bob", "approve"),
     ]
-    ids = [answer["answerId"] for answer in done.answers]
+    ids = [answer.answer_id for answer in done.answers]
     assert len(set(ids)) == 3
     assert refused(lambda: world.decide(name, "approve", by="bob")) == "NOT_WAITING"
     lost = world.act("kit", "sell", SALE)
@@ -197,7 +197,7 @@ def test_the_proposer_replies_to_what_was_asked_and_to_nothing_else(world: Realm
     name = world.act("kit", "sell", SALE).proposal_id
     assert refused(lambda: world.decide(name, "reply", by="kit", reason="hm")) == "NO_OPEN_QUESTION"
     world.decide(name, "ask", by="ann", reason="for whom?")
-    assert [one["reason"] for one in world.proposal(name).open_questions] == ["for whom?"]
+    assert [one.reason for one in world.proposal(name).open_questions] == ["for whom?"]
     assert refused(lambda: world.decide(name, "reply", by="bob", reason="me")) == "NOT_PROPOSER"
     replied = world.decide(name, "reply", by="kit", reason="for the neighbours")
     assert replied.status == "evaluating"
@@ -281,7 +281,7 @@ def test_what_rules_escalate_goes_up_the_chain_of_the_binding(world: Realm, cloc
     world.decide(large.proposal_id, "approve", by="dan")
     done = world.decide(large.proposal_id, "approve", by="bob")
     assert done.status == "completed"
-    record = done.decision_record
+    record = done.decision
     assert record is not None
     assert record.policy_hash == house.hash
     is_sound(world)

@@ -97,7 +97,7 @@ def test_a_failed_execution_seals_a_world_with_its_parent_s_data(world: Realm) -
     failed = world.act("ann", "sell", {"item": "cake", "count": 9})
     assert failed.status == "failed"
     assert failed.error is not None
-    assert failed.error["code"] == "OUT_OF_STOCK"
+    assert failed.error.code == "OUT_OF_STOCK"
     branch = world.branch()
     assert branch.head == head
     assert branch.tip == failed.world_id != head
@@ -105,8 +105,8 @@ def test_a_failed_execution_seals_a_world_with_its_parent_s_data(world: Realm) -
     assert world.sealed(failed.world_id).outcome == "failed"
     wrong = world.act("ann", "sell", {"item": 7})
     assert wrong.error is not None
-    assert wrong.error["code"] == "INVALID_INPUT"
-    assert "input.item" in wrong.error["message"]
+    assert wrong.error.code == "INVALID_INPUT"
+    assert "input.item" in wrong.error.message
 
 
 @pytest.mark.requirement("IC-available")
@@ -114,7 +114,7 @@ def test_an_unavailable_action_fails_and_does_not_run(world: Realm) -> None:
     world.act("ann", "close")
     failed = world.act("ann", "sell", {"item": "tea"})
     assert failed.error is not None
-    assert failed.error["code"] == "ACTION_UNAVAILABLE"
+    assert failed.error.code == "ACTION_UNAVAILABLE"
     assert world.data()["sold"] == 0
 
 
@@ -122,7 +122,7 @@ def test_an_unavailable_action_fails_and_does_not_run(world: Realm) -> None:
 def test_a_rejected_proposal_is_never_executed_and_says_which_rule(world: Realm) -> None:
     rejected = world.act("bot", "close")
     assert rejected.status == "rejected"
-    record = rejected.decision_record
+    record = rejected.decision
     assert record is not None
     assert "stays open" in record.reason
     assert {outcome.rule: outcome.answer for outcome in record.trace}["nobody_closes"] == "reject"
@@ -156,7 +156,7 @@ def test_an_enforcing_host_refuses_patches_outside_the_scope_and_a_trusting_one_
         outside = world.act("ann", "sell", {"item": "tea"}, scope=["data.sold"])
         assert outside.status == "failed"
         assert outside.error is not None
-        assert outside.error["code"] == "SCOPE_VIOLATION"
+        assert outside.error.code == "SCOPE_VIOLATION"
         assert world.data()["stock"]["tea"] == 10
         assert world.realm().enforcement == "enforcing"
     with open_shop(f"sqlite:///{tmp_path / 'trusting.db'}", enforcement="trusting") as world:
@@ -235,7 +235,7 @@ def test_a_world_too_large_for_the_log_ends_its_proposal_failed(log_url: str) ->
         large = world.act("ann", "charge", {"amount": 1, "times": 2})
         assert large.status == "failed"
         assert large.error is not None
-        assert large.error["code"] == "WORLD_TOO_LARGE"
+        assert large.error.code == "WORLD_TOO_LARGE"
         assert world.data()["receipts"] == []
         assert world.act("ann", "sell", {"item": "tea"}).status == "completed"
 
@@ -294,8 +294,8 @@ def test_what_the_authority_rejects_is_rejected_for_actors_of_every_kind(log_url
         world.register(f"a-{kind}", kind, binding={"kind": "policy_rules", "policy": "house"})  # type: ignore[arg-type]
         refused = world.act(f"a-{kind}", "close")
         assert refused.status == "rejected"
-        assert refused.decision_record is not None
-        assert refused.decision_record.decision == "rejected"
+        assert refused.decision is not None
+        assert refused.decision.decision == "rejected"
         assert world.data()["open"] is True
         assert world.act(f"a-{kind}", "sell", {"item": "tea"}).status == "completed"
 
@@ -309,7 +309,7 @@ def test_the_wire_form_of_a_proposal_has_every_part_that_the_specification_names
         wire = done.to_wire()
         expected = {
             "proposalId": done.proposal_id,
-            "actor": done.submitted.actor,
+            "actor": done.submitted.actor.to_wire(),
             "intent": intent.to_wire(),
             "baseWorld": head,
             "trace": {"ticket": 7},
@@ -333,7 +333,7 @@ def test_people_answer_and_time_runs_out(log_url: str) -> None:
         assert asked.status == "evaluating"
         done = world.decide(large.proposal_id, "approve", by="ann")
         assert done.status == "completed"
-        assert done.decision_record is not None
+        assert done.decision is not None
         with refusal("NOT_WAITING"):
             world.decide(large.proposal_id, "reject", by="ann")
         late = world.act("kid", "sell", {"item": "cake"})
@@ -421,7 +421,7 @@ def test_a_broken_or_missing_handler_ends_the_proposal_failed(log_url: str) -> N
         failed = world.act("ann", "charge", {"amount": 7})
         assert failed.status == "failed"
         assert failed.error is not None
-        assert failed.error["code"] == "BANK_CLOSED"
+        assert failed.error.code == "BANK_CLOSED"
         assert world.act("ann", "sell", {"item": "tea"}).status == "completed"
 
 
@@ -504,8 +504,8 @@ def test_a_policy_that_is_not_the_adopted_one_decides_nothing(shared_log_url: st
     with Realm.open(shared_log_url, domain=shop, policies=[other], effects=[Bank().handler()]) as world:
         refused = world.act("bot", "sell", {"item": "tea"})
         assert refused.status == "rejected"
-        assert refused.decision_record is not None
-        assert "adopt" in refused.decision_record.reason
+        assert refused.decision is not None
+        assert "adopt" in refused.decision.reason
         assert world.adopt_policy("house")
         assert world.act("bot", "close").status == "completed"
 

@@ -85,8 +85,8 @@ def founded(folder: Path, clock: ManualClock) -> Realm:
 
 def decided(proposal: Proposal) -> DecisionRecord:
     """Return how a proposal was decided."""
-    assert proposal.decision_record is not None
-    return proposal.decision_record
+    assert proposal.decision is not None
+    return proposal.decision
 
 
 @pytest.mark.requirement("CARD-policy", "WP-decision", "CARD-replay")

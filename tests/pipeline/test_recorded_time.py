@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
+from tests.making_events import made
 from tests.patience import PATIENCE_S
 from tests.pipeline.clock_child import Off, manifest
 from tests.pipeline.shop import shop
@@ -28,6 +29,7 @@ from world.klis.identity.signature import sign
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
 from world.limits import Limits
+from world.model.snapshot import ErrorValue, Requirement
 from world.pipeline.leasing.clock_confirmation import later_times
 from world.pipeline.recorded_time import MAX_REST_MS, Evidence
 from world.read_models.clock_jumps import clock_jumps
@@ -351,7 +353,7 @@ def test_a_confirmation_brings_lease_time_back_and_a_lease_lives_its_granted_tim
         verdict = take(world, "FILE:/a", "next")
         assert verdict.status == "Granted"
         assert verdict.at == START + 60_501
-        assert verdict.leases[0]["token"] > token
+        assert verdict.leases[0].token > token
         assert world.confirm_clock(reason="again") is None
         sound(world)
 
@@ -378,7 +380,7 @@ def test_heartbeats_and_requests_of_the_wrong_time_end_by_the_right_one(tmp_path
         clock.advance(TEN_YEARS)
         held = take(world, agent="young")
         clock.advance(400)
-        desk.heartbeat([held.leases[0]["leaseId"]], agent_id="young", session_id="s-young")
+        desk.heartbeat([held.leases[0].lease_id], agent_id="young", session_id="s-young")
         waits = desk.request(manifest("old", "FILE:/a"), by="old", queue=True, wait_ms=700, ttl_ms=500)
         assert (waits.status, waits.deadline) == ("Wait", START + TEN_YEARS + 1_100)
         clock.advance(-TEN_YEARS)
@@ -453,11 +455,14 @@ def test_a_vote_of_the_wrong_time_ends_by_the_right_one(tmp_path: Path) -> None:
 
 def submitted() -> ProposalSubmitted:
     texts: Any = dict.fromkeys(("proposal_id", "schema_hash", "base_world", "branch", "execution_key"), "p")
-    return ProposalSubmitted(at=START, actor={}, intent={}, attempt=1, epoch=0, **texts)
+    actor = {"actorId": "a", "kind": "agent"}
+    origin = {"projectionId": "p", "source": {"kind": "ui", "eventId": "e"}, "actor": actor}
+    intent = {"body": {"type": "t"}, "intentId": "i", "intentKey": "k", "meta": {"origin": origin}}
+    return made(ProposalSubmitted, at=START, actor=actor, intent=intent, attempt=1, epoch=0, **texts)
 
 
 def test_an_effect_that_was_requested_in_the_wrong_time_is_overdue_by_the_right_one() -> None:
-    requirement = {"id": "e", "type": "t"}
+    requirement = Requirement("e", "t", {}, "a", "n")
     asked = EffectRequested(
         at=START + TEN_YEARS,
         proposal_id="p",
@@ -467,7 +472,7 @@ def test_an_effect_that_was_requested_in_the_wrong_time_is_overdue_by_the_right_
         deadline=START + TEN_YEARS + 900,
     )
     failed = EffectRetried(
-        at=START + TEN_YEARS, proposal_id="p", requirement_id="e", error={"code": "X"}, failures=1,
+        at=START + TEN_YEARS, proposal_id="p", requirement_id="e", error=ErrorValue.at("X", "", "", "", 0), failures=1,
         due=START + TEN_YEARS + 300,
     )  # fmt: skip
     proposal = Proposal(submitted(), status="executing")

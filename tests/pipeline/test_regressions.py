@@ -63,7 +63,7 @@ def test_an_effect_request_that_the_log_cannot_hold_ends_its_proposal_and_nothin
         failed = world.act("ann", "ask", {"amount": 5_000})
         assert failed.status == "failed"
         assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_TOO_LARGE"
+        assert failed.error.code == "EFFECT_TOO_LARGE"
         world.settle()
         assert world.act("ann", "ask", {"amount": 1}).status == "completed"
         assert bank.charged == [1]

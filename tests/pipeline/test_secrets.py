@@ -27,6 +27,7 @@ from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import RefusedError
 from world.events.execution_events import EffectFulfilled, EffectRequested, EffectRetried
+from world.events.resource_values import SecretDigest
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.bootstrap import secrets_of
 from worldprotocol.api.config import SecretsConfig
@@ -108,9 +109,9 @@ def test_a_reference_is_sent_as_its_value_and_recorded_as_a_reference(realm: Rea
     assert '"as written":"${secret:API_TOKEN}"' in seen["body"]
     assert VALUE in json.loads(seen["body"])["password"]
     (asked,) = of(realm, EffectRequested)
-    assert asked.requirement["params"] == sent["params"]
+    assert asked.requirement.params == sent["params"]
     (told,) = of(realm, EffectFulfilled)
-    value = told.result["value"]
+    value = told.result.value
     assert value["json"]["headers"]["authorization"] == "Bearer ***"
     assert value["json"]["path"] == "/api/x?k=***"
     assert value["url"] == f"{echo.url}/api/x?k=***"
@@ -129,7 +130,7 @@ def test_the_digest_shows_to_who_has_the_key_that_the_value_was_the_same(
     assert first == second
     key = bytes.fromhex(Path(f"{address}.secrets-key").read_text())
     digest = hmac.new(key, b"world protocol secret v1\0" + TOKEN.encode(), hashlib.sha256).hexdigest()
-    assert first == [{"name": "API_TOKEN", "digest": digest}]
+    assert first == [SecretDigest(name="API_TOKEN", digest=digest)]
     assert stat.S_IMODE(os.stat(f"{address}.secrets-key").st_mode) == 0o600
     assert len(key) == 32
 
@@ -167,8 +168,8 @@ def test_a_secret_that_cannot_be_used_fails_the_effect_before_anything_is_sent(
 ) -> None:
     get = step("http.get", url=echo.url, headers={"Authorization": f"${{secret:{name}}} ${{secret:API_TOKEN}}"})
     failed = run(realm, get, consumes=[f"URL:{echo.url}/"])
-    assert (failed.status, failed.error["code"]) == ("failed", code)
-    assert all(word in failed.error["message"] for word in words)
+    assert (failed.status, failed.error.code) == ("failed", code)
+    assert all(word in failed.error.message for word in words)
     assert echo.seen == []
 
 
@@ -297,8 +298,8 @@ def test_a_literal_that_an_action_computes_ends_the_proposal_before_it_is_record
 ) -> None:
     failed = desk.act("ann", action)
     assert failed.error is not None
-    assert (failed.status, failed.error["code"]) == ("failed", "LITERAL_SECRET")
-    assert field in failed.error["message"]
+    assert (failed.status, failed.error.code) == ("failed", "LITERAL_SECRET")
+    assert field in failed.error.message
     assert (opened, of(desk, EffectRequested)) == ([], [])
     with open_to_recheck(address, domain=office, effects=[door([])]) as again:
         assert recheck(again).ok
@@ -317,7 +318,7 @@ def test_nothing_that_comes_back_holds_the_value(desk: Realm, note: str) -> None
 def test_a_number_that_is_a_secret_is_masked(desk: Realm) -> None:
     desk.act("ann", "login", {"password": "${secret:NUMBER}", "note": "number"})
     (told,) = of(desk, EffectFulfilled)
-    assert told.result["value"] == {"n": "***", "list": ["***"]}
+    assert told.result.value == {"n": "***", "list": ["***"]}
 
 
 @pytest.mark.parametrize(
@@ -342,7 +343,7 @@ def test_what_names_a_resource_must_not_depend_on_a_secret(
             provides=["PROCESS:${secret:API_TOKEN}"],
         )
         assert failed.error is not None, failed.status
-        assert failed.error["code"] == code
+        assert failed.error.code == code
     assert_absent(address, TOKEN)
     assert_absent(address, VALUE)
 
@@ -353,7 +354,7 @@ def test_a_password_that_would_end_the_host_is_not_sent_to_another_one(address: 
     with a_realm(address, secrets=store) as world:
         get = step("http.get", url="http://127.0.0.2:${secret:PASSWORD}@127.0.0.1:9/")
         failed = run(world, get, consumes=["URL:http://127.0.0.1:9/"])
-        assert failed.error["code"] in {"SECRET_IN_RESOURCE", "EFFECT_INVALID_INPUT"}
+        assert failed.error.code in {"SECRET_IN_RESOURCE", "EFFECT_INVALID_INPUT"}
         (told,) = of(world, EffectFulfilled)
         assert told.secrets is None
 
@@ -365,8 +366,8 @@ def test_a_path_with_a_secret_is_refused_by_name(address: str) -> None:
             step("http.get", url="http://127.0.0.1:9/a/${secret:API_TOKEN}"),
             consumes=["URL:http://127.0.0.1:9/a/*"],
         )
-        assert failed.error["code"] == "SECRET_IN_RESOURCE"
-        assert failed.error["context"] == {"names": ["API_TOKEN"]}
+        assert failed.error.code == "SECRET_IN_RESOURCE"
+        assert failed.error.context == {"names": ["API_TOKEN"]}
 
 
 def test_a_secret_that_is_bound_to_a_place_is_sent_nowhere_else(address: str, echo: Echo) -> None:
@@ -374,10 +375,10 @@ def test_a_secret_that_is_bound_to_a_place_is_sent_nowhere_else(address: str, ec
     with a_realm(address, secrets=bound) as world:
         get = step("http.get", url=echo.url, headers={"Authorization": "${secret:API_TOKEN}"})
         failed = run(world, get, consumes=[f"URL:{echo.url}/"])
-        assert failed.error["code"] == "SECRET_NOT_ALLOWED"
+        assert failed.error.code == "SECRET_NOT_ALLOWED"
         assert echo.seen == []
         other = step("http.get", url=echo.url, headers={"Authorization": "${secret:PASSWORD}"})
-        assert run(world, other, consumes=[f"URL:{echo.url}/"]).error["code"] == "EFFECT_INVALID_INPUT"  # no header
+        assert run(world, other, consumes=[f"URL:{echo.url}/"]).error.code == "EFFECT_INVALID_INPUT"  # no header
         assert_absent(address, VALUE)
 
 
@@ -395,10 +396,10 @@ def test_a_command_gets_the_value_and_its_output_is_masked(address: str, tmp_pat
         done = run(world, command, provides=[f"PROCESS:{Path(sys.executable).name}"], mutates=["FILE:/sub/*"])
         assert (done.status, done.error) == ("completed", None)
         (told,) = of(world, EffectFulfilled)
-    value = told.result["value"]
+    value = told.result.value
     assert value["stdout"] == "*** ***\n"
     assert value["stderr"] == "***\n"
-    assert [one["name"] for one in told.secrets] == ["API_TOKEN", "PASSWORD"]
+    assert [one.name for one in told.secrets] == ["API_TOKEN", "PASSWORD"]
     assert_absent(address, TOKEN)
 
 
@@ -406,15 +407,15 @@ def test_a_redirect_that_carries_a_token_is_recorded_without_it(realm: Realm, ec
     done = run(realm, step("http.get", url=f"{echo.url}/moved"), consumes=[f"URL:{echo.url}/moved"])
     assert done.status == "completed"
     (told,) = of(realm, EffectFulfilled)
-    assert told.result["value"]["url"] == f"{echo.url}/landed?access_token=***"
+    assert told.result.value["url"] == f"{echo.url}/landed?access_token=***"
 
 
 def test_an_error_that_shows_what_was_sent_is_masked(realm: Realm, echo: Echo) -> None:
     get = step("http.get", url=f"{echo.url}/refused/x?k=${{secret:API_TOKEN}}")
     failed = run(realm, get, consumes=[f"URL:{echo.url}/refused/*"])
-    assert failed.error["code"] == "HTTP_STATUS"
-    assert "k=***" in failed.error["message"]
-    assert "k=***" in failed.error["context"]["body"]
+    assert failed.error.code == "HTTP_STATUS"
+    assert "k=***" in failed.error.message
+    assert "k=***" in failed.error.context["body"]
 
 
 def test_a_failure_that_is_retried_names_the_secrets_too(address: str, opened: list[str]) -> None:
@@ -430,8 +431,8 @@ def test_a_failure_that_is_retried_names_the_secrets_too(address: str, opened: l
         world.close()
         with Realm.open_read_only(address) as after:
             (retried,) = of(after, EffectRetried)
-    assert retried.secrets[0]["name"] == "API_TOKEN"
-    assert "***" in retried.error["message"]
+    assert retried.secrets[0].name == "API_TOKEN"
+    assert "***" in retried.error.message
     assert_absent(address, TOKEN)
 
 

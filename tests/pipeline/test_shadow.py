@@ -51,10 +51,10 @@ def test_what_a_shadow_says_is_recorded_and_can_be_said_again(shared_log_url: st
         world.act("ann", "pay", {"amount": 12})
         told = said(world)
         assert [one.proposal_id for one in told[:3]] == [small.proposal_id, middle.proposal_id, large.proposal_id]
-        assert [one.ruling["verdict"] for one in told] == ["approve", "wait", "wait", "reject"]
+        assert [one.ruling.verdict for one in told] == ["approve", "wait", "wait", "reject"]
         assert [one.status for one in (small, middle, large)] == ["completed", "completed", "evaluating"]
-        assert told[1].ruling["trace"][2]["to"] == ["ann"]
-        assert told[3].ruling["trace"][2]["answer"] == "error"  # ann has no level; her binding approves her proposal
+        assert told[1].ruling.trace[2].to == ("ann",)
+        assert told[3].ruling.trace[2].answer == "error"  # ann has no level; her binding approves her proposal
         assert {one.policy_hash for one in told} == {world.parts.policies.get("strict").hash}  # type: ignore[union-attr]
         assert world.shadow(None, by="ann") is True
         assert world.shadow(None) is False
@@ -94,8 +94,8 @@ def test_a_shadow_would_ask_whom_the_actors_binding_names(tmp_path: Path, bindin
         world.shadow("strict")
         world.act("bot", "pay", {"amount": 15})
         (one,) = said(world)
-        assert (one.ruling["verdict"], one.ruling["ask"]) == ("wait", ["ann"])
-        assert one.ruling.get("timeoutMs") == world.realm().bindings["bot"]["timeoutMs"]
+        assert (one.ruling.verdict, one.ruling.ask) == ("wait", ("ann",))
+        assert one.ruling.timeout_ms == world.realm().bindings["bot"]["timeoutMs"]
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-replay")
@@ -113,9 +113,9 @@ def test_a_shadow_that_changed_or_is_missing_says_so_and_nothing_stops(tmp_path:
         changed, missing = said(world)
         found = shadows_of(world)
     assert changed.policy_hash not in (None, configured.policy_hash)
-    assert changed.ruling["verdict"] == "approve"
+    assert changed.ruling.verdict == "approve"
     assert missing.policy_hash is None
-    assert "There is no policy 'strict' at hand" in missing.ruling["reason"]
+    assert "There is no policy 'strict' at hand" in missing.ruling.reason
     assert (found.counts["agree"], found.counts["notAsked"]) == (1, 1)
     checked = sound(address, tmp_path, *BOTH)
     assert (checked.steps["shadows"], checked.steps["notRepeatable"]) == (1, 1)
@@ -147,11 +147,11 @@ def test_a_shadow_that_fails_or_says_too_much_is_recorded_as_far_as_it_can_be(tm
         world.shadow("wordy")
         world.act("bot", "pay", {"amount": 6, "note": "x" * 200})
         failed, cut = said(world)
-        assert failed.ruling["verdict"] == "reject"
-        assert "SystemExit" in failed.ruling["trace"][0]["reason"]
-        assert cut.ruling["verdict"] == "approve"
-        assert "trace" not in cut.ruling
-        assert "too large" in cut.ruling["reason"]
+        assert failed.ruling.verdict == "reject"
+        assert "SystemExit" in failed.ruling.trace[0].reason
+        assert cut.ruling.verdict == "approve"
+        assert not cut.ruling.trace
+        assert "too large" in cut.ruling.reason
         assert cut.policy_hash is not None
         assert verify(world.log).ok
 

@@ -62,7 +62,7 @@ def test_a_source_event_becomes_a_recorded_projection_and_a_world(world: Realm) 
     records = [event for _, event in world.events() if isinstance(event, ProjectionRecorded)]
     assert records[0].intent_key == came.proposal.intent.intent_key
     assert records[0].proposal_id == came.proposal.proposal_id
-    assert records[0].source == click(1, button="sell", item="tea")
+    assert records[0].source.to_wire() == click(1, button="sell", item="tea")
     assert came.proposal.intent.meta.origin.source == SourceRef(kind="ui", event_id="click-1")
     second = world.project(click(2, button="close"), "ann")
     assert second.projection_id == "later"
@@ -82,11 +82,11 @@ def test_blame_leads_from_a_value_back_to_the_source_event(world: Realm) -> None
     assert tea.world.world_id == first
     assert [patch.path for patch in tea.patches] == ["stock.tea"]
     assert tea.proposal is not None
-    assert tea.proposal.submitted.actor["actorId"] == "ann"
+    assert tea.proposal.submitted.actor.actor_id == "ann"
     assert tea.decision is not None
     assert tea.decision.decision == "approved"
     assert tea.projection is not None
-    assert tea.projection.source["eventId"] == "click-1"
+    assert tea.projection.source.event_id == "click-1"
     told = tea.to_wire()
     assert told["source"]["payload"] == {"button": "sell", "item": "tea"}
     assert told["projectionId"] == tea.proposal.intent.meta.origin.projection_id
@@ -229,7 +229,7 @@ class MisleadingExecutor(ScriptedExecutor):
 
     def step(self, order: ExecutionOrder) -> StepOutcome:
         done = super().step(order)
-        error = ErrorValue("OUT_OF_STOCK", "no tea left", "sell", "", order.now)
+        error = ErrorValue.at("OUT_OF_STOCK", "no tea left", "sell", "", order.now)
         if self.is_failing:
             return StepOutcome("completed", (), order.snapshot, error=error)
         history = System("error", None, (error, error, error))

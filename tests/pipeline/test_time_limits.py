@@ -133,8 +133,8 @@ def test_an_action_that_never_ends_fails_its_proposal_and_frees_the_lock(log_url
         ended = world.act("ann", "count", {"hang": how})
         assert ended.status == "failed"
         assert ended.error is not None
-        assert ended.error["code"] == "ACTION_TIMED_OUT"
-        assert ended.error["context"] == {"limitMs": 150}
+        assert ended.error.code == "ACTION_TIMED_OUT"
+        assert ended.error.context == {"limitMs": 150}
         assert acted_in_time(world, "ann") == "completed"
         assert world.data()["count"] == 1
 
@@ -144,7 +144,7 @@ def test_an_action_that_never_ends_after_an_effect_fails_its_proposal(log_url: s
 
     with opened(log_url, effects=[Bank().handler()]) as world:
         ended = world.act("ann", "count", {"hang": "later"})
-        assert (ended.status, ended.error and ended.error["code"]) == ("failed", "ACTION_TIMED_OUT")
+        assert (ended.status, ended.error and ended.error.code) == ("failed", "ACTION_TIMED_OUT")
 
 
 @pytest.mark.requirement("CARD-policy")
@@ -155,12 +155,12 @@ def test_a_rule_that_never_ends_refuses_and_those_behind_it_are_not_asked(log_ur
         refused = world.act("bob", "count", {"hang": how})
         assert refused.status == "rejected"
         assert refused.decision is not None
-        trace = {one["rule"]: one for one in refused.decision["trace"]}
+        trace = {one.rule: one for one in refused.decision.trace}
         late = trace["hangs" if how == "rule" else "counts_for_ever"]
-        assert late["answer"] == "error"
-        assert late["reason"] == "RULE_TIMED_OUT: it took longer than 150 ms"
-        assert trace["approves"]["answer"] == "error"
-        assert "was not asked" in trace["approves"]["reason"]
+        assert late.answer == "error"
+        assert late.reason == "RULE_TIMED_OUT: it took longer than 150 ms"
+        assert trace["approves"].answer == "error"
+        assert "was not asked" in trace["approves"].reason
         assert acted_in_time(world, "bob") == "completed"
         assert world.data()["count"] == 1
 

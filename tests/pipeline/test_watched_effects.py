@@ -74,7 +74,7 @@ def test_what_is_declared_is_done_and_recorded(address: str, root: Path) -> None
         assert (done.status, done.error) == ("completed", None)
         assert contents(root) == AFTER
         told = world.host.verification(done.proposal_id)
-        assert {(one["predicate"], one["resource"]) for one in told.observed.values()} == {
+        assert {(one.predicate, one.resource) for one in told.observed.values()} == {
             ("CONSUMES", "FILE:/a.txt"),
             ("MUTATES", "FILE:/b.txt"),
             ("MUTATES", "FILE:/new.txt"),
@@ -87,7 +87,7 @@ def test_what_is_declared_is_done_and_recorded(address: str, root: Path) -> None
         assert (told.violations, told.rollbacks, told.outcome) == ([], [], "completed")
         twice = world.act("ann", "run", {**ALL, "steps": [STEPS[1], STEPS[1]]})
         (counted,) = world.host.verification(twice.proposal_id).observed.values()
-        assert (counted["resource"], counted["count"]) == ("FILE:/b.txt", 2)
+        assert (counted.resource, counted.count) == ("FILE:/b.txt", 2)
     check(address)
 
 
@@ -119,12 +119,13 @@ def test_an_effect_outside_is_stopped_before_it_happens_and_the_earlier_ones_are
         assert contents(root) == BEFORE
         assert failed.status == "failed"
         assert failed.error is not None
-        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
-        assert failed.error["message"].startswith(f"Agent attempted {predicate} on {name} but ")
-        assert failed.error["context"]["agent_id"] == "ann"
+        assert failed.error.code == "KLIS_SCOPE_VIOLATION"
+        assert failed.error.message.startswith(f"Agent attempted {predicate} on {name} but ")
+        assert failed.error.context is not None
+        assert failed.error.context["agent_id"] == "ann"
         told = world.host.verification(failed.proposal_id)
-        assert [one["predicate"] for one in told.violations] == [predicate]
-        assert told.violations[0]["blocked"]
+        assert [one.predicate for one in told.violations] == [predicate]
+        assert told.violations[0].blocked
         (back,) = told.rollbacks
         assert told.outcome == "failed"
         assert (back.restored, back.removed, back.failed) == (["/b.txt"], ["/made.txt"], [])
@@ -152,7 +153,7 @@ def test_an_action_that_takes_the_violation_lightly_gains_nothing(address: str, 
     with a_workshop(address, root) as world:
         failed = world.act("ann", "insist", {"mutates": ["FILE:/b.txt"], "steps": steps})
         assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "KLIS_SCOPE_VIOLATION")
+        assert (failed.status, failed.error.code) == ("failed", "KLIS_SCOPE_VIOLATION")
         assert contents(root) == BEFORE
         results = [event for _, event in world.events() if isinstance(event, EffectFulfilled)]
         assert len(results) == 3  # the one before, the violation, and the rollback
@@ -164,7 +165,7 @@ def test_an_action_that_fails_by_itself_gives_back_what_it_changed(address: str,
     with a_workshop(address, root) as world:
         failed = world.act("ann", "run", {**ALL, "steps": STEPS, "give_up": True})
         assert failed.error is not None
-        assert failed.error["code"] == "GIVEN_UP"
+        assert failed.error.code == "GIVEN_UP"
         assert contents(root) == BEFORE
         assert failed.rollback is not None
         assert failed.to_wire()["rollback"]["failed"] == []
@@ -176,7 +177,7 @@ def test_an_action_that_fails_with_more_than_the_log_can_hold_is_undone_and_ends
     with a_workshop(address, root) as world:
         failed = world.act("ann", "shout", {**ALL, "steps": STEPS})
         assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "WORLD_TOO_LARGE")
+        assert (failed.status, failed.error.code) == ("failed", "WORLD_TOO_LARGE")
         assert contents(root) == BEFORE
         assert world.act("ann", "run", {**ALL, "steps": STEPS}).status == "completed"
     check(address)
@@ -188,7 +189,7 @@ def test_an_effect_that_fails_gives_back_what_went_before_it(address: str, root:
     with a_workshop(address, root) as world:
         failed = world.act("ann", "run", {**ALL, "steps": steps})
         assert failed.error is not None
-        assert failed.error["code"] == "FILE_NOT_FOUND"
+        assert failed.error.code == "FILE_NOT_FOUND"
         assert contents(root) == BEFORE
         caught = world.act("ann", "insist", {**ALL, "steps": steps})
         assert caught.status == "completed"
@@ -251,8 +252,8 @@ def test_a_declarative_flow_is_held_to_its_manifest_like_python(address: str, ro
         assert (done.status, contents(root)["a.txt"], world.data()["count"]) == ("completed", "a!?", 1)
         failed = world.act("ann", "note", {"name": "a", "into": "/b.txt"})
         assert failed.error is not None
-        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
-        assert "MUTATES on /b.txt" in failed.error["message"]
+        assert failed.error.code == "KLIS_SCOPE_VIOLATION"
+        assert "MUTATES on /b.txt" in failed.error.message
         assert contents(root) == BEFORE | {"a.txt": "a!?"}
         assert world.data()["count"] == 1
     check(address, portable)
@@ -289,7 +290,7 @@ def test_a_process_and_a_request_that_are_declared_are_made(
             {"consumes": [f"URL:{url}/site/page"], "steps": [step("http.get", url=f"{url}/site/other")]},
         )
         assert outside.error is not None
-        assert outside.error["code"] == "KLIS_SCOPE_VIOLATION"
+        assert outside.error.code == "KLIS_SCOPE_VIOLATION"
         assert len(asked) == 4
     check(address)
 
@@ -306,7 +307,7 @@ def test_a_process_that_runs_is_killed_when_its_execution_is_called_off_and_its_
                 os.sched_yield()
             there = working_in(root / "sub")
             world.host.cancel(running(world), by="bob", reason="it takes too long")
-        assert ended[0].error["code"] == "CANCELLED"
+        assert ended[0].error.code == "CANCELLED"
         assert contents(root) == BEFORE
         assert there
         assert working_in(root / "sub") == []
@@ -343,10 +344,10 @@ def test_a_handler_of_ones_own_is_watched_while_it_works(address: str, root: Pat
             assert ended.status == ("completed" if is_fine else "failed")
             if not is_fine:
                 assert ended.error is not None
-                assert ended.error["code"] == "KLIS_SCOPE_VIOLATION"
+                assert ended.error.code == "KLIS_SCOPE_VIOLATION"
                 (seen,) = world.host.verification(ended.proposal_id).violations
-                assert seen["depth"] == "process"
-                assert seen["blocked"]
+                assert seen.depth == "process"
+                assert seen.blocked
         check(f"{address}{number}")
     assert contents(root) == BEFORE | {"b.txt": "btouched"}
     assert not (tmp_path / "passwd").exists()
@@ -371,7 +372,7 @@ def test_a_handler_that_catches_the_violation_or_says_that_all_is_well_gains_not
         failed = world.act("ann", "insist", {"mutates": ["FILE:/b.txt"], "steps": [step("sneak"), step("sneak")]})
         assert told == ["KLIS_SCOPE_VIOLATION"] * 2  # the session is over with the first
         assert failed.error is not None
-        assert (failed.status, failed.error["code"]) == ("failed", "KLIS_SCOPE_VIOLATION")
+        assert (failed.status, failed.error.code) == ("failed", "KLIS_SCOPE_VIOLATION")
         assert contents(root) == BEFORE
     check(address)
 
@@ -393,7 +394,7 @@ def test_what_an_effect_was_just_doing_when_it_was_called_off_is_undone_too(addr
         with acting(world, "ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")]}) as ended:
             assert begun.wait(PATIENCE_S)
             world.host.cancel(running(world), by="bob", reason="enough")
-        assert ended[0].error["code"] == "CANCELLED"
+        assert ended[0].error.code == "CANCELLED"
         assert contents(root) == BEFORE
         assert world.host.verification(ended[0].proposal_id).rollbacks[0].restored == ["/b.txt"]
     check(address)
@@ -423,8 +424,8 @@ def test_a_handler_that_goes_on_for_long_after_its_violation_is_not_waited_for(a
     with a_workshop(address, root, effects=[lingering]) as world:
         failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("linger")]})
         assert failed.error is not None
-        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
-        assert failed.error["message"].startswith("Agent attempted MUTATES on /a.txt")
+        assert failed.error.code == "KLIS_SCOPE_VIOLATION"
+        assert failed.error.message.startswith("Agent attempted MUTATES on /a.txt")
         assert asked == [True]
         assert not held.over.is_set()
         ended.set()
@@ -453,7 +454,7 @@ def test_a_handler_that_starts_a_process_or_a_thread_is_watched_there_too(addres
         for name in ("start", "thread"):
             failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step(name)]})
             assert failed.error is not None
-            assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
+            assert failed.error.code == "KLIS_SCOPE_VIOLATION"
             assert contents(root) == BEFORE
     check(address)
 
@@ -478,7 +479,7 @@ def test_a_handler_that_was_given_up_can_open_nothing_any_more(address: str, roo
     with a_workshop(address, root, effects=[slow]) as world:
         failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("slow")]})
         assert failed.error is not None
-        assert failed.error["code"] == "EFFECT_TIMED_OUT"
+        assert failed.error.code == "EFFECT_TIMED_OUT"
         held.may_go.set()
         assert held.over.wait(PATIENCE_S)
         assert told == ["KLIS_SCOPE_VIOLATION"]
@@ -511,6 +512,6 @@ def test_a_violation_at_a_name_that_is_no_text_is_recorded(address: str, root: P
     with a_workshop(address, root, effects=[odd]) as world:
         failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": [step("odd")]})
         assert failed.error is not None
-        assert failed.error["code"] == "KLIS_SCOPE_VIOLATION"
+        assert failed.error.code == "KLIS_SCOPE_VIOLATION"
         assert world.act("ann", "run", {}).status == "completed"
     check(address)

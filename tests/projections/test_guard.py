@@ -35,6 +35,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from pydantic import BaseModel, TypeAdapter, create_model
 
 from projections import (
@@ -165,7 +166,7 @@ IMPURE: list[tuple[str, str, Callable[[ProjectionRequest], Any]]] = [
     ("mutation", "what it was given", lambda req: list.append((req.actor.meta or {})["roles"], "admin")),
     ("mutation", "what it was given", lambda req: object.__setattr__(req, "schema_hash", "")),
     ("mutation", "what it was given", lambda req: object.__setattr__(req.snapshot, "data", None)),
-    ("mutation", "what it was given", lambda req: req.source.__dict__.update(event_id="other")),
+    ("mutation", "what it was given", lambda req: structs.force_setattr(req.source, "event_id", "other")),
     ("interpreter", "sys.setprofile", lambda req: sys.setprofile(None)),
     ("interpreter", "sys.setprofile", lambda req: partial(sys.setprofile, None)()),
     ("interpreter", "sys.settrace", lambda req: sys.settrace(None)),
@@ -247,6 +248,8 @@ def test_a_function_built_into_the_interpreter_is_seen_where_only_the_system_is_
 # What is not deterministic
 
 COUNT: Iterator[int] = iter(range(10_000))
+KEPT: list[object] = []
+"""Objects that stay alive, so that each has an address of its own."""
 
 
 @pytest.mark.requirement("INT-11.1", "INT-11.3", "INT-9.2", "INV-P2", "INV-P5")
@@ -258,7 +261,7 @@ COUNT: Iterator[int] = iter(range(10_000))
         lambda req: IntentBody(type="t") if next(COUNT) % 2 else None,
         lambda req: {"kind": "intent", "body": {"type": "t", "scopeProposal": {"allowedPaths": [f"a{next(COUNT)}"]}}},
         lambda req: 1 // (next(FAILING)) and None,
-        lambda req: {"kind": "none", "reason": str(object())} if next(COUNT) else None,
+        lambda req: {"kind": "none", "reason": str((KEPT.__iadd__([object()]))[-1])} if next(COUNT) else None,
         lambda req: IntentBody(type="t", input=functools.partial(time.perf_counter_ns)()),
     ],
 )

@@ -105,8 +105,8 @@ def test_an_impure_projection_is_refused_and_recorded_with_what_it_reached_and_w
         [recorded] = records(world)
         assert recorded.projection_id == "seller"
         assert recorded.considered == ["seller"]
-        assert recorded.source == CLICK
-        assert recorded.result == {"kind": "none", "reason": f"PROJECTION_IMPURE: {fault.message}"}
+        assert recorded.source.to_wire() == CLICK
+        assert recorded.result.to_wire() == {"kind": "none", "reason": f"PROJECTION_IMPURE: {fault.message}"}
         assert recorded.proposal_id is None
         assert world.data()["sold"] == 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from msgspec import structs
 
 from projections import Issuer, IssueRequest, Trigger, check_direct, direct, is_direct
 from world.clock import SequentialIds, SystemIds
@@ -105,7 +105,7 @@ def test_the_key_depends_on_body_and_schema_only(first, second):
 @given(body=bodies, value=json_values)
 def test_a_changed_input_is_another_meaning(body, value):
     issuer = Issuer(SequentialIds())
-    changed = body.model_copy(update={"input": IntentBody(type="t", input=value).input})
+    changed = structs.replace(body, input=IntentBody(type="t", input=value).input)
     same = canonical_bytes(body.input) == canonical_bytes(changed.input)
     keys = [issuer.issue(request(body=one)).intent_key for one in (body, changed)]
     assert (keys[0] == keys[1]) is same
@@ -144,7 +144,7 @@ def test_an_instance_has_this_form_on_the_wire():
 def test_an_issued_instance_cannot_be_changed(change):
     instance = Issuer(SequentialIds()).issue(request())
     before = canonical_bytes(instance.to_wire())
-    with pytest.raises((ValidationError, TypeError)):
+    with pytest.raises((AttributeError, TypeError)):
         change(instance)
     assert canonical_bytes(instance.to_wire()) == before
 

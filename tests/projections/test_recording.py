@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from projections import (
     ROUTER,
@@ -29,8 +30,9 @@ from projections import (
 from world.clock import SequentialIds
 from world.errors import DamagedLogError, DivergenceError
 from world.events.codec import decode_event, encode_event
-from world.events.proposal_events import ProjectionRecorded
+from world.events.proposal_events import ProjectedResult, ProjectionRecorded
 from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes, read_json
 from world.model.immutable_json import FrozenDict
 from world.model.intent import IntentBody, IntentInstance
 from world.model.snapshot import SnapshotView
@@ -156,7 +158,16 @@ def test_recording_and_reading_changes_nothing(payload):
     ],
 )
 def test_a_record_that_is_none_is_damage(part, value):
-    event = altered(record({"save": True}), **{part: value})
+    event = record({"save": True})
+    state = {**read_json(encode_event(event)), part: value}
+    with pytest.raises(DamagedLogError) as caught:
+        decode_event(event.TOPIC, event.VERSION, canonical_bytes(state), 7)
+    assert (caught.value.code, caught.value.details["position"]) == ("BAD_EVENT", 7)
+
+
+@pytest.mark.parametrize("value", [{"kind": "intent"}, {"kind": "none", "body": {"type": "t"}}])
+def test_a_record_with_a_contradictory_result_is_damage(value):
+    event = altered(record({"save": True}), result=ProjectedResult.from_wire(value))
     for read in (lambda: ProjectionRecord.from_event(event), lambda: recheck_projection(REGISTRY, event, VIEW)):
         with pytest.raises(DamagedLogError) as caught:
             read()
@@ -266,8 +277,10 @@ def test_a_record_that_was_changed_is_reported(parts, what):
 @pytest.mark.requirement("INT-3.2", "INT-11.3")
 def test_the_time_of_occurrence_is_recorded_and_makes_no_difference():
     event = record({"save": 1})
-    assert event.source["occurredAt"] == 17
-    assert recheck_projection(REGISTRY, altered(event, source={**event.source, "occurredAt": 99}), VIEW) is None
+    assert event.source.occurred_at == 17
+    assert (
+        recheck_projection(REGISTRY, altered(event, source=structs.replace(event.source, occurred_at=99)), VIEW) is None
+    )
 
 
 def test_a_routing_that_nobody_took_part_in_is_named_after_the_router():

@@ -26,9 +26,10 @@ from projections.descriptors import ActionDescriptor
 from projections.recorder import is_refusal, routed_refusal
 from projections.registry import read_acceptance, registered
 from projections.results import failed, read_result
+from tests.making_events import made
 from world.clock import SequentialIds
 from world.errors import DamagedLogError, RefusedError
-from world.events.proposal_events import ProjectionRecorded
+from world.events.proposal_events import ProjectedResult, ProjectionRecorded
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentBody
@@ -115,7 +116,8 @@ def test_a_record_has_these_members_in_the_log_and_in_the_specifications_form() 
     }
     context = RecordContext(record_id="r", at=7, actor=ANN, source=CLICK, schema_hash="h", world_id="w")
     event = record_of(CHOSEN, context, intent=intent, proposal_id="p")
-    assert event == ProjectionRecorded(
+    assert event == made(
+        ProjectionRecorded,
         at=7,
         record_id="r",
         projection_id="till",
@@ -154,11 +156,10 @@ def test_a_record_has_these_members_in_the_log_and_in_the_specifications_form() 
     both = record_of(Routed(None, ("a", "b"), NoIntent("no")), context)
     assert both is not None
     assert (both.projection_id, both.intent_id, both.intent_key, both.proposal_id) == ("router", None, None, None)
-    for name in ("actor", "source", "result"):
-        parts = {one: getattr(event, one) for one in event.__struct_fields__} | {name: {"kind": "what"}}
-        with pytest.raises(DamagedLogError) as caught:
-            ProjectionRecord.from_event(ProjectionRecorded(**parts))
-        assert (caught.value.code, caught.value.details["record"]) == ("BAD_RECORD", "r")
+    parts = {one: getattr(event, one) for one in event.__struct_fields__} | {"result": ProjectedResult(kind="intent")}
+    with pytest.raises(DamagedLogError) as caught:
+        ProjectionRecord.from_event(ProjectionRecorded(**parts))
+    assert (caught.value.code, caught.value.details["record"]) == ("BAD_RECORD", "r")
 
 
 @pytest.mark.requirement("INT-12.1", "INT-9.2")

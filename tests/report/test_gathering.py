@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.making_events import made
 from tests.report.pages import golden, hostile, parsed, reported, table
 from world.events.execution_events import EffectFulfilled
 from world.events.lease_events import VerdictGiven
@@ -48,7 +49,7 @@ def test_the_figures_are_counts_of_events(tmp_path, name):
     told = reported(address)[0].to_wire()
     with Realm.open_read_only(address) as world:
         events = [event for _, event in world.events()]
-    decisions = Counter(event.decision["decision"] for event in events if isinstance(event, DecisionMade))
+    decisions = Counter(event.decision.decision for event in events if isinstance(event, DecisionMade))
     by_rule, by_actor = told["decisions"]["byRule"]["rows"], told["decisions"]["byActor"]["rows"]
     for rows in (by_rule, by_actor):
         assert sum(one["approved"] for one in rows) == decisions["approved"]
@@ -59,8 +60,8 @@ def test_the_figures_are_counts_of_events(tmp_path, name):
     total = told["leases"]["total"]
     assert (total["granted"], total["wait"], total["die"]) == tuple(verdicts[one] for one in ("Granted", "Wait", "Die"))
     results = [event.result for event in events if isinstance(event, EffectFulfilled)]
-    assert told["effects"]["total"]["made"] == sum(one.get("error") is None for one in results)
-    assert told["effects"]["total"]["failed"] == sum(one.get("error") is not None for one in results)
+    assert told["effects"]["total"]["made"] == sum(one.error is None for one in results)
+    assert told["effects"]["total"]["failed"] == sum(one.error is not None for one in results)
     assert told["events"]["counted"] == len(events)
     changes: Counter[str] = Counter()
     for span in told["leases"]["overTime"]["rows"]:
@@ -124,7 +125,7 @@ def test_the_report_tells_nothing_that_only_hidden_events_say(tmp_path, rule):
     assert hidden["events"]["counted"] == len(logged) - len(secret)
     for event in secret:
         if isinstance(event, ProposalSubmitted):
-            for word in (event.proposal_id, event.actor["actorId"], event.intent["body"]["type"]):
+            for word in (event.proposal_id, event.actor.actor_id, event.intent.body.type):
                 assert word in shown or f"<bdi>{word}</bdi>" not in page
     assert f"{len(secret)} events are hidden by the rules" in page
 
@@ -170,7 +171,7 @@ def test_a_decision_whose_submission_is_hidden_is_counted_for_nobody():
     decision = {
         "decisionId": "d", "proposalId": "p", "authority": "a", "decision": "rejected", "reason": "no", "decidedAt": 1,
     }  # fmt: skip
-    step(DecisionMade(at=5, proposal_id="p", decision=decision), EventPosition(7, counts=True))
+    step(made(DecisionMade, at=5, proposal_id="p", decision=decision), EventPosition(7, counts=True))
     told = decisions.to_wire()
     assert [one["actor"] for one in told["byActor"]["rows"]] == ["hidden"]
     assert [one["action"] for one in told["refusals"]["rows"]] == ["hidden"]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.making_events import made as made_event
 from tests.report.pages import every, golden, hostile, named, parsed, reported, skeleton, table, text, written
 from world.events.realm_events import ActorRegistered
 from worldprotocol.terminal_text import visible
@@ -170,7 +171,7 @@ def test_the_page_says_what_log_it_is_about(tmp_path):
 
 def test_more_names_than_are_listed_are_counted(tmp_path):
     crowd = [
-        ActorRegistered(at=number, actor={"actorId": f"a{number}", "kind": "human"}, by="operator")
+        made_event(ActorRegistered, at=number, actor={"actorId": f"a{number}", "kind": "human"}, by="operator")
         for number in range(3)
     ]
     made, page = reported(written(str(tmp_path / "crowd.db"), crowd))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.report.pages import every, parsed, reported, table, text, written
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, WorldSealed
+from world.model.snapshot import ErrorValue
 from worldprotocol.report.course import MAX_SPANS, TimeSeries
 from worldprotocol.report.lineage import FIRST, NEWEST
 from worldprotocol.report.picture import ROWS, chart
@@ -72,7 +73,7 @@ def sealed(number, branch="main", parent=None, *, failed=False):
         branch=branch,
         height=number,
         outcome="failed" if failed else "completed",
-        error={"code": "NO"} if failed else None,
+        error=ErrorValue.at("NO", "", "", "", 0) if failed else None,
     )
 
 
@@ -86,7 +87,7 @@ def line(worlds):
         world = sealed(number, parent=head, failed=failed)
         told = {"at": number, "proposal_id": f"p{number}", "world_id": world.world_id, "parent": head, "branch": "main"}
         yield world
-        yield ProposalFailed(error={"code": "NO"}, **told) if failed else ProposalCompleted(**told)
+        yield ProposalFailed(error=ErrorValue.at("NO", "", "", "", 0), **told) if failed else ProposalCompleted(**told)
         head = head if failed else world.world_id
         if number == worlds // 2:
             yield BranchCreated(at=number, branch="side", world_id=head, by="o")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.runs.realm import a_workspace, opened
 from world.errors import RefusedError
+from world.model.record import to_wire
 from worldprotocol.runs.declaring import url_resource
 
 
@@ -35,4 +36,4 @@ def test_a_session_that_connects_declares_the_url_in_canonical_form(tmp_path: Pa
     a_workspace(tmp_path)
     with opened(tmp_path) as world, world.host.session(agent="ann", connects=["http://127.0.0.1:9"]) as session:
         declared = world.host.verification(session.run.run_id).declared
-    assert declared == [{"predicate": "CONSUMES", "resource": "URL:http://127.0.0.1:9/"}]
+    assert to_wire(declared) == [{"predicate": "CONSUMES", "resource": "URL:http://127.0.0.1:9/"}]

@@ -78,7 +78,7 @@ def test_many_long_names_are_recorded_in_as_many_events_as_it_takes(tmp_path: Pa
         deep = "/".join(["n" * 200] * 8)
         with world.host.session(agent="ann", writes=["/src/**"]) as session:
             (root / "src" / deep).mkdir(parents=True)
-        assert any(deep in one["resource"] for one in world.host.verification(session.run.run_id).changes)
+        assert any(deep in one.resource for one in world.host.verification(session.run.run_id).changes)
 
 
 @pytest.mark.requirement("KO-3.3")
@@ -115,7 +115,7 @@ def test_a_violation_is_recorded_though_the_log_was_away_when_it_happened(
             with suppress(StorageFullError, ScopeViolationError):
                 (root / "notes.txt").write_text("never")
             monkeypatch.setattr(world.host._protocol, "run", run)
-        assert [event.violation["resource"] for event in of_run(world, session.run.run_id, RunViolated)] == [
+        assert [event.violation.resource for event in of_run(world, session.run.run_id, RunViolated)] == [
             "FILE:/notes.txt"
         ]
     assert text_of(root) == BEFORE

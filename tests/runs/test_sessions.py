@@ -213,7 +213,7 @@ def test_what_a_child_process_of_a_session_did_is_found_in_the_content(tmp_path:
             (root / "src" / "a.py").write_text("two")
             subprocess.run([sys.executable, "-I", "-c", script, str(root / "notes.txt")], check=True)
         (violation,) = world.host.verification(session.run.run_id).violations
-    assert (session.outcome, violation["depth"], violation["blocked"]) == ("violated", "content", False)
+    assert (session.outcome, violation.depth, violation.blocked) == ("violated", "content", False)
     assert text_of(root)["src/a.py"] == "one\n"
 
 

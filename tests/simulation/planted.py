@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import authority.people.answers
 import host.executor
@@ -188,7 +189,7 @@ def who_rejects_approves(patch: pytest.MonkeyPatch) -> None:
 
     def turned(case: Any, asked: Ruling, answer: Any, questions: Any) -> Ruling:
         ruling = counted(case, asked, answer, questions)
-        return replace(ruling, verdict="approve") if answer.choice == "reject" else ruling
+        return structs.replace(ruling, verdict="approve") if answer.choice == "reject" else ruling
 
     patch.setattr(authority.people.answers, "_counted", turned)
 
@@ -238,7 +239,7 @@ def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
     def record(work: Any, proposal: Proposal, ruling: Ruling, binding: Any, **more: Any) -> Iterable[Step]:
         last = work.emitted[-1].event
         if isinstance(last, ProposalShadowed):
-            ruling = Ruling.from_wire(last.ruling)
+            ruling = last.ruling
         return ruled(work, proposal, ruling, binding, **more)
 
     patch.setattr(world.pipeline.judge, "_record", record)

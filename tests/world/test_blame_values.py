@@ -195,6 +195,6 @@ def test_arrays_merges_and_removals_keep_the_writers_apart(tmp_path: Path) -> No
         assert (one.value, origin.cause.sealed.world_id) == (False, again)
         assert origin.patch == Patch("set", "doc.lamp.on", False)
         assert origin.cause.submitted is not None
-        assert origin.cause.submitted.actor["actorId"] == "ann"
+        assert origin.cause.submitted.actor.actor_id == "ann"
         then = blame_values(world.archive, "doc", second)
         assert [one.path for one in then] == ["doc.lamp.on", "doc.lamp.watt"]

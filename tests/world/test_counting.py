@@ -90,7 +90,7 @@ def test_counts_in_memory_are_those_of_the_index(
             position, own = told[at]
             if "intent_key" in conditions:
                 of = own if conditions["intent_key"] == "own" else told[at // 2][1]
-                conditions = {**conditions, "intent_key": of.intent["intentKey"]}
+                conditions = {**conditions, "intent_key": of.intent.intent_key}
             expected = archive.count(position + 1, **conditions, other_than=own.proposal_id)
             assert counts.count(position + 1, own, **conditions) == expected
 

@@ -232,7 +232,10 @@ def test_copies_and_pickles_of_an_instance_are_the_same_attempt():
 
 def test_writing_gives_a_copy_that_changes_nothing():
     source = SourceEvent.read(SOURCE)
-    source.to_wire()["payload"]["button"] = "other"
+    wire = source.to_wire()
+    with pytest.raises(TypeError, match="frozen"):
+        wire["payload"]["button"] = "other"
+    wire["payload"] = None
     assert source.to_wire() == SOURCE
 
 

@@ -36,7 +36,7 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
         assert archive.rows("descendants", of_world=first, upto=world.log.head().size) == [(2,)]
         assert archive.rows("descendants", of_world=first, upto=then) == [(0,)]
         actors = [
-            cause.submitted and cause.submitted.actor["actorId"]
+            cause.submitted and cause.submitted.actor.actor_id
             for cause in causes_of(archive, (world.sealed(name) for name in (side, second, first, genesis)))
         ]
         assert actors == ["eve", "bob", "ann", None]

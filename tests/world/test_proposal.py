@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.making_events import made
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.codec import decode_event, encode_event
@@ -33,15 +34,21 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import BranchSwitched
+from world.model.actor import ActorRef
+from world.model.decision import DecisionRecord, HumanAnswer, Ruling
+from world.model.intent import IntentInstance
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 from world.state.proposal import TERMINAL, Proposal, fold_proposal
 
-ACTOR = {"actorId": "ann", "kind": "human"}
-INTENT = {
-    "body": {"type": "todo.add", "input": {"title": "tea"}},
-    "intentId": "i-1",
-    "intentKey": "k-1",
-    "meta": {"origin": {"projectionId": "p", "source": {"kind": "ui", "eventId": "e"}, "actor": ACTOR}},
-}
+ACTOR = ActorRef(actor_id="ann", kind="human")
+INTENT = IntentInstance.read(
+    {
+        "body": {"type": "todo.add", "input": {"title": "tea"}},
+        "intentId": "i-1",
+        "intentKey": "k-1",
+        "meta": {"origin": {"projectionId": "p", "source": {"kind": "ui", "eventId": "e"}, "actor": ACTOR}},
+    }
+)
 
 
 def submitted() -> Proposal:
@@ -73,7 +80,7 @@ def decision(word: str) -> Event:
     }
     if word == "approved":
         wire["approvedScope"] = None
-    return DecisionMade(at=2, proposal_id="p1", decision=wire)
+    return DecisionMade(at=2, proposal_id="p1", decision=DecisionRecord.from_wire(wire))
 
 
 def started(attempt: int = 1, now: int = 3) -> Event:
@@ -90,32 +97,32 @@ def started(attempt: int = 1, now: int = 3) -> Event:
 
 
 def requested(name: str) -> Event:
-    requirement = {"id": name, "type": "t", "params": {}, "actionId": "a", "nodePath": "n"}
+    requirement = Requirement(name, "t", {}, "a", "n")
     return EffectRequested(at=3, proposal_id="p1", requirement=requirement, idempotent=False, attempt=1, deadline=9)
 
 
 def fulfilled(name: str) -> Event:
-    result = {"value": 1, "patches": [], "error": None}
+    result = EffectAnswer(1)
     return EffectFulfilled(at=4, proposal_id="p1", requirement_id=name, result=result, attempt=1)
 
 
 JUDGED = ProposalJudged(
     at=2,
     proposal_id="p1",
-    ruling={"verdict": "wait", "authority": "hitl", "reason": "", "ask": ["*"], "onTimeout": "reject"},
+    ruling=Ruling("wait", "hitl", "", ask=("*",)),
     binding={"kind": "hitl"},
 )
 ENDED: dict[str, Any] = {"at": 5, "proposal_id": "p1", "world_id": "w1", "parent": "w0", "branch": "main"}
 STEPS: dict[str, Event] = {
     "judged": JUDGED,
-    "answered": HumanAnswered(at=2, proposal_id="p1", answer={"answerId": "a", "by": ACTOR, "choice": "ask"}),
+    "answered": HumanAnswered(at=2, proposal_id="p1", answer=HumanAnswer(answer_id="a", by=ACTOR, choice="ask")),
     "timed_out": HumanTimedOut(at=2, proposal_id="p1", deadline=2),
     "approved": decision("approved"),
     "rejected": decision("rejected"),
     "superseded": ProposalSuperseded(at=2, proposal_id="p1", epoch=1),
     "started": started(),
     "completed": ProposalCompleted(**ENDED),
-    "failed": ProposalFailed(**ENDED, error={"code": "X"}),
+    "failed": ProposalFailed(**ENDED, error=ErrorValue.at("X", "", "", "", 0)),
 }
 # the model: from each status, what each step leads to; a missing step is refused
 MODEL: dict[str, dict[str, str]] = {
@@ -161,7 +168,7 @@ def test_a_second_decision_is_refused() -> None:
     for again in ("approved", "rejected"):
         with pytest.raises(DamagedLogError):
             fold_proposal(proposal, STEPS[again])
-    record = proposal.decision_record
+    record = proposal.decision
     assert record is not None
     assert record.decision == "approved"
     assert record.to_wire()["approvedScope"] is None
@@ -170,7 +177,7 @@ def test_a_second_decision_is_refused() -> None:
 @pytest.mark.requirement("WP-decision")
 def test_only_decided_proposals_have_a_decision_record() -> None:
     proposal = fold_proposal(submitted(), STEPS["superseded"])
-    assert proposal.decision_record is None
+    assert proposal.decision is None
     assert "approvedScope" not in proposal.to_wire()
 
 
@@ -231,7 +238,7 @@ def folded(*events: Event) -> Proposal:
 
 
 def retried(name: str, code: str = "X", failures: int = 1) -> Event:
-    error = {"code": code, "message": "m"}
+    error = ErrorValue.at(code, "m", "", "", 0)
     return EffectRetried(at=5, proposal_id="p1", requirement_id=name, error=error, failures=failures, due=9)
 
 
@@ -244,12 +251,12 @@ def resolved(name: str) -> Event:
 
 
 def ended_with(name: str, code: str) -> Event:
-    result: dict[str, Any] = {"value": None, "patches": [], "error": {"code": code, "message": "m"}}
+    result = EffectAnswer(error=ErrorValue.at(code, "m", "", "", 0))
     return EffectFulfilled(at=4, proposal_id="p1", requirement_id=name, result=result, attempt=1)
 
 
 def rollback_requested() -> Event:
-    requirement = {"id": "rb", "type": "workspace.restore", "params": {}, "actionId": "a", "nodePath": "$rollback"}
+    requirement = Requirement("rb", "workspace.restore", {}, "a", "$rollback")
     return EffectRequested(at=3, proposal_id="p1", requirement=requirement, idempotent=True, attempt=1, deadline=9)
 
 
@@ -352,7 +359,7 @@ def test_what_may_linger_is_known_from_the_codes_and_from_a_second_start() -> No
 @pytest.mark.requirement("KO-3.3", "INT-14.4")
 def test_the_result_of_a_rollback_is_no_result_of_the_execution() -> None:
     proposal = folded(requested("r1"), fulfilled("r1"), rollback_requested())
-    result: dict[str, Any] = {"value": {"restored": ["/a"]}, "patches": [], "error": None}
+    result = EffectAnswer({"restored": ["/a"]})
     done = EffectFulfilled(at=4, proposal_id="p1", requirement_id="rb", result=result, attempt=1)
     fold_proposal(proposal, done)
     assert proposal.rollback == result
@@ -367,7 +374,7 @@ def test_an_end_leaves_no_effect_under_way_and_a_dropped_result_is_counted() -> 
         for count in (1, 2, 3):
             fold_proposal(proposal, EffectDropped(at=9, proposal_id="p1", requirement_id="r1", reason="late"))
             assert proposal.dropped == count
-    assert folded(STEPS["failed"]).to_wire()["error"] == {"code": "X"}
+    assert folded(STEPS["failed"]).to_wire()["error"] == ErrorValue.at("X", "", "", "", 0).to_wire()
 
 
 def test_an_answer_counts_questions_until_they_are_replied_to() -> None:
@@ -381,8 +388,8 @@ def test_an_answer_counts_questions_until_they_are_replied_to() -> None:
     ]:
         for choice in choices:
             answer = {"answerId": "a", "by": ACTOR, "choice": choice}
-            fold_proposal(proposal, HumanAnswered(at=2, proposal_id="p1", answer=answer))
-        assert [one["choice"] for one in proposal.open_questions] == ["ask"] * expected
+            fold_proposal(proposal, made(HumanAnswered, at=2, proposal_id="p1", answer=answer))
+        assert [one.choice for one in proposal.open_questions] == ["ask"] * expected
     assert len(proposal.to_wire()["answers"]) == 6
 
 
@@ -391,8 +398,8 @@ def test_the_wire_form_tells_all_that_is_known() -> None:
     least = {
         "proposalId": "p1",
         "status": "submitted",
-        "actor": ACTOR,
-        "intent": INTENT,
+        "actor": ACTOR.to_wire(),
+        "intent": INTENT.to_wire(),
         "branch": "main",
         "baseWorld": "w0",
         "epoch": 0,
@@ -403,7 +410,7 @@ def test_the_wire_form_tells_all_that_is_known() -> None:
     }
     assert submitted().to_wire() == least
     waiting = fold_proposal(submitted(), JUDGED)
-    assert waiting.to_wire() == {**least, "status": "evaluating", "ruling": JUDGED.ruling}
+    assert waiting.to_wire() == {**least, "status": "evaluating", "ruling": JUDGED.ruling.to_wire()}
     waiting.deadline = 7
     assert waiting.to_wire()["deadline"] == 7
     effects = folded(requested("r2"), requested("r1"), requested("r3"), fulfilled("r3"), doubted("r2")).to_wire()
@@ -420,7 +427,7 @@ def test_a_copy_of_a_proposal_is_one_of_its_own() -> None:
     twin = proposal.copy()
     assert twin == proposal
     fold_proposal(twin, fulfilled("r2"))
-    twin.answers.append({})
+    twin.answers.append(HumanAnswer(answer_id="a", by=ACTOR, choice="ask"))
     assert (list(proposal.journal), list(proposal.requested), proposal.answers) == (["r1"], ["r2"], [])
     assert (list(proposal.failures), list(proposal.requested_at)) == (["r2"], ["r2"])
     assert set(twin.effect_journal()) == {"r1", "r2"}
@@ -451,7 +458,8 @@ def test_a_proposal_is_shadowed_once_and_before_it_is_judged() -> None:
 def test_only_a_ruling_that_waits_asks_and_only_an_approval_wants_leases() -> None:
     def judged(verdict: str) -> Proposal:
         ruling = {"verdict": verdict, "authority": "a", "reason": ""}
-        return fold_proposal(submitted(), ProposalJudged(at=2, proposal_id="p1", ruling=ruling, binding={}))
+        judged = made(ProposalJudged, at=2, proposal_id="p1", ruling=ruling, binding={"kind": "hitl"})
+        return fold_proposal(submitted(), judged)
 
     assert [judged(verdict).wants_leases for verdict in ("approve", "reject", "wait")] == [True, False, False]
     assert [judged(verdict).asked is None for verdict in ("approve", "reject", "wait")] == [True, True, False]

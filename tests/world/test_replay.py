@@ -12,12 +12,13 @@ import pytest
 from tests.golden.garden import record
 from world.audit.replay import branch_points, replay, revisited_worlds
 from world.errors import DamagedLogError, RefusedError
-from world.events.codec import TOPICS
+from world.events.codec import TOPICS, decode_event
 from world.events.realm_events import WorldSealed
 from world.log import NewEvent, open_log
-from world.model.identity import state_hash
+from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
-from world.model.recorded_patch import patched
+from world.model.patch import Patch, apply_patches
+from world.model.snapshot import error_state_hash
 from worldprotocol.api.realm import Realm
 
 
@@ -46,8 +47,7 @@ def test_any_past_world_is_restored_and_gives_its_hash_again(world: Realm) -> No
     done = replay(world.log, keep=[event.world_id for event in sealed])
     for event in sealed:
         data = done.worlds[event.world_id]
-        errors = () if event.error is None else (event.error,)
-        assert state_hash(data, errors=errors, last_error=event.error) == event.snapshot_hash
+        assert error_state_hash(data, event.error) == event.snapshot_hash
         assert data == world.data(event.world_id)
 
 
@@ -119,7 +119,10 @@ def test_recorded_patches_are_applied_as_the_engine_applies_them() -> None:
         {"op": "unset", "path": "c"},
         {"op": "set", "path": "e", "value": None},
     ]
-    assert patched(data, told) == {"a": {"b": [1, 2, {"x": None}], "d": 1}, "e": None}
+    assert apply_patches(data, [Patch.from_wire(one) for one in told]) == {
+        "a": {"b": [1, 2, {"x": None}], "d": 1},
+        "e": None,
+    }
     assert data == {"a": {"b": [1, 2]}, "c": 1}
 
 
@@ -129,8 +132,13 @@ def test_recorded_patches_are_applied_as_the_engine_applies_them() -> None:
      {"op": "set", "path": 1, "value": 1}, {"op": "set", "path": "a", "value": 1, "more": 1}],
 )  # fmt: skip
 def test_what_is_no_patch_is_refused(wrong: dict[str, Any]) -> None:
+    sealed = {"at": 1, "worldId": "w", "contentId": "c", "schemaHash": "s", "snapshotHash": "h", "parent": "p"}
+    sealed |= {"createdBy": "q", "branch": "main", "outcome": "completed", "height": 2, "patches": [wrong]}
+    with pytest.raises(DamagedLogError) as damaged:
+        decode_event("world.sealed", 1, canonical_bytes(sealed), 7)
+    assert damaged.value.code == "BAD_EVENT"
     with pytest.raises(RefusedError) as refused:
-        patched(freeze({}), [wrong])
+        Patch.from_wire(wrong)
     assert refused.value.code == "INVALID_PATCH"
 
 

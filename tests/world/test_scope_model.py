@@ -205,7 +205,7 @@ def test_narrow_to_data_is_the_member_data_and_nothing_else(log_url: str) -> Non
         outside = world.act("bot", "put", {"path": "other"})
         assert outside.status == "failed"
         assert outside.error is not None
-        assert outside.error["code"] == "SCOPE_VIOLATION"
+        assert outside.error.code == "SCOPE_VIOLATION"
         assert world.act("bot", "put", {"path": "data.x"}).status == "completed"
         assert world.data() == {"data": {"x": 1}, "other": 0}
         granted = [one for one in world.log.read() if one.topic == "verdict.given"]

@@ -27,7 +27,7 @@ from world.model.source import SourceEvent
 
 FILE = read_resource("FILE:/a/*")
 SCOPE = IntentScope(allowed_paths=("data.a",), note="why")
-ERROR = ErrorValue("CODE", "A sentence.", "act", "flow.steps[0]", 7, freeze({"n": 1}))
+ERROR = ErrorValue.at("CODE", "A sentence.", "act", "flow.steps[0]", 7, freeze({"n": 1}))
 ERROR_WIRE: dict[str, Any] = {
     "code": "CODE",
     "message": "A sentence.",
@@ -35,7 +35,7 @@ ERROR_WIRE: dict[str, Any] = {
     "timestamp": 7,
     "context": {"n": 1},
 }
-PLAIN_ERROR = ErrorValue("C", "m", "", "", 0)
+PLAIN_ERROR = ErrorValue.at("C", "m", "", "", 0)
 PLAIN_ERROR_WIRE = {"code": "C", "message": "m", "source": {"actionId": "", "nodePath": ""}, "timestamp": 0}
 NEED = Requirement("r1", "mail", freeze({"to": "ann"}), "act", "flow")
 NEED_WIRE = {"id": "r1", "type": "mail", "params": {"to": "ann"}, "actionId": "act", "nodePath": "flow"}
@@ -139,7 +139,7 @@ BOTH_WAYS: list[Any] = [
         },
     ),
     (
-        DecisionRecord(decision="approved", **RECORD),
+        DecisionRecord(decision="approved", approved_scope=None, **RECORD),
         {**RECORD_WIRE, "decision": "approved", "approvedScope": None},
     ),
     (ERROR, ERROR_WIRE),
@@ -241,8 +241,8 @@ def test_a_lease_a_conflict_and_a_triple_have_this_json() -> None:
     assert Seen(Predicate.MUTATES, FILE).to_wire() == {"predicate": "MUTATES", "resource": "FILE:/a/*"}
     plain = {"intent": 2, "holder": "ann", "session": "s1", "predicate": "MUTATES", "resource": "FILE:/a/*"}
     told = (2, "ann", "s1", Predicate.MUTATES, "FILE:/a/*")
-    assert Conflict(*told, lease_id="l1").to_wire() == {**plain, "leaseId": "l1"}
-    assert Conflict(*told, request_id="q1").to_wire() == {**plain, "requestId": "q1"}
+    assert Conflict(*told, lease_id="l1").named().to_wire() == {**plain, "leaseId": "l1"}
+    assert Conflict(*told, request_id="q1").named().to_wire() == {**plain, "requestId": "q1"}
 
 
 @pytest.mark.requirement("KP-7")

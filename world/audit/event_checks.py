@@ -8,7 +8,6 @@ WP-lineage, WP-decision, WP-epoch, INV-I2, INT-13.3, INT-13.5; design section 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
 from world.audit.registry_checks import RegistryChecks
@@ -39,10 +38,11 @@ from world.events.realm_events import (
     WorldSealed,
 )
 from world.klis.identity.authentication import channel_fault
-from world.model.decision import HUMAN_ANSWER, REMARKS, VOTE_RULES
-from world.model.identity import content_id, intent_key, requirement_id, state_hash, world_id
-from world.model.patch import Patch, allows
+from world.model.decision import HUMAN_ANSWER, REMARKS, DecisionRecord, Ruling
+from world.model.identity import content_id, requirement_id, world_id
+from world.model.patch import allows
 from world.model.scope_patterns import compile_scope
+from world.model.snapshot import ErrorValue, error_state_hash
 from world.pipeline.leasing.clock_confirmation import later_times
 from world.pipeline.shadowing import shadowed_by
 from world.state.proposal import Proposal
@@ -125,8 +125,7 @@ class Checks(RegistryChecks):
         self._sealed = event if event.created_by is not None else None
         self.world = self._lineages.seal(event, position)
         self._world_references(event, self.world)
-        errors = () if event.error is None else (event.error,)
-        expected = state_hash(self.world.data, errors=errors, last_error=event.error)
+        expected = error_state_hash(self.world.data, event.error)
         if expected != event.snapshot_hash:
             self._bad("WRONG_HASH", f"the snapshotHash of the restored state is {expected}, not {event.snapshot_hash}")
         if content_id(event.schema_hash, event.snapshot_hash) != event.content_id:
@@ -166,19 +165,18 @@ class Checks(RegistryChecks):
             self._announced[event.proposal_id] = event
         if event.world_id not in {branch.head for branch in self._realm.branches.values()}:
             self._bad("BAD_REFERENCE", f"world {event.world_id} is not the head of any branch")
-        if event.actor.get("actorId") not in self._realm.actors:
-            self._bad("BAD_REFERENCE", f"the actor {event.actor.get('actorId')!r} is not registered")
+        if event.actor.actor_id not in self._realm.actors:
+            self._bad("BAD_REFERENCE", f"the actor {event.actor.actor_id!r} is not registered")
 
     def _submitted(self, event: ProposalSubmitted, _: int) -> None:
         realm, intent = self._realm, event.intent
-        body, origin = intent["body"], intent["meta"]["origin"]
-        actor_id = event.actor["actorId"]
-        key = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
-        if key != intent["intentKey"]:
-            self._bad("WRONG_HASH", f"the intentKey of the intent is {key}, not {intent['intentKey']}")
+        actor_id = event.actor.actor_id
+        key = intent.body.key(event.schema_hash)
+        if key != intent.intent_key:
+            self._bad("WRONG_HASH", f"the intentKey of the intent is {key}, not {intent.intent_key}")
         if event.schema_hash != realm.schema_hash:
             self._bad("BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force")
-        if realm.actors.get(actor_id) != event.actor or origin["actor"]["actorId"] != actor_id:
+        if realm.actors.get(actor_id) != event.actor or intent.meta.origin.actor.actor_id != actor_id:
             self._bad("BAD_REFERENCE", f"the actor {actor_id!r} is not the one registered, or not the intent's")
         branch = realm.branches.get(event.branch)
         if branch is None or branch.head != event.base_world:
@@ -186,16 +184,16 @@ class Checks(RegistryChecks):
         if event.epoch != realm.epoch:
             self._bad("BAD_REFERENCE", f"the epoch is {realm.epoch}, not {event.epoch}")
         record = self._announced.pop(event.proposal_id, None)
-        if record is not None and (record.intent_id, record.intent_key) != (intent["intentId"], intent["intentKey"]):
+        if record is not None and (record.intent_id, record.intent_key) != (intent.intent_id, intent.intent_key):
             self._bad("BAD_REFERENCE", f"projection record {record.record_id} selected another intent")
 
     def _shadowed(self, event: ProposalShadowed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold reports it
-        if event.ruling.get("policyHash") != event.policy_hash:
-            self._bad("WRONG_HASH", f"the policy's hash is {event.ruling.get('policyHash')}, not {event.policy_hash}")
-        if shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"]) != event.name:
+        if event.ruling.policy_hash != event.policy_hash:
+            self._bad("WRONG_HASH", f"the policy's hash is {event.ruling.policy_hash}, not {event.policy_hash}")
+        if shadowed_by(self._realm.shadow, proposal.submitted.actor.actor_id) != event.name:
             self._bad("BAD_REFERENCE", f"the policy {event.name!r} does not shadow the proposals of this actor")
 
     def _judged(self, event: ProposalJudged, _: int) -> None:
@@ -204,19 +202,19 @@ class Checks(RegistryChecks):
             return  # the fold reports it
         if event.proposal_id in self._over:
             self._over.remove(event.proposal_id)
-            if not fits_time_limit(proposal.ruling or {}, event.ruling):
-                self._bad("BAD_EVENT", f"the end of its time limit cannot lead to {event.ruling['verdict']!r}")
-        shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"])
+            if not fits_time_limit(proposal.ruling, event.ruling):
+                self._bad("BAD_EVENT", f"the end of its time limit cannot lead to {event.ruling.verdict!r}")
+        shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor.actor_id)
         if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
             self._bad("BAD_EVENT", f"the ruling of the shadow policy {shadowing!r} on it was not recorded")
         bound = proposal.binding
         if bound is None:
-            bound = self._realm.bindings.get(proposal.submitted.actor["actorId"])
+            bound = self._realm.bindings.get(proposal.submitted.actor.actor_id)
         if bound != event.binding:
             self._bad("BAD_REFERENCE", "the binding is not that of the actor")
         policy = self._realm.policies.get(event.binding.get("policy", ""))
-        ruling_hash = event.ruling.get("policyHash")
-        is_first = proposal.binding is None and event.ruling["verdict"] != "reject"
+        ruling_hash = event.ruling.policy_hash
+        is_first = proposal.binding is None and event.ruling.verdict != "reject"
         if ruling_hash is not None and is_first and (policy is None or policy.policy_hash != ruling_hash):
             self._bad("BAD_REFERENCE", f"the policy {ruling_hash} is not the adopted one")
         self._check_step(proposal, event)
@@ -236,50 +234,46 @@ class Checks(RegistryChecks):
 
     def _check_step(self, proposal: Proposal, event: ProposalJudged) -> None:
         """Check that a ruling does not go back in the binding's chain, and that its deadline is derived from it."""
-        before, ruling = proposal.ruling or {}, event.ruling
-        step, last = ruling.get("step", 0), before.get("step", 0)
+        ruling = event.ruling
+        step, last = ruling.step, 0 if proposal.ruling is None else proposal.ruling.step
         if not last <= step <= len(event.binding.get("then", ())):
             self._bad("BAD_EVENT", f"step {step} cannot follow step {last}")
-        if ruling["verdict"] != "wait":
+        if ruling.verdict != "wait":
             wanted = None
         elif proposal.binding is not None and step == last:
             wanted = proposal.deadline
         else:
-            wait = ruling.get("timeoutMs")
+            wait = ruling.timeout_ms
             wanted = None if wait is None else event.at + wait
         if event.deadline != wanted:
             self._bad("BAD_EVENT", f"the deadline {event.deadline} is not that of the ruling")
 
-    def _check_votes(self, proposal: Proposal, ruling: Mapping[str, Any]) -> None:
+    def _check_votes(self, proposal: Proposal, ruling: Ruling | DecisionRecord) -> None:
         """Check that each quorum can be reached, and that the trace has exactly the recorded answers, in order.
 
         Args:
             proposal: the proposal, with the recorded answers.
-            ruling: a ruling or a decision, in wire form.
+            ruling: a ruling or a decision.
         """
-        for one in ruling.get("trace", ()):
-            quorum = one.get("quorum") or {"rule": "majority"}
-            needed, members = quorum.get("threshold", 1), len(one.get("to", ()))
-            if quorum["rule"] not in VOTE_RULES or needed < 1 or ("quorum" in one and needed > members):
-                self._bad("BAD_EVENT", f"{members} members cannot vote by the rule {dict(quorum)}")
-        traced = [(one["source"], one["answer"]) for one in ruling.get("trace", ()) if one["rule"] == HUMAN_ANSWER]
+        for one in ruling.trace:
+            if one.quorum is not None and (one.quorum.threshold or 1) > len(one.to):
+                self._bad("BAD_EVENT", f"{len(one.to)} members cannot vote by the rule {one.quorum.to_wire()}")
+        traced = [(one.source, one.answer) for one in ruling.trace if one.rule == HUMAN_ANSWER]
         answers = [
-            (f"{one['by']['kind']}:{one['by']['actorId']}", one["choice"])
-            for one in proposal.answers
-            if one["choice"] not in REMARKS
+            (f"{one.by.kind}:{one.by.actor_id}", one.choice) for one in proposal.answers if one.choice not in REMARKS
         ]
         if traced and traced != answers:
             self._bad("BAD_EVENT", "the answers in the trace are not the recorded ones")
 
     def _answered(self, event: HumanAnswered, _: int) -> None:
-        by, to = event.answer["by"]["actorId"], event.answer.get("to")
+        by, to = event.answer.by.actor_id, event.answer.to
         for actor_id in (by, to):
             if actor_id is not None and actor_id not in self._realm.actors:
                 self._bad("BAD_REFERENCE", f"the actor {actor_id!r} of the answer is not registered")
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold reports it
-        if (by == proposal.submitted.actor["actorId"]) != (event.answer["choice"] == "reply"):
+        if (by == proposal.submitted.actor.actor_id) != (event.answer.choice == "reply"):
             self._bad("BAD_EVENT", f"{by!r} answered an own proposal, or replied in place of the proposer")
         if event.proposal_id in self._over or (proposal.deadline is not None and event.at > proposal.deadline):
             self._bad("BAD_EVENT", f"{by!r} answered after the time limit")
@@ -299,27 +293,25 @@ class Checks(RegistryChecks):
         proposal, record = self._realm.proposals.get(event.proposal_id), event.decision
         if proposal is None:
             return  # the fold reports it
-        if record["proposalId"] != event.proposal_id:
-            self._bad("BAD_REFERENCE", f"the decision is about proposal {record['proposalId']}")
+        if record.proposal_id != event.proposal_id:
+            self._bad("BAD_REFERENCE", f"the decision is about proposal {record.proposal_id}")
         if event.proposal_id in self._over:
             self._bad("BAD_EVENT", "no ruling follows the end of its time limit")
-        if record["decidedAt"] != event.at:
-            self._bad("BAD_EVENT", f"the event is at {event.at}, but decidedAt is {record['decidedAt']}")
+        if record.decided_at != event.at:
+            self._bad("BAD_EVENT", f"the event is at {event.at}, but decidedAt is {record.decided_at}")
         self._check_leases(proposal, event)
         self._check_votes(proposal, record)
-        lacks, ruling = self._lacks_leases(proposal, event), proposal.ruling or {}
-        for fault in faults_of_decision(ruling, record, lacks_leases=lacks, version=self.version):
+        lacks = self._lacks_leases(proposal, event)
+        for fault in faults_of_decision(proposal.ruling, record, lacks_leases=lacks, version=self.version):
             self._bad("BAD_EVENT", fault)
-        if (record["decision"] == "approved") is not ("approvedScope" in record):
-            self._bad("BAD_EVENT", "an approval must have an approvedScope, a rejection must not")
 
     def _lacks_leases(self, proposal: Proposal, event: DecisionMade) -> bool:
         arbitrated = self._realm.klis.settings is not None
-        return arbitrated and proposal.wants_leases and event.decision["decision"] == "rejected"
+        return arbitrated and proposal.wants_leases and event.decision.decision == "rejected"
 
     def _check_leases(self, proposal: Proposal, event: DecisionMade) -> None:
         """Compare the verdict that a decision names with the one that granted the proposal's leases."""
-        held = self._realm.klis.sessions.get((proposal.submitted.actor["actorId"], event.proposal_id))
+        held = self._realm.klis.sessions.get((proposal.submitted.actor.actor_id, event.proposal_id))
         granted = {lease.verdict_id for lease in held.leases()} if held is not None else set()
         if granted != ({event.verdict_id} - {None}):
             self._bad("BAD_REFERENCE", f"the decision names verdict {event.verdict_id}, which did not grant its leases")
@@ -344,7 +336,7 @@ class Checks(RegistryChecks):
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold reports it
-        if event.seed != proposal.submitted.intent["intentId"]:
+        if event.seed != proposal.submitted.intent.intent_id:
             self._bad("BAD_REFERENCE", "the seed is not the intentId")
         if event.attempt != (1 if proposal.started is None else proposal.started.attempt + 1):
             self._bad("BAD_EVENT", f"attempt {event.attempt} does not follow the previous one")
@@ -361,14 +353,14 @@ class Checks(RegistryChecks):
         submitted = proposal.submitted
         expected = requirement_id(
             submitted.schema_hash,
-            submitted.intent["intentId"],
-            asked["actionId"],
-            asked["nodePath"],
-            asked["type"],
-            asked["params"],
+            submitted.intent.intent_id,
+            asked.action_id,
+            asked.node_path,
+            asked.type,
+            asked.params,
         )
-        if expected != asked["id"]:
-            self._bad("WRONG_HASH", f"the requirement's id is {expected}, not {asked['id']}")
+        if expected != asked.id:
+            self._bad("WRONG_HASH", f"the requirement's id is {expected}, not {asked.id}")
 
     def _ended(self, event: ProposalCompleted | ProposalFailed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
@@ -394,12 +386,12 @@ class Checks(RegistryChecks):
             if branch is not None:
                 self._lineages.move_head(branch.head, event.world_id)
 
-    def _check_error(self, event: ProposalFailed, world: KnownWorld, error: Mapping[str, Any] | None) -> None:
+    def _check_error(self, event: ProposalFailed, world: KnownWorld, error: ErrorValue | None) -> None:
         """Compare an error with that of its world; where the world existed already, with its hash."""
         if error is not None:
             is_same = error == event.error
         else:
-            snapshot_hash = state_hash(world.data, errors=(event.error,), last_error=event.error)
+            snapshot_hash = error_state_hash(world.data, event.error)
             is_same = world_id(self._realm.schema_hash, snapshot_hash, event.parent) == event.world_id
         if not is_same:
             self._bad("BAD_EVENT", f"the error is not that of world {event.world_id}")
@@ -408,11 +400,10 @@ class Checks(RegistryChecks):
         """Check the patches of an enforced execution against the approved scope (INT-13.5)."""
         if not event.patches or maker.started is None or maker.started.enforcement != "enforcing":
             return
-        scope = (maker.decision or {}).get("approvedScope") or {}
-        allowed = scope.get("allowedPaths")
-        if allowed is None:
+        scope = maker.approved_scope
+        if scope is None or scope.allowed_paths is None:
             return
-        trie = compile_scope(allowed, maker.scope_rules)
-        for wire in event.patches:
-            if not allows(trie, Patch.from_wire(wire)):
-                self._bad("BAD_EVENT", f"the patch of {wire['path']!r} is outside the approved scope")
+        trie = compile_scope(scope.allowed_paths, maker.scope_rules)
+        for patch in event.patches:
+            if not allows(trie, patch):
+                self._bad("BAD_EVENT", f"the patch of {patch.path!r} is outside the approved scope")

@@ -267,7 +267,7 @@ class IndexAudit:
         elif topic == "execution.started":
             row["status"] = "executing"
         elif topic == "decision.made":
-            decision = event.decision["decision"]
+            decision = event.decision.decision
             row |= {"status": decision, "decision": decision, "decided_pos": position}
             if decision == "rejected":
                 row["ended_pos"] = position
@@ -295,11 +295,11 @@ def _unrecorded(log: EventLog, view: ViewState | None) -> str | None:
 
 def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
     return {
-        "intent_id": event.intent["intentId"],
-        "intent_key": event.intent["intentKey"],
+        "intent_id": event.intent.intent_id,
+        "intent_key": event.intent.intent_key,
         "attempt": event.attempt,
-        "actor_id": event.actor["actorId"],
-        "action": event.intent["body"]["type"],
+        "actor_id": event.actor.actor_id,
+        "action": event.intent.body.type,
         "branch": event.branch,
         "status": "submitted",
         "submitted_at": event.at,

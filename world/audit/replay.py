@@ -17,13 +17,13 @@ import msgspec
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
-from world.events.codec import TOPICS, decode_event
+from world.events.codec import INVALID, TOPICS, decode_event
 from world.events.malformed import MALFORMED, malformed
 from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, WorldSealed
 from world.log import EventLog, TreeHead
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.recorded_patch import patched
+from world.model.patch import apply_patches
 from world.state.realm_state import RealmState, apply_event
 
 Progress = Callable[[int, int], None]
@@ -143,7 +143,7 @@ class Lineages:
         parent = self.find(event.parent)
         if parent is None:
             raise RefusedError(ErrorCode.BAD_WORLD, f"its parent {event.parent} was not a head when it was sealed.")
-        data = patched(parent.data, event.patches) if event.patches else parent.data
+        data = apply_patches(parent.data, event.patches) if event.patches else parent.data
         return KnownWorld(event.world_id, event.parent, event.outcome, parent.height + 1, data)
 
 
@@ -295,7 +295,7 @@ def read_event(kind: Kind | None, topic: str, version: int, state: bytes, positi
     if kind is not None and kind.version == version:
         try:
             return kind.decode(state)
-        except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError):
+        except INVALID:
             pass  # decode_event raises the error with details
     try:
         return decode_event(topic, version, state, position)
@@ -370,7 +370,7 @@ class _Folding:
                 lineages.move_head(branch.head, event.world_id)
 
         def decided(event: DecisionMade, _: int) -> None:
-            self._rejected += event.decision["decision"] == "rejected"
+            self._rejected += event.decision.decision == "rejected"
 
         return {
             WorldSealed.TOPIC: sealed,

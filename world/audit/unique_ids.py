@@ -35,15 +35,15 @@ def _short(text: str) -> int:
 def _named(event: Event) -> tuple[tuple[str, str], ...]:
     """Return the ids that an event introduces, each with the kind of entity."""
     if isinstance(event, ProposalSubmitted):
-        return ("proposal", event.proposal_id), ("intent", event.intent["intentId"])
+        return ("proposal", event.proposal_id), ("intent", event.intent.intent_id)
     if isinstance(event, WorldSealed):
         return (("world", event.world_id),)
     if isinstance(event, DecisionMade):
-        return (("decision", event.decision["decisionId"]),)
+        return (("decision", event.decision.decision_id),)
     if isinstance(event, VerdictGiven):
-        return ("verdict", event.verdict_id), *(("lease", str(lease.get("leaseId"))) for lease in event.leases)
+        return ("verdict", event.verdict_id), *(("lease", lease.lease_id) for lease in event.leases)
     if isinstance(event, HumanAnswered):
-        return (("answer", event.answer["answerId"]),)
+        return (("answer", event.answer.answer_id),)
     if isinstance(event, ProjectionRecorded):
         return (("record", event.record_id),)
     return ()
@@ -70,7 +70,7 @@ class Repeats:
         for what, name in _named(event):
             self._ids[what].append(_short(name))
         if isinstance(event, ProposalSubmitted):
-            self._keys.append(_short(event.intent["intentKey"]))
+            self._keys.append(_short(event.intent.intent_key))
             self._attempts.append(min(max(event.attempt, 0), 2**32 - 1))
 
     def found(self, again: Callable[[], Iterable[tuple[int, Event]]]) -> Iterator[tuple[int, str]]:
@@ -86,7 +86,7 @@ class Repeats:
         seen: set[tuple[str, str]] = set()
         attempts: dict[str, int] = {}
         for position, event in again():
-            if isinstance(event, ProposalSubmitted) and _short(key := event.intent["intentKey"]) in suspects:
+            if isinstance(event, ProposalSubmitted) and _short(key := event.intent.intent_key) in suspects:
                 expected = attempts.get(key, 0) + 1
                 if not self._follows(event.attempt, expected):
                     yield position, f"it is attempt {expected} with its intentKey, not {event.attempt}"

@@ -39,7 +39,6 @@ from world.events.codec import TOPICS, decode_event
 from world.events.malformed import MALFORMED, malformed
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
-from world.events.shapes import check_shapes
 from world.log import EventLog, LogFinding, LoggedEvent, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
@@ -190,7 +189,6 @@ class _Checker:
             self._checks.version = schema_version
             try:
                 event = read_event(kind, topic, schema_version, state, position)
-                check_shapes(topic, event)
             except msgspec.ValidationError as error:
                 message = f"Event {position} is not a valid {topic!r}: {error}."
                 self._stop(DamagedLogError(ErrorCode.BAD_EVENT, message, position=position, topic=topic), position)

@@ -36,6 +36,7 @@ from types import (
 )
 from typing import Any, Final
 
+import msgspec
 from pydantic import BaseModel
 
 from world.code.references import FILE_MODULE_PREFIX
@@ -43,6 +44,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict, FrozenList, freeze
+from world.model.record import Record
 
 MAX_DEPTH: Final = 32
 """Maximum depth of the encoded values of a rule."""
@@ -84,7 +86,9 @@ class Telling:
 
     def fields(self, subject: Any) -> dict[str, Any]:
         """Return the fields of an object by name, or the members of a local class."""
-        if isinstance(subject, BaseModel):
+        if isinstance(subject, Record):
+            found = msgspec.structs.asdict(subject)
+        elif isinstance(subject, BaseModel):
             found = dict(subject) | (subject.__pydantic_private__ or {})
         else:
             found = dict(_slots(subject)) | dict(getattr(subject, "__dict__", None) or {})
@@ -228,7 +232,7 @@ class Telling:
 
     def _object(self, value: Any) -> dict[str, Any]:
         """Encode an object by its fields, or by its pickled state."""
-        if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
+        if isinstance(value, (BaseModel, Record)) or dataclasses.is_dataclass(value):
             return {"type": self.type_of(value), "fields": self.fields(value)}
         reduced = value.__reduce_ex__(4)
         told: dict[str, Any] = {"type": self.type_of(value)}

@@ -108,7 +108,7 @@ def _refused(
 
 
 def _error(execution: Execution, code: str, message: str) -> ErrorValue:
-    return ErrorValue(code, message, execution.action_id, "", execution.context.now)
+    return ErrorValue.at(code, message, execution.action_id, "", execution.context.now)
 
 
 def run(execution: Execution, snapshot: Snapshot, *, first: bool) -> None:
@@ -237,7 +237,7 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
             except RefusedError as refused:
                 code, message = refused.code, refused.message
         if code:
-            return _unapplied(program, snapshot, ErrorValue(code, message, "", patch.path, context.now), context)
+            return _unapplied(program, snapshot, ErrorValue.at(code, message, "", patch.path, context.now), context)
     status = "idle" if snapshot.system.status == "error" else snapshot.system.status
     return Snapshot(
         data=data,

@@ -22,7 +22,7 @@ from world.model.canonical_json import canonical_bytes
 from world.model.identity import requirement_id
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import Patch, apply_patch
-from world.model.snapshot import ErrorValue, Requirement, Snapshot
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement, Snapshot
 
 if TYPE_CHECKING:
     from world.core.availability import LocalPredicate
@@ -79,39 +79,6 @@ class Invocation:
     input: Any
     intent_id: str
     actor: ActorRef | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EffectAnswer:
-    """Result of an effect in the journal (HC-handlers, HC-journal).
-
-    Args:
-        value: sent into a Python action; JSON.
-        patches: applied where a declarative flow made the effect.
-        error: the error value of a failed effect; then the other members do not count.
-    """
-
-    value: Any = None
-    patches: tuple[Patch, ...] = ()
-    error: ErrorValue | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        return {
-            "value": self.value,
-            "patches": [patch.to_wire() for patch in self.patches],
-            "error": None if self.error is None else self.error.to_wire(),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> EffectAnswer:
-        """Read a result; raises like ``Patch.from_wire`` and ``ErrorValue.from_wire``."""
-        error = wire.get("error")
-        return cls(
-            freeze(wire.get("value")),
-            tuple(Patch.from_wire(patch) for patch in wire.get("patches") or ()),
-            None if error is None else ErrorValue.from_wire(error),
-        )
 
 
 class Program(Protocol):
@@ -302,7 +269,7 @@ class Execution:
         if not message.isascii():
             # A lone surrogate cannot be recorded.
             message = message.encode("utf-8", "replace").decode()
-        raise StopError("error", error=ErrorValue(code, message, self.action_id, at, self.context.now, context))
+        raise StopError("error", error=ErrorValue.at(code, message, self.action_id, at, self.context.now, context))
 
 
 class _SystemOnDemand(Mapping[str, Any]):

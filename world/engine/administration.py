@@ -150,14 +150,14 @@ def register(work: UnitOfWork, actor: ActorRef, by: str) -> None:
     known = work.realm.actors.get(actor.actor_id)
     if known is None:
         check_new_id("actor", actor.actor_id)
-    if known is not None and known["kind"] != actor.kind:
+    if known is not None and known.kind != actor.kind:
         raise RefusedError(
             ErrorCode.ACTOR_MISMATCH,
-            f"{actor.actor_id!r} is registered as {known['kind']}; an actor's kind stays.",
+            f"{actor.actor_id!r} is registered as {known.kind}; an actor's kind stays.",
             actor_id=actor.actor_id,
         )
-    if known != actor.to_wire():
-        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor.to_wire(), by=by))
+    if known != actor:
+        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor, by=by))
 
 
 def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -> None:

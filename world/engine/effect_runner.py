@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from world.clock import Clock
-from world.core import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.snapshot import ErrorValue
+from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.execution_state import lost_leases, why_over
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Executor, Performed
@@ -53,7 +52,7 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
         over = _why_over(task, peek)
     if over is not None:
         asked = task.requirement
-        return Performed(EffectAnswer(error=ErrorValue(*over, asked.action_id, asked.node_path, task.order.now)))
+        return Performed(EffectAnswer(error=ErrorValue.at(*over, asked.action_id, asked.node_path, task.order.now)))
     call = replace(task.call, why_over=lambda: _why_over(task, peek))
     return executor.perform(task.order, task.requirement, call)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
-__all__ = ["Event", "Wire"]
-
-Wire = dict[str, Any]
+__all__ = ["Event", "ObjectEvent"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -22,5 +21,18 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     VERSION: ClassVar[int] = 1
     SPARSE: ClassVar[bool] = False
     """Whether fields that are None, False or empty are left out of the text."""
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Members that the JSON objects of an event must have, as texts, by field; ``ObjectEvent`` checks them."""
 
     at: int
+
+
+class ObjectEvent(Event, frozen=True, kw_only=True):
+    """Base class of events with JSON objects that must have some members (``TEXTS``); an absent object has none."""
+
+    def __post_init__(self) -> None:
+        for name, members in self.TEXTS.items():
+            value = getattr(self, name)
+            for member in members if value is not None else ():
+                if not isinstance(value.get(member), str):
+                    raise ValueError(f"{name} needs the text `{member}`")

@@ -1,13 +1,14 @@
 """Codec of events: topics, canonical JSON, and upcasting of earlier versions.
 
 A topic never changes its meaning. A changed payload gets a new ``VERSION`` and an upcaster from the previous one;
-stored events are upcast when they are read and never rewritten (design section 2). Embedded values are in wire form.
+stored events are upcast when they are read and never rewritten (design section 2). Embedded values are the records
+of ``world.model``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -69,11 +70,12 @@ from world.events.run_events import (
     RunRolledBack,
     RunViolated,
 )
-from world.events.shapes import check_shapes
-from world.model.canonical_json import canonical_bytes
+from world.model.frozen_text import frozen_text
+from world.model.immutable_json import freeze
 from world.model.overruling import second_version
+from world.model.record import Record, members, to_wire
 
-__all__ = ["EVENT_TYPES", "TOPICS", "UPCASTERS", "decode_event", "encode_event"]
+__all__ = ["EVENT_TYPES", "INVALID", "TOPICS", "UPCASTERS", "decode_event", "encode_event", "record_event"]
 
 EVENT_TYPES: tuple[type[Event], ...] = (
     LogFounded,
@@ -132,23 +134,40 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {(DecisionMade.TOPIC, 1): second_version}
 """Conversion of a payload from one version of a topic to the next; a malformed payload is returned unchanged."""
 
+INVALID: Final = (
+    msgspec.DecodeError,
+    msgspec.ValidationError,
+    UnicodeDecodeError,
+    TypeError,
+    RecursionError,
+    RefusedError,
+)
+"""Exceptions that decoding a state raises where it is invalid for its topic."""
+
 _DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
 _FIELDS = {
-    kind: tuple(sorted((field.encode_name, field.name, field.default) for field in msgspec.structs.fields(kind)))
+    kind: tuple(
+        sorted(
+            (name, attribute, field.default, converts)
+            for (name, attribute, converts), field in zip(members(kind), msgspec.structs.fields(kind), strict=True)
+        )
+    )
     for kind in EVENT_TYPES
 }
 """The fields of each payload, in the order of its canonical text."""
 
 
-def _is_nothing(value: Any) -> bool:
-    return value is None or value is False or value == [] or value == {}
-
-
 def encode_event(event: Event) -> bytes:
-    """Return the canonical JSON of a payload.
+    """Return the canonical JSON of a payload; see ``record_event``."""
+    return record_event(event)[1]
 
-    Fields with the default None are left out, and of a sparse event also empty ones. The text is decoded again at
-    once, so that a log never contains an event that cannot be read.
+
+def record_event(event: Event) -> tuple[Event, bytes]:
+    """Return a payload as its readers will decode it, with its canonical JSON.
+
+    Fields with the default None are left out, and of a sparse event also empty ones. The returned payload is read from
+    what is recorded: so a value of a wrong type is refused before it is in a log, and the state is folded from exactly
+    what the log holds. JSON inside of it is frozen and shared with the given payload.
 
     Raises:
         RefusedError: ``NOT_CANONICAL`` for a part that has no canonical text, ``INVALID_VALUE`` for one of a wrong
@@ -156,18 +175,21 @@ def encode_event(event: Event) -> bytes:
     """
     wire = {}
     sparse = event.SPARSE
-    for name, attribute, default in _FIELDS[type(event)]:
+    for name, attribute, default, converts in _FIELDS[type(event)]:
         value = getattr(event, attribute)
-        if (value is not None or default is not None) and not (sparse and _is_nothing(value)):
-            wire[name] = value
-    state = canonical_bytes(wire)
+        is_left_out = value is None and default is None
+        if sparse:
+            is_left_out = value is None or value is False or value == [] or value == {}
+        if not is_left_out:
+            wire[name] = value if not converts else value.to_wire() if isinstance(value, Record) else to_wire(value)
+    frozen = freeze(wire)
     try:
-        check_shapes(event.TOPIC, _DECODERS[event.TOPIC].decode(state))
-    except msgspec.ValidationError as error:
+        recorded = msgspec.convert(frozen, type(event))
+    except (msgspec.ValidationError, RefusedError) as error:
         raise RefusedError(
             ErrorCode.INVALID_VALUE, f"{event.TOPIC} cannot be recorded: {error}.", topic=event.TOPIC
         ) from None
-    return state
+    return recorded, frozen_text(frozen)
 
 
 def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> Event:
@@ -181,7 +203,7 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
 
     Raises:
         DamagedLogError: ``UNKNOWN_EVENT`` for an unsupported topic or version, ``BAD_EVENT`` for a state that is not
-            valid for its topic, including embedded values (``world.events.shapes``).
+            valid for its topic, including the embedded values.
     """
     kind = TOPICS.get(topic)
     if kind is None or not 1 <= version <= kind.VERSION:
@@ -194,21 +216,16 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
             version=version,
         )
     try:
-        event = _payload(topic, version, state)
-        check_shapes(topic, event)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, TypeError, RecursionError) as error:
+        return _DECODERS[topic].decode(state) if version == kind.VERSION else _upcast(kind, version, state)
+    except INVALID as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise DamagedLogError(
             ErrorCode.BAD_EVENT, f"Event {position} is not a valid {topic!r}: {why}.", position=position, topic=topic
         ) from None
-    return event
 
 
-def _payload(topic: str, version: int, state: bytes) -> Event:
-    kind = TOPICS[topic]
-    if version == kind.VERSION:
-        return _DECODERS[topic].decode(state)
+def _upcast(kind: type[Event], version: int, state: bytes) -> Event:
     wire = msgspec.json.decode(state)
     for step in range(version, kind.VERSION):
-        wire = UPCASTERS[topic, step](wire)
+        wire = UPCASTERS[kind.TOPIC, step](wire)
     return msgspec.convert(wire, kind)

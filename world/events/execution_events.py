@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from world.events.base import Event, Wire
+from world.events.base import Event
+from world.events.resource_values import ResourceExistence, SecretDigest
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 
 __all__ = [
     "EffectDropped",
@@ -33,7 +35,7 @@ class ExecutionStarted(Event, frozen=True, kw_only=True):
     enforcement: str
     attempt: int
     worker: str
-    existence: list[Wire] | None = None
+    existence: list[ResourceExistence] | None = None
 
 
 class EffectRequested(Event, frozen=True, kw_only=True):
@@ -41,7 +43,7 @@ class EffectRequested(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "effect.requested"
     proposal_id: str
-    requirement: Wire
+    requirement: Requirement
     idempotent: bool
     attempt: int
     deadline: int
@@ -57,9 +59,9 @@ class EffectFulfilled(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "effect.fulfilled"
     proposal_id: str
     requirement_id: str
-    result: Wire
+    result: EffectAnswer
     attempt: int
-    secrets: list[Wire] | None = None
+    secrets: list[SecretDigest] | None = None
 
 
 class EffectDropped(Event, frozen=True, kw_only=True):
@@ -80,10 +82,10 @@ class EffectRetried(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "effect.retried"
     proposal_id: str
     requirement_id: str
-    error: Wire
+    error: ErrorValue
     failures: int
     due: int
-    secrets: list[Wire] | None = None
+    secrets: list[SecretDigest] | None = None
 
 
 class EffectInDoubt(Event, frozen=True, kw_only=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from world.events.base import Event, Wire
+from world.events.base import Event
+from world.events.resource_values import GrantedLease, NamedConflict, ResourceClaim, ResourceExistence
+from world.model.actor import JsonObject
 
 __all__ = [
     "AgentRegistered",
@@ -27,8 +29,8 @@ class KlisConfigured(Event, frozen=True, kw_only=True):
     """
 
     TOPIC: ClassVar[str] = "klis.configured"
-    settings: Wire
-    types: Wire = {}
+    settings: JsonObject
+    types: JsonObject = {}
     by: str
 
 
@@ -79,18 +81,18 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
     session_id: str
     status: str
     cause: str
-    manifest: Wire | None = None
-    channel: Wire | None = None
+    manifest: JsonObject | None = None
+    channel: JsonObject | None = None
     ttl_ms: int | None = None
-    leases: list[Wire] = []
+    leases: list[GrantedLease] = []
     backup: bool = False
-    conflicts: list[Wire] = []
+    conflicts: list[NamedConflict] = []
     more_conflicts: bool = False
     retry_after_ms: int | None = None
     queued: bool = False
-    wanted: list[Wire] = []
+    wanted: list[ResourceClaim] = []
     deadline: int | None = None
-    existence: list[Wire] = []
+    existence: list[ResourceExistence] = []
 
 
 class LeaseRenewed(Event, frozen=True, kw_only=True):
@@ -139,4 +141,4 @@ class RequestWithdrawn(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "request.withdrawn"
     request_id: str
     reason: str
-    existence: list[Wire] | None = None
+    existence: list[ResourceExistence] | None = None

@@ -5,23 +5,27 @@ They are read and written by ``world.events.codec`` like all others. Source: des
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from world.events.base import Event, Wire
+from world.events.base import Event, ObjectEvent
+from world.model.actor import JsonObject
+from world.model.decision import Ruling
 
 __all__ = ["PolicyAdopted", "PolicyRetired", "ProposalShadowed", "ShadowConfigured"]
 
 
-class PolicyAdopted(Event, frozen=True, kw_only=True):
+class PolicyAdopted(ObjectEvent, frozen=True, kw_only=True):
     """A policy was adopted under its name; ``policy`` holds its rules with their sources and hashes.
 
     ``previous`` is the hash of the policy that it replaced; earlier logs do not record it.
     """
 
     TOPIC: ClassVar[str] = "policy.adopted"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"policy": ("name", "hash")}
     name: str
     policy_hash: str
-    policy: Wire
+    policy: JsonObject
     by: str
     previous: str | None = None
 
@@ -36,7 +40,7 @@ class PolicyRetired(Event, frozen=True, kw_only=True):
     reason: str
 
 
-class ShadowConfigured(Event, frozen=True, kw_only=True):
+class ShadowConfigured(ObjectEvent, frozen=True, kw_only=True):
     """A shadow policy was configured, whose rulings are recorded without effect; without a name it was removed.
 
     ``policy`` and ``policy_hash`` are those loaded at that time. ``actors`` limits the shadow policy to the proposals
@@ -44,11 +48,12 @@ class ShadowConfigured(Event, frozen=True, kw_only=True):
     """
 
     TOPIC: ClassVar[str] = "shadow.configured"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"policy": ("name", "hash")}
     actors: list[str]
     by: str
     name: str | None = None
     policy_hash: str | None = None
-    policy: Wire | None = None
+    policy: JsonObject | None = None
 
 
 class ProposalShadowed(Event, frozen=True, kw_only=True):
@@ -61,5 +66,5 @@ class ProposalShadowed(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "proposal.shadowed"
     proposal_id: str
     name: str
-    ruling: Wire
+    ruling: Ruling
     policy_hash: str | None = None

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
-from world.events.base import Event, Wire
+from world.events.base import Event, ObjectEvent
+from world.events.resource_values import ResourceExistence
+from world.model.actor import ActorRef, JsonObject
+from world.model.decision import DecisionRecord, HumanAnswer, Ruling
+from world.model.intent import IntentBody, IntentInstance
+from world.model.record import Record
+from world.model.snapshot import ErrorValue
+from world.model.source import SourceEvent
 
 __all__ = [
     "DecisionMade",
     "HumanAnswered",
     "HumanTimedOut",
+    "ProjectedResult",
     "ProjectionRecorded",
     "ProposalCompleted",
     "ProposalFailed",
@@ -19,6 +28,14 @@ __all__ = [
 ]
 
 
+class ProjectedResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Result of a projection: an intent's body, or none with an optional reason."""
+
+    kind: Literal["intent", "none"]
+    reason: str | None = None
+    body: IntentBody | None = None
+
+
 class ProjectionRecorded(Event, frozen=True, kw_only=True):
     """A projection was run on a source event and returned ``result`` (INT-12.2)."""
 
@@ -26,11 +43,11 @@ class ProjectionRecorded(Event, frozen=True, kw_only=True):
     record_id: str
     projection_id: str
     considered: list[str]
-    actor: Wire
-    source: Wire
+    actor: ActorRef
+    source: SourceEvent
     schema_hash: str
     world_id: str
-    result: Wire
+    result: ProjectedResult
     proposal_id: str | None = None
     intent_id: str | None = None
     intent_key: str | None = None
@@ -44,25 +61,26 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "proposal.submitted"
     proposal_id: str
-    actor: Wire
-    intent: Wire
+    actor: ActorRef
+    intent: IntentInstance
     branch: str
     base_world: str
     epoch: int
     execution_key: str
     schema_hash: str
     attempt: int
-    trace: Wire | None = None
+    trace: JsonObject | None = None
     scope_rules: int | None = None
 
 
-class ProposalJudged(Event, frozen=True, kw_only=True):
+class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
     """An Authority gave its first ruling on a proposal, or a new ruling after an answer or a timeout."""
 
     TOPIC: ClassVar[str] = "proposal.judged"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"binding": ("kind",)}
     proposal_id: str
-    ruling: Wire
-    binding: Wire
+    ruling: Ruling
+    binding: JsonObject
     deadline: int | None = None
 
 
@@ -71,7 +89,7 @@ class HumanAnswered(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "human.answered"
     proposal_id: str
-    answer: Wire
+    answer: HumanAnswer
 
 
 class HumanTimedOut(Event, frozen=True, kw_only=True):
@@ -94,10 +112,10 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "decision.made"
     VERSION: ClassVar[int] = 2
     proposal_id: str
-    decision: Wire
+    decision: DecisionRecord
     verdict_id: str | None = None
     backup: bool | None = None
-    existence: list[Wire] | None = None
+    existence: list[ResourceExistence] | None = None
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
@@ -126,4 +144,4 @@ class ProposalFailed(Event, frozen=True, kw_only=True):
     world_id: str
     parent: str
     branch: str
-    error: Wire
+    error: ErrorValue

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from world.events.base import Event, Wire
+from world.events.base import Event, ObjectEvent
+from world.model.actor import ActorRef, JsonObject
+from world.model.patch import Patch
+from world.model.snapshot import ErrorValue
 
 __all__ = [
     "ActorBound",
@@ -57,7 +61,7 @@ class DomainAdopted(Event, frozen=True, kw_only=True):
     """
 
     TOPIC: ClassVar[str] = "domain.adopted"
-    schema: Wire
+    schema: JsonObject
     schema_hash: str
     sources: dict[str, str | None]
     by: str
@@ -69,16 +73,17 @@ class ActorRegistered(Event, frozen=True, kw_only=True):
     """An actor was registered, or its name or meta was changed."""
 
     TOPIC: ClassVar[str] = "actor.registered"
-    actor: Wire
+    actor: ActorRef
     by: str
 
 
-class ActorBound(Event, frozen=True, kw_only=True):
+class ActorBound(ObjectEvent, frozen=True, kw_only=True):
     """An actor was bound to an authority, in place of any previous binding (WP-bind)."""
 
     TOPIC: ClassVar[str] = "actor.bound"
+    TEXTS: ClassVar[Mapping[str, tuple[str, ...]]] = {"binding": ("kind",)}
     actor_id: str
-    binding: Wire
+    binding: JsonObject
     by: str
 
 
@@ -113,6 +118,6 @@ class WorldSealed(Event, frozen=True, kw_only=True):
     branch: str
     outcome: str
     height: int
-    data: Wire | None = None
-    patches: list[Wire] = []
-    error: Wire | None = None
+    data: JsonObject | None = None
+    patches: list[Patch] = []
+    error: ErrorValue | None = None

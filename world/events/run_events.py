@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from world.events.base import Event, Wire
+from world.events.base import Event
+from world.events.resource_values import (
+    ChangedResource,
+    ObservedEffect,
+    ResourceClaim,
+    ResourceExistence,
+    UndeclaredEffect,
+)
 
 __all__ = ["RunAmended", "RunClosed", "RunCompared", "RunObserved", "RunOpened", "RunRolledBack", "RunViolated"]
 
@@ -25,13 +32,13 @@ class RunOpened(Event, frozen=True, kw_only=True):
     session_id: str
     kind: str
     mode: str
-    declared: list[Wire]
+    declared: list[ResourceClaim]
     verdict_id: str
     lease_ids: list[str]
     worker: str
     held_by: list[str] = []
     command: list[str] = []
-    existence: list[Wire] | None = None
+    existence: list[ResourceExistence] | None = None
 
 
 class RunObserved(Event, frozen=True, kw_only=True):
@@ -42,7 +49,7 @@ class RunObserved(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "run.observed"
     run_id: str
-    observed: list[Wire]
+    observed: list[ObservedEffect]
 
 
 class RunViolated(Event, frozen=True, kw_only=True):
@@ -50,7 +57,7 @@ class RunViolated(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "run.violated"
     run_id: str
-    violation: Wire
+    violation: UndeclaredEffect
 
 
 class RunAmended(Event, frozen=True, kw_only=True):
@@ -80,8 +87,8 @@ class RunCompared(Event, frozen=True, kw_only=True):
 
     TOPIC: ClassVar[str] = "run.compared"
     run_id: str
-    changes: list[Wire] = []
-    foreign: list[Wire] = []
+    changes: list[ChangedResource] = []
+    foreign: list[ChangedResource] = []
 
 
 class RunClosed(Event, frozen=True, kw_only=True):
@@ -94,7 +101,7 @@ class RunClosed(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "run.closed"
     run_id: str
     outcome: str
-    unused: list[Wire] = []
+    unused: list[ResourceClaim] = []
     more_unused: int = 0
     exit_code: int | None = None
     reason: str | None = None

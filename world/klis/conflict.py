@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from world.events.resource_values import NamedConflict
 from world.klis.manifest import Triple
 from world.klis.predicate import Predicate, compatible
 from world.klis.session import Lease, Session
@@ -44,20 +45,17 @@ class Conflict:
     lease_id: str | None = None
     request_id: str | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the conflict as JSON."""
-        wire = {
-            "intent": self.intent,
-            "holder": self.holder,
-            "session": self.session,
-            "predicate": self.predicate.value,
-            "resource": self.resource,
-        }
-        if self.lease_id is not None:
-            wire["leaseId"] = self.lease_id
-        else:
-            wire["requestId"] = self.request_id
-        return wire
+    def named(self) -> NamedConflict:
+        """Return the conflict for an event."""
+        return NamedConflict(
+            intent=self.intent,
+            holder=self.holder,
+            session=self.session,
+            predicate=self.predicate.value,
+            resource=self.resource,
+            lease_id=self.lease_id,
+            request_id=None if self.lease_id is not None else self.request_id,
+        )
 
 
 def clash(held: Triple, requested: Triple) -> bool:

@@ -22,6 +22,7 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
+from world.events.resource_values import read_existence
 from world.klis.conflict import deletion_lease, terminal_triple
 from world.klis.identity.agent_commands import AgentCommands
 from world.klis.kernel import judge
@@ -383,7 +384,7 @@ class LeaseManager(AgentCommands):
             context = RequestContext(request_id=name, cause="queue", ttl=request.ttl_ms)
             self._verdicts.give(request.session, request.triples, now, context)
         except RefusedError as refused:
-            existence = refused.details.get("existence")
+            existence = read_existence(refused.details)
             self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code, existence=existence))
 
     def _judge_again(

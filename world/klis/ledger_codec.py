@@ -142,4 +142,4 @@ def _triple_wire(triple: Triple) -> list[str]:
 
 def _read_triple(row: list[str], types: ResourceTypes) -> Triple:
     predicate, resource, confidence = row
-    return read_triple({"predicate": predicate, "resource": resource, "confidence": confidence}, types)
+    return read_triple(predicate, resource, types, confidence=confidence)

@@ -31,7 +31,7 @@ from world.klis.predicate import Predicate
 from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import AgentKey, Lease, LeaseTerms, Request, Session
 from world.klis.settings import KlisSettings
-from world.klis.triple import read_triple
+from world.klis.triple import read_claim
 
 if TYPE_CHECKING:
     from world.klis.ledger import Ledger
@@ -94,7 +94,7 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
         if request is not None:
             raise _damaged(f"Request {event.request_id} was queued twice.", request_id=event.request_id)
         ledger.sequence += 1
-        triples = tuple(read_triple(wire, ledger.types) for wire in event.wanted)
+        triples = tuple(read_claim(claim, ledger.types) for claim in event.wanted)
         queue_request(
             ledger,
             Request(event.request_id, session, triples, event.at, ledger.sequence, event.ttl_ms, event.deadline),
@@ -104,8 +104,8 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
 
 def _grant(ledger: Ledger, session: Session, event: VerdictGiven) -> None:
     settings = ledger.in_force
-    for wire in event.leases:
-        token, lease_id = wire["token"], wire["leaseId"]
+    for granted in event.leases:
+        token, lease_id = granted.token, granted.lease_id
         if token <= ledger.last_token or lease_id in ledger.leases:
             raise _damaged(f"Lease {lease_id} was granted twice, or out of order.", lease_id=lease_id)
         ledger.last_token = token
@@ -113,7 +113,7 @@ def _grant(ledger: Ledger, session: Session, event: VerdictGiven) -> None:
             lease_id,
             token,
             session,
-            read_triple(wire, ledger.types),
+            read_claim(granted, ledger.types),
             event.verdict_id,
             LeaseTerms(granted_at=event.at, ttl_ms=event.ttl_ms, max_hold_ms=settings.max_hold_ms),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -10,11 +9,12 @@ from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
+from world.events.resource_values import ResourceClaim
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource, recorded_resource
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 
-__all__ = ["Confidence", "Triple", "read_confidence", "read_triple"]
+__all__ = ["Confidence", "Triple", "read_claim", "read_confidence", "read_triple"]
 
 _REMEMBERED: Final = 8_192
 _HIGH: Final = 0.8
@@ -61,22 +61,34 @@ class Triple:
             "confidence": self.confidence.value,
         }
 
+    def claim(self) -> ResourceClaim:
+        """Return predicate and resource for an event."""
+        return ResourceClaim(predicate=self.predicate.value, resource=self.resource.text)
 
-def read_triple(given: Mapping[str, Any], types: ResourceTypes = STANDARD) -> Triple:
+
+def read_claim(claim: ResourceClaim, types: ResourceTypes = STANDARD) -> Triple:
+    """Return the triple of a recorded claim; arguments and errors as of ``read_triple``."""
+    return read_triple(claim.predicate, claim.resource, types)
+
+
+def read_triple(predicate: str, resource: str, types: ResourceTypes = STANDARD, *, confidence: str = "High") -> Triple:
     """Return a triple from the log.
 
     Args:
-        given: an object with ``predicate``, the canonical ``resource`` and maybe ``confidence``; more is ignored.
+        predicate: its predicate.
+        resource: its resource in canonical form.
         types: the types that were in force.
+        confidence: its confidence.
 
     Raises:
         DamagedLogError: ``BAD_TRIPLE``, ``BAD_RESOURCE``.
     """
     try:
-        return _recorded(given["predicate"], given["resource"], given.get("confidence", "High"), types)
-    except (KeyError, TypeError, ValueError):
+        return _recorded(predicate, resource, confidence, types)
+    except (TypeError, ValueError):
         raise DamagedLogError(
-            ErrorCode.BAD_TRIPLE, f"The log holds the triple {dict(given)!r}, which cannot be."
+            ErrorCode.BAD_TRIPLE,
+            f"The log holds the triple ({predicate!r}, {resource!r}, {confidence!r}), which is invalid.",
         ) from None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
+from world.events.resource_values import GrantedLease, ResourceExistence
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest
@@ -22,7 +23,7 @@ __all__ = ["BeforeGrant", "Existing", "RequestContext", "VerdictEmitter"]
 BeforeGrant = Callable[[str, Session, tuple[Triple, ...], int], bool]
 """Called with verdict id, session, triples and time before a grant; returns whether it made a backup (KO-7)."""
 
-Existing = Callable[[Session, tuple[Triple, ...]], list[dict[str, Any]]]
+Existing = Callable[[Session, tuple[Triple, ...]], list[ResourceExistence]]
 """Called with session and triples before a grant; returns observations of resources that must exist."""
 
 
@@ -85,7 +86,7 @@ class VerdictEmitter:
         verdict = arbitrate(self._ledger, session, triples, now, queued=context.cause == "queue")
         leases = []
         verdict_id, backup = self._new_id(), False
-        existence: list[dict[str, Any]] = []
+        existence: list[ResourceExistence] = []
         if verdict.status == "Granted":
             if self._existing is not None:
                 existence = self._existing(session, triples)
@@ -96,12 +97,12 @@ class VerdictEmitter:
             for triple in triples:
                 token += 1
                 leases.append(
-                    {
-                        "leaseId": self._new_id(),
-                        "token": token,
-                        "predicate": triple.predicate.value,
-                        "resource": triple.resource.text,
-                    }
+                    GrantedLease(
+                        lease_id=self._new_id(),
+                        token=token,
+                        predicate=triple.predicate.value,
+                        resource=triple.resource.text,
+                    )
                 )
         stays = context.queue and verdict.status == "Wait"
         event = VerdictGiven(
@@ -117,17 +118,13 @@ class VerdictEmitter:
             ttl_ms=context.ttl,
             leases=leases,
             backup=backup,
-            conflicts=[conflict.to_wire() for conflict in verdict.conflicts],
+            conflicts=[conflict.named() for conflict in verdict.conflicts],
             more_conflicts=verdict.more_conflicts,
             retry_after_ms=verdict.retry_after_ms,
             queued=stays,
-            wanted=[_wanted(triple) for triple in triples] if stays else [],
+            wanted=[triple.claim() for triple in triples] if stays else [],
             deadline=context.deadline if stays else None,
             existence=existence,
         )
         self._emit(event)
         return event
-
-
-def _wanted(triple: Triple) -> dict[str, Any]:
-    return {"predicate": triple.predicate.value, "resource": triple.resource.text}

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import PlainValidator
 
-from world.model.value import Identifier, Json, Text, Value
+from world.model.immutable_json import FrozenDict
+from world.model.record import Record, freeze_member
+from world.model.value import Identifier, Text, frozen_json
 
 ActorKind = Literal["human", "agent", "system"]
 
 
 def _object(value: Any) -> Any:
-    if not isinstance(value, dict):
+    frozen = frozen_json(value)
+    if not isinstance(frozen, dict):
         raise ValueError("must be an object")
-    return value
+    return frozen
 
 
-JsonObject = Annotated[Json, AfterValidator(_object)]
+JsonObject = Annotated[dict[str, Any], PlainValidator(_object)]
 """A canonical JSON object, frozen."""
 
 
-class ActorRef(Value):
+class ActorRef(Record, frozen=True, kw_only=True):
     """Actor that an intent is attributed to (INT-3.1)."""
 
     actor_id: Identifier
     kind: ActorKind
     name: Text | None = None
     meta: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        if self.meta is not None and type(self.meta) is not FrozenDict:
+            freeze_member(self, "meta")

@@ -7,12 +7,14 @@ terminal decision about a proposal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, cast, get_args
+
+import msgspec
 
 from world.model.actor import ActorRef
 from world.model.intent import IntentScope
-from world.model.value import Identifier, Text, Value
+from world.model.record import Record
+from world.model.value import Identifier, Text
 
 RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "abstain", "delegate", "none", "error"]
 Verdict = Literal["approve", "reject", "wait"]
@@ -33,8 +35,7 @@ REMARKS: Final = frozenset({"ask", "reply"})
 """Answers that are recorded without an effect on the ruling: a question, and the proposer's reply to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quorum:
+class Quorum(Record, frozen=True, forbid_unknown_fields=False):
     """Number of required approvals, where one approval is not enough.
 
     Args:
@@ -43,7 +44,7 @@ class Quorum:
     """
 
     rule: VoteRule
-    threshold: int | None = None
+    threshold: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     def needed(self, members: int) -> int:
         """Return how many approvals are required of ``members`` members."""
@@ -55,14 +56,8 @@ class Quorum:
         """Return the quorum as JSON; an absent threshold is left out."""
         return {"rule": self.rule} if self.threshold is None else {"rule": self.rule, "threshold": self.threshold}
 
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Quorum:
-        """Read what ``to_wire`` wrote."""
-        return cls(wire["rule"], wire.get("threshold"))
 
-
-@dataclass(frozen=True, slots=True)
-class RuleOutcome:
+class RuleOutcome(Record, frozen=True, forbid_unknown_fields=False):
     """Outcome of one rule for one case.
 
     Args:
@@ -101,24 +96,8 @@ class RuleOutcome:
             wire["decisive"] = True
         return wire
 
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> RuleOutcome:
-        """Read what ``to_wire`` wrote."""
-        scope, quorum = wire.get("scope"), wire.get("quorum")
-        return cls(
-            rule=wire["rule"],
-            source=wire["source"],
-            answer=wire["answer"],
-            reason=wire.get("reason", ""),
-            scope=None if scope is None else IntentScope.read(scope),
-            to=tuple(wire.get("to", ())),
-            decisive=wire.get("decisive", False),
-            quorum=None if quorum is None else Quorum.from_wire(quorum),
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(Record, frozen=True, forbid_unknown_fields=False):
     """An Authority's verdict on a case; equal cases give equal rulings.
 
     Args:
@@ -143,7 +122,7 @@ class Ruling:
     ask: tuple[str, ...] = ()
     timeout_ms: int | None = None
     on_timeout: OnTimeout = "reject"
-    step: int = 0
+    step: Annotated[int, msgspec.Meta(ge=1)] = 0
 
     def to_wire(self) -> dict[str, Any]:
         """Return the ruling as JSON; absent members are left out, except ``approvedScope`` of an approval."""
@@ -162,25 +141,8 @@ class Ruling:
             wire["step"] = self.step
         return wire
 
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Ruling:
-        """Read what ``to_wire`` wrote."""
-        scope = wire.get("approvedScope")
-        return cls(
-            verdict=wire["verdict"],
-            authority=wire["authority"],
-            reason=wire["reason"],
-            approved_scope=None if scope is None else IntentScope.read(scope),
-            trace=tuple(RuleOutcome.from_wire(outcome) for outcome in wire.get("trace", ())),
-            policy_hash=wire.get("policyHash"),
-            ask=tuple(wire.get("ask", ())),
-            timeout_ms=wire.get("timeoutMs"),
-            on_timeout=wire.get("onTimeout", "reject"),
-            step=wire.get("step", 0),
-        )
 
-
-class HumanAnswer(Value):
+class HumanAnswer(Record, frozen=True, kw_only=True):
     """Answer of a person to a waiting proposal.
 
     ``ask`` records a question and ``reply`` an answer to one; neither changes the ruling. ``delegate`` transfers the
@@ -200,8 +162,7 @@ def voters(binding: Mapping[str, Any]) -> list[str]:
     return [member for one in (binding, *binding.get("then", ())) for member in one.get("members", ())]
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
+class DecisionRecord(Record, frozen=True, forbid_unknown_fields=False):
     """The single terminal decision about a proposal (WP-decision).
 
     ``approved_scope`` applies to approvals only: a copy of the proposed scope, a narrower one, or None for no
@@ -214,9 +175,23 @@ class DecisionRecord:
     decision: Literal["approved", "rejected"]
     reason: str
     decided_at: int
-    approved_scope: IntentScope | None = None
+    approved_scope: IntentScope | None = cast("None", msgspec.UNSET)
     policy_hash: str | None = None
     trace: tuple[RuleOutcome, ...] = ()
+
+    def __post_init__(self) -> None:
+        is_absent = cast(object, self.approved_scope) is msgspec.UNSET
+        if self.decision == "approved" and is_absent:
+            raise ValueError("an approval must have an approvedScope")
+        if self.decision == "rejected" and not is_absent and self.approved_scope is not None:
+            raise ValueError("a rejection must not have an approvedScope")
+        if is_absent:
+            msgspec.structs.force_setattr(self, "approved_scope", None)
+
+    @property
+    def decisive_rules(self) -> list[str]:
+        """Names of the rules, or answers of people, that decided."""
+        return [one.rule for one in self.trace if one.decisive]
 
     def to_wire(self) -> dict[str, Any]:
         """Return the record as JSON; ``approvedScope`` is present if and only if it was approved."""
@@ -235,19 +210,3 @@ class DecisionRecord:
         if self.trace:
             wire["trace"] = [outcome.to_wire() for outcome in self.trace]
         return wire
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> DecisionRecord:
-        """Read what ``to_wire`` wrote."""
-        scope = wire.get("approvedScope")
-        return cls(
-            decision_id=wire["decisionId"],
-            proposal_id=wire["proposalId"],
-            authority=wire["authority"],
-            decision=wire["decision"],
-            reason=wire["reason"],
-            decided_at=wire["decidedAt"],
-            approved_scope=None if scope is None else IntentScope.read(scope),
-            policy_hash=wire.get("policyHash"),
-            trace=tuple(RuleOutcome.from_wire(outcome) for outcome in wire.get("trace", ())),
-        )

@@ -12,15 +12,16 @@ from pydantic import BeforeValidator
 
 from world.model.actor import ActorRef
 from world.model.identity import intent_key
+from world.model.record import Record, freeze_member
 from world.model.source import SourceRef
-from world.model.value import Identifier, Json, Text, Value
+from world.model.value import Identifier, Json, Text
 
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-class IntentScope(Value):
+class IntentScope(Record, frozen=True, kw_only=True):
     """Paths that an intent proposes to write, or is allowed to write (INT-5.3).
 
     ``allowed_paths`` holds patterns such as ``data.profile.*``; None means no restriction is stated.
@@ -39,12 +40,15 @@ class IntentScope(Value):
         return wire
 
 
-class IntentBody(Value):
+class IntentBody(Record, frozen=True, kw_only=True):
     """Semantic content of an intent, the only output of a projection (INT-5.1)."""
 
     type: Identifier
     input: Json = None
     scope_proposal: IntentScope | None = None
+
+    def __post_init__(self) -> None:
+        freeze_member(self, "input")
 
     def to_wire(self) -> dict[str, Any]:
         """Return the wire form; an absent input or scope is left out."""
@@ -61,7 +65,7 @@ class IntentBody(Value):
         return intent_key(schema_hash, self.type, self.input, scope)
 
 
-class IntentOrigin(Value):
+class IntentOrigin(Record, frozen=True, kw_only=True):
     """Projection, source and actor that an intent originates from; never semantic (INT-5.2, INV-I3)."""
 
     projection_id: Identifier
@@ -70,13 +74,13 @@ class IntentOrigin(Value):
     note: Text | None = None
 
 
-class IntentMeta(Value):
+class IntentMeta(Record, frozen=True, kw_only=True):
     """Facts about an instance that are not part of its meaning."""
 
     origin: IntentOrigin
 
 
-class IntentInstance(Value):
+class IntentInstance(Record, frozen=True, kw_only=True, eq=False):
     """One attempt at an intent, deeply immutable (INV-I1).
 
     Two instances are equal when they are the same attempt (INT-6.3); ``means_the_same_as`` compares their meanings.

@@ -9,8 +9,9 @@ Sources: WP-decision; design section 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, Literal
+
+from msgspec.structs import replace
 
 from world.model.decision import ENGINE, RuleOutcome, Ruling
 

@@ -10,13 +10,15 @@ Scope patterns are defined in ``world.model.scope_patterns``. Sources: design se
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
+
+from msgspec import UNSET, structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze
 from world.model.paths import Segments, array_index, format_path, look_up, parse_path
+from world.model.record import Record, freeze_member
 from world.model.scope_patterns import SCOPE_RULES, Trie, compile_scope
 
 __all__ = [
@@ -45,8 +47,7 @@ EMPTY: Final[FrozenDict] = FrozenDict()
 _MANY: Final = 8  # above this number of members one new object is cheaper than a changed copy per member
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(Record, frozen=True):
     """One change of the data; the value is frozen when the patch is created.
 
     Args:
@@ -55,15 +56,22 @@ class Patch:
         value: for ``set`` and ``merge``.
 
     Raises:
-        RefusedError: ``NOT_CANONICAL`` for a value that is not canonical JSON.
+        RefusedError: ``NOT_CANONICAL`` for a value that is not canonical JSON, ``INVALID_PATCH`` for a set or merge
+            without a value and for an unset with one.
     """
 
     op: PatchOp
     path: str
-    value: Any = None
+    value: Any = UNSET
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", freeze(self.value))
+        if self.value is UNSET:
+            if self.op != "unset":
+                raise _without_value()
+            structs.force_setattr(self, "value", None)
+        elif self.op == "unset" and self.value is not None:
+            raise _without_value()
+        freeze_member(self, "value")
 
     def to_wire(self) -> dict[str, Any]:
         """Return ``{"op", "path", "value"}``; ``unset`` has no value."""
@@ -86,8 +94,12 @@ class Patch:
         if not isinstance(wire.get("path"), str) or not wire.keys() <= {"op", "path", "value"}:
             raise RefusedError(ErrorCode.INVALID_PATCH, "A patch holds op, path (a text) and value, nothing else.")
         if (wire["op"] == "unset") is ("value" in wire):
-            raise RefusedError(ErrorCode.INVALID_PATCH, "A set or merge patch needs a value; an unset patch has none.")
+            raise _without_value()
         return cls(cast(PatchOp, wire["op"]), wire["path"], wire.get("value"))
+
+
+def _without_value() -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_PATCH, "A set or merge patch needs a value; an unset patch has none.")
 
 
 def set_(path: str, value: Any) -> Patch:

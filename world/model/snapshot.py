@@ -13,40 +13,90 @@ from typing import Any, Literal, cast
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.model.actor import JsonObject
+from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.patch import EMPTY
+from world.model.patch import EMPTY, Patch
+from world.model.record import Record, freeze_member
 
-__all__ = ["ErrorValue", "Meta", "Requirement", "Snapshot", "SnapshotView", "Status", "System"]
+__all__ = [
+    "EffectAnswer",
+    "ErrorSource",
+    "ErrorValue",
+    "Meta",
+    "Requirement",
+    "Snapshot",
+    "SnapshotView",
+    "Status",
+    "System",
+    "error_state_hash",
+]
 
 Status = Literal["idle", "computing", "pending", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorValue:
+class ErrorSource(Record, frozen=True, forbid_unknown_fields=False):
+    """Position of a failure in a computation.
+
+    Args:
+        action_id: the action that was computed; ``""`` outside of an action.
+        node_path: position in the action's flow, or the patch's path.
+    """
+
+    action_id: str
+    node_path: str
+
+
+class ErrorValue(Record, frozen=True, forbid_unknown_fields=False):
     """Failure as a value in the state, where errors are never exceptions.
 
     Args:
         code: stable identifier, such as the code of a ``fail`` node.
         message: for people; not part of any hash.
-        action_id: the action that was computed; ``""`` outside of an action.
-        node_path: position in the action's flow, or the patch's path.
+        source: position in the computation.
         timestamp: ms since 1970-01-01 UTC, from the computation's context.
         context: facts that are the same in every run, or None.
     """
 
     code: str
     message: str
-    action_id: str
-    node_path: str
+    source: ErrorSource
     timestamp: int
-    context: Mapping[str, Any] | None = None
+    context: JsonObject | None = None
+
+    def __post_init__(self) -> None:
+        if self.context is not None:
+            freeze_member(self, "context")
+
+    @classmethod
+    def at(
+        cls,
+        code: str,
+        message: str,
+        action_id: str,
+        node_path: str,
+        timestamp: int,
+        context: Mapping[str, Any] | None = None,
+    ) -> ErrorValue:
+        """Return the error of a position; the arguments are the members of ``ErrorValue`` and ``ErrorSource``."""
+        return cls(code, message, ErrorSource(action_id, node_path), timestamp, cast("dict[str, Any] | None", context))
+
+    @property
+    def action_id(self) -> str:
+        """The action that was computed."""
+        return self.source.action_id
+
+    @property
+    def node_path(self) -> str:
+        """Position in the action's flow, or the patch's path."""
+        return self.source.node_path
 
     def to_wire(self) -> dict[str, Any]:
         """Return the error as JSON."""
         wire = {
             "code": self.code,
             "message": self.message,
-            "source": {"actionId": self.action_id, "nodePath": self.node_path},
+            "source": {"actionId": self.source.action_id, "nodePath": self.source.node_path},
             "timestamp": self.timestamp,
         }
         return wire if self.context is None else {**wire, "context": self.context}
@@ -59,11 +109,10 @@ class ErrorValue:
             at = (wire["code"], wire["message"], source["actionId"], source["nodePath"], wire["timestamp"])
         except (KeyError, TypeError) as missing:
             raise RefusedError(ErrorCode.INVALID_SNAPSHOT, f"An error value lacks {missing}.") from None
-        return cls(*at, freeze(wire.get("context")))
+        return cls.at(*at, wire.get("context"))
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Record, frozen=True, forbid_unknown_fields=False):
     """Effect that a suspended computation requires.
 
     Args:
@@ -77,9 +126,12 @@ class Requirement:
 
     id: str
     type: str
-    params: Mapping[str, Any]
+    params: JsonObject
     action_id: str
     node_path: str
+
+    def __post_init__(self) -> None:
+        freeze_member(self, "params")
 
     def to_wire(self) -> dict[str, Any]:
         """Return the requirement as JSON."""
@@ -103,6 +155,47 @@ class Requirement:
             return cls(wire["id"], wire["type"], freeze(wire["params"]), wire["actionId"], at)
         except (KeyError, TypeError) as missing:
             raise RefusedError(ErrorCode.INVALID_SNAPSHOT, f"A requirement lacks {missing}.") from None
+
+
+class EffectAnswer(Record, frozen=True):
+    """Result of an effect in the journal (HC-handlers, HC-journal).
+
+    Args:
+        value: sent into a Python action; JSON.
+        patches: applied where a declarative flow made the effect.
+        error: the error value of a failed effect; then the other members do not count.
+    """
+
+    value: Any = None
+    patches: tuple[Patch, ...] = ()
+    error: ErrorValue | None = None
+
+    def __post_init__(self) -> None:
+        freeze_member(self, "value")
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        return {
+            "value": self.value,
+            "patches": [patch.to_wire() for patch in self.patches],
+            "error": None if self.error is None else self.error.to_wire(),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> EffectAnswer:
+        """Read a result; raises like ``Patch.from_wire`` and ``ErrorValue.from_wire``."""
+        error = wire.get("error")
+        return cls(
+            wire.get("value"),
+            tuple(Patch.from_wire(patch) for patch in wire.get("patches") or ()),
+            None if error is None else ErrorValue.from_wire(error),
+        )
+
+
+def error_state_hash(data: Mapping[str, Any], error: ErrorValue | None) -> str:
+    """Return the snapshotHash of data, and of the error of a failed execution (``world.model.identity``)."""
+    wire = None if error is None else error.to_wire()
+    return state_hash(data, errors=() if wire is None else (wire,), last_error=wire)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from typing import Literal
 
-from world.model.value import Identifier, Json, Milliseconds, Value
+from world.model.record import Record, freeze_member
+from world.model.value import Identifier, Json, Milliseconds
 
 SourceKind = Literal["ui", "api", "agent", "system"]
 
 
-class SourceRef(Value):
+class SourceRef(Record, frozen=True, kw_only=True):
     """Reference to a source event in an origin."""
 
     kind: SourceKind
     event_id: Identifier
 
 
-class SourceEvent(Value):
+class SourceEvent(Record, frozen=True, kw_only=True):
     """Raw external trigger; ``occurred_at`` (ms) is never passed to a projection (INT-3.2, INT-11.3)."""
 
     kind: SourceKind
     event_id: Identifier
     payload: Json = None
     occurred_at: Milliseconds | None = None
+
+    def __post_init__(self) -> None:
+        freeze_member(self, "payload")
 
     @property
     def ref(self) -> SourceRef:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -27,7 +28,8 @@ MAX_ID_LENGTH = 512
 """Maximum length of an identifier, in characters."""
 
 
-def _frozen_json(value: Any) -> Any:
+def frozen_json(value: Any) -> Any:
+    """Freeze a JSON value in a validator of pydantic."""
     if type(value) is str and value.isascii():
         return value
     try:
@@ -38,16 +40,21 @@ def _frozen_json(value: Any) -> Any:
         raise PydanticCustomError("not_canonical", "{reason}", {"reason": reason, "within": within}) from None
 
 
-Identifier = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID_LENGTH), AfterValidator(_frozen_json)]
+Identifier = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH),
+    StringConstraints(min_length=1, max_length=MAX_ID_LENGTH),
+    AfterValidator(frozen_json),
+]
 """A non-empty string of at most ``MAX_ID_LENGTH`` characters."""
 
-Text = Annotated[str, AfterValidator(_frozen_json)]
+Text = Annotated[str, AfterValidator(frozen_json)]
 """Any string that can be encoded as UTF-8."""
 
 Milliseconds = Annotated[int, Field(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
 """A time in whole milliseconds since 1970-01-01 UTC, small enough for JSON."""
 
-Json = Annotated[Any, BeforeValidator(_frozen_json)]
+Json = Annotated[Any, BeforeValidator(frozen_json)]
 """Any canonical JSON value; validation freezes it."""
 
 

@@ -9,10 +9,11 @@ same priority, up to a limit. The leases end when the proposal is sealed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from world.errors import RefusedError
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.resource_values import ResourceExistence, read_existence
 from world.klis.lease_manager import RequestOptions
 from world.model.decision import Ruling
 from world.model.overruling import overruled
@@ -51,7 +52,7 @@ def arbitrate(work: UnitOfWork, approvable: Approvable) -> Iterable[Step]:
         if refused.code == "QUEUE_FULL":
             work.realm.ask_again(proposal.proposal_id, work.klis_now + work.realm.klis.in_force.backoff_ms)
             return ()
-        return (_rejected(proposal, ruling, refusal(refused.code, refused.message), refused.details.get("existence")),)
+        return (_rejected(proposal, ruling, refusal(refused.code, refused.message), read_existence(refused.details)),)
     return _follow(work, proposal, ruling, verdict)
 
 
@@ -76,7 +77,7 @@ def refusal(code: str, message: str) -> str:
 
 
 def _rejected(
-    proposal: Proposal, ruling: Ruling, reason: str, existence: list[dict[str, Any]] | None = None
+    proposal: Proposal, ruling: Ruling, reason: str, existence: list[ResourceExistence] | None = None
 ) -> Decidable:
     """Return the decision that rejects, for want of its leases, what a ruling approves."""
     return Decidable(proposal, overruled(ruling, "leases", reason), existence=existence)
@@ -93,7 +94,7 @@ def follow_verdicts(work: UnitOfWork) -> Iterator[Step]:
             proposal = work.realm.proposals.get(verdict.request_id)
             if proposal is None or not proposal.wants_leases:
                 continue
-            ruling = Ruling.from_wire(proposal.ruling or {})
+            ruling = proposal.last_ruling
             if isinstance(verdict, RequestWithdrawn):
                 reason = f"Its request for leases was withdrawn ({verdict.reason})."
                 if verdict.existence is not None:
@@ -116,6 +117,6 @@ def let_time_pass(work: UnitOfWork) -> Iterator[Step]:
     for proposal in due[:DUE_AT_ONCE]:
         if not work.realm.still_lacks_leases(proposal):
             continue  # a step of an earlier one may have continued it
-        ruling = Ruling.from_wire(proposal.ruling or {})
+        ruling = proposal.last_ruling
         yield Approvable(proposal, ruling, needs_of(work, proposal, ruling))
     yield from follow_verdicts(work)

@@ -22,7 +22,7 @@ def decide(work: UnitOfWork, decidable: Decidable) -> Iterable[Step]:
         decision="approved" if ruling.verdict == "approve" else "rejected",
         reason=ruling.reason,
         decided_at=work.at,
-        approved_scope=ruling.approved_scope,
+        approved_scope=ruling.approved_scope if ruling.verdict == "approve" else None,
         policy_hash=ruling.policy_hash,
         trace=ruling.trace,
     )
@@ -31,7 +31,7 @@ def decide(work: UnitOfWork, decidable: Decidable) -> Iterable[Step]:
         DecisionMade(
             at=work.at,
             proposal_id=proposal.proposal_id,
-            decision=record.to_wire(),
+            decision=record,
             verdict_id=None if granted is None else granted.verdict_id,
             backup=None if granted is None else granted.backup,
             existence=decidable.existence,
@@ -50,5 +50,5 @@ def supersede(work: UnitOfWork, left: LeftBehind) -> Iterable[Step]:
     if proposal.proposal_id in work.realm.klis.requests:
         work.desk().withdraw(proposal.proposal_id, work.klis_now, reason="superseded")
     # An earlier proposal that left the queue may have let this one be granted just before.
-    work.desk().release_session(proposal.submitted.actor["actorId"], proposal.proposal_id, work.klis_now)
+    work.desk().release_session(proposal.submitted.actor.actor_id, proposal.proposal_id, work.klis_now)
     return ()

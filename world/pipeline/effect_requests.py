@@ -35,7 +35,7 @@ def request_effect(work: UnitOfWork, proposal: Proposal, requirement: Requiremen
         EffectRequested(
             at=work.at,
             proposal_id=proposal.proposal_id,
-            requirement=requirement.to_wire(),
+            requirement=requirement,
             idempotent=terms.idempotent or requirement.type == ROLLBACK,
             attempt=attempt,
             deadline=at + terms.time_limit_ms + GRACE_MS,
@@ -49,7 +49,7 @@ def request_effect(work: UnitOfWork, proposal: Proposal, requirement: Requiremen
 
 def _call_of(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> EffectAttempt:
     failure = proposal.failures.get(requirement.id)
-    agent = proposal.submitted.actor["actorId"]
+    agent = proposal.submitted.actor.actor_id
     session = work.realm.klis.sessions.get((agent, proposal.proposal_id))
     leases = [] if session is None else session.leases()
     klis = work.realm.klis

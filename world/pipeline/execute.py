@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from world.core import EffectAnswer
 from world.errors import RefusedError
 from world.events.execution_events import EffectDropped, EffectFulfilled, EffectRetried, ExecutionStarted
+from world.events.resource_values import ResourceExistence, SecretDigest
 from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 from world.model.secrets.literal import LITERAL_SECRET, literal_message
-from world.model.snapshot import ErrorValue, Requirement, Snapshot
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement, Snapshot
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, lacks_workspace, leased_by, order_of, why_over
 from world.pipeline.leasing.existence import RESOURCE_ABSENT, Base, absent_in, absent_message
@@ -50,7 +50,7 @@ def start_next(work: UnitOfWork, approved: Approved) -> Iterator[Step]:
             return  # its head cannot be computed on at the moment; `recover` tries again
         if not work.begins():
             return  # `recover` starts it, in the next unit
-        intent_id = proposal.submitted.intent["intentId"]
+        intent_id = proposal.submitted.intent.intent_id
         work.emit(
             proposal.proposal_id,
             ExecutionStarted(
@@ -68,7 +68,7 @@ def start_next(work: UnitOfWork, approved: Approved) -> Iterator[Step]:
         yield Executing(proposal)
 
 
-def _existence(work: UnitOfWork, proposal: Proposal, on_world: str) -> list[dict[str, Any]] | None:
+def _existence(work: UnitOfWork, proposal: Proposal, on_world: str) -> list[ResourceExistence] | None:
     """Observe again what an execution depends on; None where it depends on nothing that can be checked."""
     leased = leased_by(work.realm, proposal)
     base = Base(proposal.branch, on_world)
@@ -106,8 +106,8 @@ def _why_absent(proposal: Proposal) -> tuple[str, str] | None:
 
 def _ended_early(work: UnitOfWork, proposal: Proposal, code: str, message: str) -> Computed:
     """Return the failure of an execution that is not computed."""
-    action = proposal.submitted.intent["body"]["type"]
-    return _failed_on_head(work, proposal, ErrorValue(code, message, action, "", work.at))
+    action = proposal.submitted.intent.body.type
+    return _failed_on_head(work, proposal, ErrorValue.at(code, message, action, "", work.at))
 
 
 def _failed_on_head(work: UnitOfWork, proposal: Proposal, error: ErrorValue) -> Computed:
@@ -128,7 +128,7 @@ def _request(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> 
             code, message = "EFFECT_TOO_LARGE", refused.message
         else:
             return None
-    return ErrorValue(code, message, requirement.action_id, requirement.node_path, work.at)
+    return ErrorValue.at(code, message, requirement.action_id, requirement.node_path, work.at)
 
 
 def _on_new_head(work: UnitOfWork, proposal: Proposal, head: Snapshot) -> StepOutcome:
@@ -138,11 +138,11 @@ def _on_new_head(work: UnitOfWork, proposal: Proposal, head: Snapshot) -> StepOu
         return outcome
     return failed(
         head,
-        ErrorValue(
+        ErrorValue.at(
             "STATE_CONFLICT",
             "The branch moved while the effects were made, and on its new head the action would ask for other "
             "effects. Issue the intent again.",
-            proposal.submitted.intent["body"]["type"],
+            proposal.submitted.intent.body.type,
             "",
             work.at,
         ),
@@ -174,18 +174,18 @@ def fulfil(work: UnitOfWork, task: Task, performed: Performed) -> Iterable[Step]
     return (EffectAnswered(proposal, name, performed.result, task.attempt, _used(performed)),)
 
 
-def _used(performed: Performed) -> list[dict[str, Any]] | None:
-    return [dict(one) for one in performed.secrets] or None
+def _used(performed: Performed) -> list[SecretDigest] | None:
+    return list(performed.secrets) or None
 
 
 def _record_observed(work: UnitOfWork, run_id: str, performed: Performed) -> None:
     """Record what was observed while an effect was made (KO-4)."""
     stream = f"run:{run_id}"
-    seen = [dict(one) for one in performed.observed]
+    seen = performed.observed
     for start in range(0, len(seen), MAX_IN_EVENT):
-        work.emit(stream, RunObserved(at=work.at, run_id=run_id, observed=seen[start : start + MAX_IN_EVENT]))
+        work.emit(stream, RunObserved(at=work.at, run_id=run_id, observed=list(seen[start : start + MAX_IN_EVENT])))
     for violation in performed.violations:
-        work.emit(stream, RunViolated(at=work.at, run_id=run_id, violation=dict(violation)))
+        work.emit(stream, RunViolated(at=work.at, run_id=run_id, violation=violation))
 
 
 def _retry(work: UnitOfWork, proposal: Proposal, task: Task, performed: Performed) -> bool:
@@ -200,7 +200,7 @@ def _retry(work: UnitOfWork, proposal: Proposal, task: Task, performed: Performe
         at=work.at,
         proposal_id=proposal.proposal_id,
         requirement_id=requirement.id,
-        error=error.to_wire(),
+        error=error,
         failures=failures,
         due=due,
         secrets=_used(performed),
@@ -220,7 +220,7 @@ def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
         at=work.at,
         proposal_id=proposal.proposal_id,
         requirement_id=requirement_id,
-        result=answered.answer.to_wire(),
+        result=answered.answer,
         attempt=attempt,
         secrets=answered.secrets,
     )
@@ -228,10 +228,10 @@ def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
     try:
         work.emit(proposal.proposal_id, event)
     except RefusedError as refused:  # a result that the log cannot hold is an error value like any other
-        error = ErrorValue("EFFECT_INVALID_RESULT", refused.message, "", "", work.at)
-        work.emit(proposal.proposal_id, replace(event, result=EffectAnswer(error=error).to_wire()))
-    if requirement["type"] == ROLLBACK:
-        return _rolled_back(work, proposal, requirement["params"]["error"], answered.answer)
+        error = ErrorValue.at("EFFECT_INVALID_RESULT", refused.message, "", "", work.at)
+        work.emit(proposal.proposal_id, replace(event, result=EffectAnswer(error=error)))
+    if requirement.type == ROLLBACK:
+        return _rolled_back(work, proposal, requirement.params["error"], answered.answer)
     if work.realm.schema_hash != work.domain.schema.hash:
         return ()  # another domain was adopted meanwhile; a process that runs it continues from the journal
     return (Resumable(proposal),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from world.klis.triple import Triple
-from world.model.actor import ActorRef
 from world.model.secrets.literal import LITERAL_SECRET
 from world.model.snapshot import ErrorValue, Snapshot
 from world.pipeline.unit_of_work import UnitOfWork
@@ -40,7 +39,7 @@ def lacks_workspace(work: UnitOfWork, proposal: Proposal) -> bool:
 
 def lost_leases(realm: RealmState, proposal: Proposal) -> bool:
     """Return whether the leases that a proposal was granted were revoked (KM-2.2)."""
-    agent = proposal.submitted.actor["actorId"]
+    agent = proposal.submitted.actor.actor_id
     return proposal.verdict_id is not None and not realm.klis.holds(agent, proposal.proposal_id)
 
 
@@ -57,7 +56,7 @@ def why_over(realm: RealmState, proposal: Proposal) -> tuple[str, str] | None:
 
 def leased_by(realm: RealmState, proposal: Proposal) -> tuple[Triple, ...]:
     """Return the triples that a proposal holds leases for."""
-    agent = proposal.submitted.actor["actorId"]
+    agent = proposal.submitted.actor.actor_id
     session = realm.klis.sessions.get((agent, proposal.proposal_id))
     return () if session is None else tuple(lease.triple for lease in session.leases())
 
@@ -78,6 +77,6 @@ def order_of(proposal: Proposal, base: Snapshot) -> ExecutionOrder:
         now=proposal.started.now,
         seed=proposal.started.seed,
         journal=proposal.effect_journal(),
-        actor=ActorRef.read(proposal.submitted.actor),
+        actor=proposal.submitted.actor,
         scope_rules=proposal.scope_rules,
     )

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from msgspec import structs
+
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalJudged
-from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
 from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
 from world.model.id_alphabet import ANY_HUMAN
@@ -34,7 +35,7 @@ _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
 def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     """Call the Authority for a new proposal and record its ruling; nothing follows while people are asked."""
     proposal = submitted.proposal
-    binding = work.realm.bindings[proposal.submitted.actor["actorId"]]
+    binding = work.realm.bindings[proposal.submitted.actor.actor_id]
     case = case_of(work, proposal, binding)
     ruling = work.authority.judge(case)
     shadow(work, case)
@@ -66,7 +67,7 @@ def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[S
     binding = proposal.binding or {}
     ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
     _check_size(work, ruling, given)
-    work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given.to_wire()))
+    work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given))
     if ruling == asked:
         return ()
     is_new_step = ruling.step != asked.step
@@ -99,7 +100,7 @@ def _check_mentioned(work: UnitOfWork, proposal: Proposal, given: HumanAnswer) -
             actor_id=given.by.actor_id,
             to=given.to,
         )
-    is_proposer = given.by.actor_id == proposal.submitted.actor["actorId"]
+    is_proposer = given.by.actor_id == proposal.submitted.actor.actor_id
     if given.choice == "reply" and is_proposer and not proposal.open_questions:
         raise RefusedError(
             ErrorCode.NO_OPEN_QUESTION, "Nobody asked anything that was not replied to.", actor_id=given.by.actor_id
@@ -155,8 +156,8 @@ def case_of(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], hi
     return Case(
         proposal_id=told.proposal_id,
         intent=intent,
-        actor=ActorRef.read(told.actor),  # as registered: what a caller claims of itself is not believed
-        binding=binding,
+        actor=told.actor,  # as registered: what a caller claims of itself is not believed
+        binding=freeze(binding),
         action=None if spec is None else spec.spec,
         base_world=told.base_world,
         view=work.snapshot(told.base_world).view,
@@ -209,16 +210,14 @@ def _record(
     elif deadline is None and ruling.timeout_ms is not None:
         deadline = work.at + ruling.timeout_ms
     needs = needs_of(work, proposal, ruling) if ruling.verdict == "approve" and is_arbitrated(work) else None
-    told = ruling.to_wire()
-    if ruling.verdict != "wait" and (needs is None or needs.is_free):
-        told.pop("trace", None)  # the DecisionRecord has it
+    is_decided = ruling.verdict != "wait" and (needs is None or needs.is_free)
     work.emit(
         proposal.proposal_id,
         ProposalJudged(
             at=work.at,
             proposal_id=proposal.proposal_id,
-            ruling=told,
-            binding=freeze(binding),
+            ruling=structs.replace(ruling, trace=()) if is_decided else ruling,  # the DecisionRecord has the trace
+            binding=dict(binding),
             deadline=deadline,
         ),
     )

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, get_args
 
-from world.core import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.execution_events import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
-from world.model.snapshot import ErrorValue, Requirement
+from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import lacks_workspace, why_over
 from world.pipeline.steps import Approved, EffectAnswered, Executing, Step
@@ -89,7 +88,7 @@ def _make_mine(work: UnitOfWork, proposal: Proposal) -> None:
 def _take_over(work: UnitOfWork, proposal: Proposal) -> Iterator[Step]:
     _make_mine(work, proposal)
     for effect in list(proposal.requested.values()):
-        requirement = Requirement.from_wire(effect.requirement)
+        requirement = effect.requirement
         over = why_over(work.realm, proposal)
         if effect.idempotent:
             failure = proposal.failures.get(requirement.id)
@@ -97,7 +96,7 @@ def _take_over(work: UnitOfWork, proposal: Proposal) -> Iterator[Step]:
             continue
         if over is not None:  # it ends failed whatever a person would say
             message = f"{over[1]} Its worker vanished; whether {requirement.type} did anything is unknown."
-            error = ErrorValue(over[0], message, requirement.action_id, requirement.node_path, work.at)
+            error = ErrorValue.at(over[0], message, requirement.action_id, requirement.node_path, work.at)
             yield EffectAnswered(proposal, requirement.id, EffectAnswer(error=error), effect.attempt)
             return
         reason = (
@@ -182,8 +181,8 @@ def _check_choice(work: UnitOfWork, choice: str, reason: str, value: Any) -> Non
 
 
 def _doubtful(work: UnitOfWork, proposal: Proposal, name: str, message: str) -> EffectAnswer:
-    asked = Requirement.from_wire(proposal.in_doubt[name].requirement)
-    return EffectAnswer(error=ErrorValue(EFFECT_IN_DOUBT, message, asked.action_id, asked.node_path, work.at))
+    asked = proposal.in_doubt[name].requirement
+    return EffectAnswer(error=ErrorValue.at(EFFECT_IN_DOUBT, message, asked.action_id, asked.node_path, work.at))
 
 
 def _resolve(
@@ -197,7 +196,7 @@ def _resolve(
     work.emit(proposal.proposal_id, told)
     asked = proposal.requested[name]
     if choice == "retry":
-        request_effect(work, proposal, Requirement.from_wire(asked.requirement))
+        request_effect(work, proposal, asked.requirement)
         return ()
     return (EffectAnswered(proposal, name, result, asked.attempt),)
 

@@ -11,9 +11,9 @@ from typing import Any
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import WorldSealed
-from world.model.identity import content_id, requirement_id, state_hash, world_id
+from world.model.identity import content_id, requirement_id, world_id
 from world.model.immutable_json import freeze
-from world.model.snapshot import ErrorValue, Requirement
+from world.model.snapshot import ErrorValue, Requirement, error_state_hash
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, leased_by, lost_leases
 from world.pipeline.steps import Computed, Sealed, Step
@@ -51,9 +51,7 @@ def seal(work: UnitOfWork, computed: Computed) -> Iterable[Step]:
     else:
         work.emit(
             name,
-            ProposalFailed(
-                at=work.at, proposal_id=name, world_id=new_world, parent=parent, branch=branch, error=error.to_wire()
-            ),
+            ProposalFailed(at=work.at, proposal_id=name, world_id=new_world, parent=parent, branch=branch, error=error),
         )
     return (Sealed(proposal),)
 
@@ -61,13 +59,13 @@ def seal(work: UnitOfWork, computed: Computed) -> Iterable[Step]:
 def release(work: UnitOfWork, sealed: Sealed) -> Iterable[Step]:
     """Release the leases of a proposal that has ended."""
     proposal = sealed.proposal
-    work.desk().release_session(proposal.submitted.actor["actorId"], proposal.proposal_id, work.klis_now)
+    work.desk().release_session(proposal.submitted.actor.actor_id, proposal.proposal_id, work.klis_now)
     return ()
 
 
 def _too_large(work: UnitOfWork, proposal: Proposal, refused: RefusedError) -> ErrorValue:
-    action = proposal.submitted.intent["body"]["type"]
-    return ErrorValue("WORLD_TOO_LARGE", refused.message, action, "", work.at)
+    action = proposal.submitted.intent.body.type
+    return ErrorValue.at("WORLD_TOO_LARGE", refused.message, action, "", work.at)
 
 
 def _restore(work: UnitOfWork, proposal: Proposal, error: ErrorValue) -> None:
@@ -79,7 +77,7 @@ def _restore(work: UnitOfWork, proposal: Proposal, error: ErrorValue) -> None:
 
 
 def _request_rollback(work: UnitOfWork, proposal: Proposal, error: ErrorValue) -> None:
-    action, intent_id = proposal.submitted.intent["body"]["type"], proposal.submitted.intent["intentId"]
+    action, intent_id = proposal.submitted.intent.body.type, proposal.submitted.intent.intent_id
     what: dict[str, Any] = {"backup": proposal.verdict_id, "error": error.to_wire()}
     if proposal.may_linger:
         what["fresh"] = True
@@ -104,10 +102,10 @@ def _must_restore(work: UnitOfWork, proposal: Proposal) -> bool:
 def _seal_world(work: UnitOfWork, proposal: Proposal, parent: str, outcome: StepOutcome) -> str:
     """Append the world of an outcome, unless it exists already; return its id."""
     base = work.snapshot(parent)
-    error = None if outcome.error is None else outcome.error.to_wire()
+    error = outcome.error
     data = base.data if error is not None else outcome.snapshot.data
     schema_hash = work.realm.schema_hash
-    snapshot_hash = state_hash(data, errors=() if error is None else (error,), last_error=error)
+    snapshot_hash = error_state_hash(data, error)
     new_world = world_id(schema_hash, snapshot_hash, parent)
     if work.lookup.world_outcome(new_world) is not None:
         return new_world
@@ -125,7 +123,7 @@ def _seal_world(work: UnitOfWork, proposal: Proposal, parent: str, outcome: Step
             branch=proposal.branch,
             outcome="completed" if error is None else "failed",
             height=height,
-            patches=[patch.to_wire() for patch in outcome.patches] if error is None else [],
+            patches=list(outcome.patches) if error is None else [],
             error=error,
         ),
     )

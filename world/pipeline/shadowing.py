@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
@@ -80,7 +82,7 @@ def shadow(work: UnitOfWork, case: Case) -> None:
         _record(work, case.proposal_id, name, ruling)
     except RefusedError:  # what it says cannot be recorded: then only what it comes to
         reason = "what the policy says is too large to be recorded, or no canonical JSON"
-        _record(work, case.proposal_id, name, replace(ruling, reason=reason, trace=(), approved_scope=None))
+        _record(work, case.proposal_id, name, structs.replace(ruling, reason=reason, trace=(), approved_scope=None))
 
 
 def _record(work: UnitOfWork, proposal_id: str, name: str, ruling: Ruling) -> None:
@@ -90,7 +92,7 @@ def _record(work: UnitOfWork, proposal_id: str, name: str, ruling: Ruling) -> No
             at=work.at,
             proposal_id=proposal_id,
             name=name,
-            ruling=ruling.to_wire(),
+            ruling=ruling,
             policy_hash=ruling.policy_hash,
         ),
     )

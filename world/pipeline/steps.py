@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from world.core import EffectAnswer
 from world.events.lease_events import VerdictGiven
+from world.events.resource_values import ResourceExistence, SecretDigest
 from world.model.decision import Ruling
+from world.model.snapshot import EffectAnswer
 from world.pipeline.leasing.proposal_manifest import ProposalNeeds
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import StepOutcome
@@ -64,7 +65,7 @@ class Decidable:
     proposal: Proposal
     ruling: Ruling
     granted: VerdictGiven | None = None
-    existence: list[dict[str, Any]] | None = None
+    existence: list[ResourceExistence] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class EffectAnswered:
     requirement_id: str
     answer: EffectAnswer
     attempt: int
-    secrets: list[dict[str, Any]] | None = None
+    secrets: list[SecretDigest] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
-from world.model.immutable_json import freeze
 from world.model.intent import IntentInstance
 from world.model.intent_origin import check_direct, check_key, is_direct
 from world.model.scope_patterns import SCOPE_RULES, check_number
@@ -74,8 +73,7 @@ def record_proposal(
             ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed then.
     """
     intent = asked.intent
-    wire = freeze(intent.to_wire())
-    check_intent(work, intent, wire)
+    check_intent(work, intent)
     if asked.record is not None:
         _check_record(intent, asked.record)
     branch, base = _base(work, asked)
@@ -87,8 +85,8 @@ def record_proposal(
         ProposalSubmitted(
             at=work.at,
             proposal_id=proposal_id,
-            actor=freeze(work.realm.actors[actor.actor_id]),
-            intent=wire,
+            actor=work.realm.actors[actor.actor_id],
+            intent=intent,
             branch=branch,
             base_world=base,
             epoch=work.realm.epoch,
@@ -112,9 +110,9 @@ def _own_key(work: UnitOfWork, branch: str, proposal_id: str) -> str:
     return f"proposal:{proposal_id}" if is_arbitrated(work) else f"branch:{branch}"
 
 
-def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, Any]) -> None:
+def check_intent(work: UnitOfWork, intent: IntentInstance) -> None:
     """Refuse an intent that can never become a proposal; see ``submit``."""
-    text = canonical_bytes(wire)
+    text = canonical_bytes(intent.to_wire())
     size = len(text)
     if size > work.limits.max_intent_bytes:
         raise RefusedError(
@@ -166,10 +164,10 @@ def _check_secrets(work: UnitOfWork, intent: IntentInstance, text: bytes) -> Non
 
 def _check_actor(work: UnitOfWork, actor: ActorRef) -> None:
     known = work.require_actor(actor.actor_id)
-    if actor.kind != known["kind"]:
+    if actor.kind != known.kind:
         raise RefusedError(
             ErrorCode.ACTOR_MISMATCH,
-            f"{actor.actor_id!r} is registered as {known['kind']}, the intent says {actor.kind}.",
+            f"{actor.actor_id!r} is registered as {known.kind}, the intent says {actor.kind}.",
             actor_id=actor.actor_id,
         )
     if actor.actor_id not in work.realm.bindings:

@@ -6,7 +6,7 @@ together or, when the commit fails, forgotten together with the realm (design se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol, Unpack
@@ -17,14 +17,16 @@ from world.core import Domain, recompute
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
-from world.events.codec import encode_event
+from world.events.codec import record_event
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.resource_values import ResourceExistence
 from world.klis.lease_manager import LeaseManager
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import Session
 from world.klis.triple import Triple
 from world.limits import Limits
+from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
@@ -198,7 +200,7 @@ class UnitOfWork:
             RefusedError: ``EVENT_TOO_LARGE`` or ``NOT_CANONICAL``; then nothing was emitted.
         """
         self.budget.check(f"the event {event.TOPIC}")
-        state = encode_event(event)
+        event, state = record_event(event)
         if len(state) > self.limits.max_event_bytes:
             raise RefusedError(
                 ErrorCode.EVENT_TOO_LARGE,
@@ -240,7 +242,7 @@ class UnitOfWork:
         note = {"agentId": session.agent_id, "sessionId": session.session_id}
         return keeper.take(verdict_id, triples, at=now, note=note)
 
-    def _existing(self, session: Session, triples: tuple[Triple, ...]) -> list[dict[str, Any]]:
+    def _existing(self, session: Session, triples: tuple[Triple, ...]) -> list[ResourceExistence]:
         """Check that what leases depend on exists, before they are granted (KLIS-1 section 3)."""
         proposal = self.realm.proposals.get(session.session_id)
         base = None if proposal is None else Base(proposal.branch, proposal.submitted.base_world)
@@ -250,7 +252,7 @@ class UnitOfWork:
 
     def existence(
         self, triples: Sequence[Triple], session_id: str, base: Base | None, *, before: Literal["grant", "execution"]
-    ) -> list[dict[str, Any]]:
+    ) -> list[ResourceExistence]:
         """Return whether what claims depend on exists; see ``world.pipeline.leasing.existence.observe``.
 
         Args:
@@ -334,8 +336,8 @@ class UnitOfWork:
         """Return the history before the next event, without the proposal that is being judged."""
         return PastAt(self.lookup, self.realm.position + 1, own)
 
-    def require_actor(self, actor_id: str) -> Mapping[str, Any]:
-        """Return a registered actor in wire form.
+    def require_actor(self, actor_id: str) -> ActorRef:
+        """Return a registered actor.
 
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``.

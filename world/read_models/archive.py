@@ -18,9 +18,9 @@ from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, LoggedEvent
 from world.model.canonical_json import read_json
-from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.patch import Patch, apply_patches
+from world.model.patch import apply_patches
+from world.model.snapshot import error_state_hash
 from world.pipeline.unit_of_work import KLIS_STREAM, Earlier
 from world.read_models.decoding import decoded, known
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
@@ -63,7 +63,7 @@ def _index_damaged(why: str = "it refers to an event that the log does not conta
 def _input(event: Event) -> tuple[str, Any]:
     if not isinstance(event, ProposalSubmitted):
         raise _index_damaged()
-    return event.proposal_id, event.intent["body"].get("input")
+    return event.proposal_id, event.intent.body.input
 
 
 class Archive:
@@ -182,7 +182,7 @@ class Archive:
                     chain.append(event)
                     at = event.parent
         for event in reversed(chain):
-            data = apply_patches(data, [Patch.from_wire(patch) for patch in event.patches])
+            data = apply_patches(data, event.patches)
         self.keep(world_id, data)
         return data
 
@@ -194,8 +194,7 @@ class Archive:
             DamagedLogError: ``STATE_DAMAGED`` where patches or checkpoints yield a different hash.
         """
         sealed, data = self.sealed(world_id), self.state(world_id)
-        errors = () if sealed.error is None else (sealed.error,)
-        if state_hash(data, errors=errors, last_error=sealed.error) != sealed.snapshot_hash:
+        if error_state_hash(data, sealed.error) != sealed.snapshot_hash:
             raise DamagedLogError(
                 ErrorCode.STATE_DAMAGED,
                 f"The restored data of world {world_id[:12]} does not have the sealed hash, so it is not used. Run "

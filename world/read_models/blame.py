@@ -73,7 +73,7 @@ class Blame:
     @property
     def decision(self) -> DecisionRecord | None:
         """The decision about the proposal, or None for genesis."""
-        return None if self.proposal is None else self.proposal.decision_record
+        return None if self.proposal is None else self.proposal.decision
 
     def to_wire(self) -> dict[str, Any]:
         """Return the answer as JSON."""
@@ -86,10 +86,10 @@ class Blame:
         }
         if self.proposal is not None:
             wire["proposal"] = self.proposal.to_wire()
-            wire["actor"] = self.proposal.submitted.actor
+            wire["actor"] = self.proposal.submitted.actor.to_wire()
             wire["source"] = self.proposal.intent.meta.origin.source.to_wire()
         if self.projection is not None:
-            wire["source"] = self.projection.source
+            wire["source"] = self.projection.source.to_wire()
             wire["projectionId"] = self.projection.projection_id
         return wire
 
@@ -111,7 +111,7 @@ def blame(archive: Archive, path: str, world_id: str) -> Blame:
     value = look_up(data, place)
     at = archive.sealed(world_id)
     while at.parent is not None:
-        touching = tuple(patch for patch in map(Patch.from_wire, at.patches) if _touches(patch, place))
+        touching = tuple(patch for patch in at.patches if _touches(patch, place))
         if touching:
             proposal = archive.proposal(at.created_by or "")
             return Blame(plain, value, at, touching, proposal, _projection(archive, proposal))
@@ -254,7 +254,7 @@ class PatchOrigins:
         origins = {}
         for number in wanted:
             cause, at = causes[self._positions[number]], self._patches[number]
-            origins[number] = Origin(cause, None if at == GENESIS else Patch.from_wire(cause.sealed.patches[at]))
+            origins[number] = Origin(cause, None if at == GENESIS else cause.sealed.patches[at])
         return origins
 
 
@@ -348,7 +348,7 @@ def origins_of(
             tracker.take_rest(len(origins))
             origins.add(position, GENESIS)
             break
-        patches = [Patch.from_wire(wire) for wire in sealed.patches]
+        patches = sealed.patches
         first, last = len(origins), len(patches) - 1
         if patches and tracker.undo(patches, [first + last - at for at in range(len(patches))]):
             for at in range(last, -1, -1):  # the last patch of a world is its newest

@@ -14,9 +14,9 @@ from world.errors import DamagedLogError
 from world.events.malformed import MALFORMED
 from world.events.realm_events import WorldSealed
 from world.model.canonical_json import read_json
-from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.recorded_patch import patched
+from world.model.patch import apply_patches
+from world.model.snapshot import error_state_hash
 
 MAX_STEPS: Final = 4_096
 """Maximum distance from a world to a known state, in worlds; beyond it no checkpoint is created."""
@@ -74,8 +74,7 @@ class _Restorer:
 
     def _checked(self, event: WorldSealed) -> FrozenDict | None:
         data = self._restored(event)
-        errors = () if event.error is None else (event.error,)
-        if data is None or state_hash(data, errors=errors, last_error=event.error) != event.snapshot_hash:
+        if data is None or error_state_hash(data, event.error) != event.snapshot_hash:
             return None
         return data
 
@@ -86,7 +85,7 @@ class _Restorer:
             data = self._known(at)
             if data is not None:
                 for step in reversed(chain):
-                    data = patched(data, step.patches)
+                    data = apply_patches(data, step.patches)
                 return data
             chain.append(at)
             at = None if at.parent is None else self._worlds.sealed(at.parent)

@@ -114,11 +114,11 @@ def _is_under(own: ProposalSubmitted, since_ms: int | None, conditions: Mapping[
     """Return whether the judged proposal, which is undecided, matches the conditions."""
     for name, value in conditions.items():
         if name == "actor_id":
-            its = own.actor["actorId"]
+            its = own.actor.actor_id
         elif name == "action":
-            its = own.intent["body"]["type"]
+            its = own.intent.body.type
         elif name == "intent_key":
-            its = own.intent["intentKey"]
+            its = own.intent.intent_key
         else:
             return False
         if its != value:

@@ -160,11 +160,11 @@ class IndexRows:
         intent = event.intent
         self._new[event.proposal_id] = {
             "proposal_id": event.proposal_id,
-            "intent_id": intent["intentId"],
-            "intent_key": intent["intentKey"],
+            "intent_id": intent.intent_id,
+            "intent_key": intent.intent_key,
             "attempt": event.attempt,
-            "actor_id": event.actor["actorId"],
-            "action": intent["body"]["type"],
+            "actor_id": event.actor.actor_id,
+            "action": intent.body.type,
             "branch": event.branch,
             "status": "submitted",
             "submitted_at": event.at,
@@ -188,7 +188,7 @@ class IndexRows:
         self._change(event.proposal_id, status="evaluating")
 
     def _decided(self, event: DecisionMade, position: int) -> None:
-        decision = event.decision["decision"]
+        decision = event.decision.decision
         ended = {"ended_pos": position} if decision == "rejected" else {}
         self._change(event.proposal_id, status=decision, decision=decision, decided_pos=position, **ended)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.lease_events import VerdictGiven
+from world.events.resource_values import NamedConflict
 from world.klis.conflict import Conflict, find_conflicts
 from world.klis.ledger import Ledger
 from world.klis.predicate import Predicate, compatible
@@ -125,7 +126,7 @@ def lack(realm: RealmState, proposal_id: str) -> Lack | None:
     proposal = realm.proposals.get(proposal_id)
     if proposal is None or not proposal.wants_leases:
         return None
-    ledger, agent = realm.klis, str(proposal.submitted.actor["actorId"])
+    ledger, agent = realm.klis, str(proposal.submitted.actor.actor_id)
     request, session = ledger.requests.get(proposal_id), ledger.sessions.get((agent, proposal_id))
     return Lack(
         proposal_id,
@@ -208,17 +209,17 @@ def explain(ledger: Ledger, verdict: VerdictGiven, asked: Iterable[Mapping[str, 
 
 
 def _reason(
-    ledger: Ledger, rank: Rank, wanted: tuple[Mapping[str, Any], ...], conflict: Mapping[str, Any], shown: Shown
+    ledger: Ledger, rank: Rank, wanted: tuple[Mapping[str, Any], ...], conflict: NamedConflict, shown: Shown
 ) -> str:
-    intent, other = wanted[conflict["intent"]], ledger.agents[conflict["holder"]]
-    asked, has = Predicate(intent["predicate"]), Predicate(conflict["predicate"])
+    intent, other = wanted[conflict.intent], ledger.agents[conflict.holder]
+    asked, has = Predicate(intent["predicate"]), Predicate(conflict.predicate)
     cell = "are compatible" if compatible(has, asked) else "exclude each other"
-    if "leaseId" in conflict:
-        what = f"holds {has} on {shown(conflict['resource'])} (lease {conflict['leaseId']})"
+    if conflict.lease_id is not None:
+        what = f"holds {has} on {shown(conflict.resource)} (lease {conflict.lease_id})"
     else:
-        what = f"waits for {has} on {shown(conflict['resource'])} before it (request {conflict['requestId']})"
+        what = f"waits for {has} on {shown(conflict.resource)} before it (request {conflict.request_id})"
     return (
-        f"{asked} on {shown(intent['resource'])}: {conflict['holder']!r}, session {conflict['session']}, {what}; "
+        f"{asked} on {shown(intent['resource'])}: {conflict.holder!r}, session {conflict.session}, {what}; "
         f"{has} and {asked} {cell}; its priority {other[0]} is {_compared(other, rank)} than {rank[0]}."
     )
 

@@ -37,6 +37,7 @@ from world.events.realm_events import (
     WorldSealed,
 )
 from world.log import EventLog, LoggedEvent
+from world.model.actor import ActorRef
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.diff import ValueChange, changes
@@ -186,8 +187,8 @@ def _referenced(event: Any) -> Iterator[Name]:
             if isinstance(value, str):
                 yield kind, value
     actor = getattr(event, "actor", None)
-    if isinstance(actor, Mapping):
-        yield "actor", actor["actorId"]
+    if isinstance(actor, ActorRef):
+        yield "actor", actor.actor_id
     binding = getattr(event, "binding", None)
     if isinstance(binding, Mapping) and isinstance(binding.get("policy"), str):
         yield "policy", binding["policy"]
@@ -209,7 +210,7 @@ def _changed(event: Any) -> set[Name]:
     if isinstance(event, PolicyAdopted):
         return {("policy", event.name)}
     if isinstance(event, ActorRegistered):
-        return {("actor", event.actor["actorId"])}
+        return {("actor", event.actor.actor_id)}
     if isinstance(event, ActorBound):
         return {("actor", event.actor_id)}
     if isinstance(event, ProposalCompleted | ProposalFailed):
@@ -226,18 +227,17 @@ def _add_facts(contents: Followed, event: Event, position: int) -> None:
         facts = {"parent": event.parent, "createdBy": event.created_by, "outcome": event.outcome}
         contents.worlds[event.world_id] = {**facts, "branch": event.branch, "position": position}
     elif isinstance(event, ProposalSubmitted):
-        body = event.intent["body"]
-        facts = {"action": body["type"], "actorId": event.actor["actorId"], "branch": event.branch}
+        facts = {"action": event.intent.body.type, "actorId": event.actor.actor_id, "branch": event.branch}
         contents.proposals[event.proposal_id] = {**facts, "baseWorld": event.base_world, "status": "submitted"}
     elif isinstance(event, ProposalJudged):
         _update_proposal(contents, event.proposal_id, {"status": "evaluating"})
     elif isinstance(event, DecisionMade):
-        facts = {name: event.decision[name] for name in ("authority", "reason")}
-        _update_proposal(contents, event.proposal_id, {"status": event.decision["decision"], **facts})
+        facts = {"authority": event.decision.authority, "reason": event.decision.reason}
+        _update_proposal(contents, event.proposal_id, {"status": event.decision.decision, **facts})
     elif isinstance(event, ProposalCompleted):
         _update_proposal(contents, event.proposal_id, {"status": "completed", "worldId": event.world_id})
     elif isinstance(event, ProposalFailed):
-        facts = {"status": "failed", "worldId": event.world_id, "error": event.error["code"]}
+        facts = {"status": "failed", "worldId": event.world_id, "error": event.error.code}
         _update_proposal(contents, event.proposal_id, facts)
     elif isinstance(event, ProposalSuperseded):
         _update_proposal(contents, event.proposal_id, {"status": "superseded"})

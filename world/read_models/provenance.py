@@ -13,6 +13,7 @@ from typing import Any, Final
 from world.events.proposal_events import DecisionMade, ProjectionRecorded, ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.log import LoggedEvent
+from world.model.decision import DecisionRecord
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.index import PLACES_AT_ONCE
@@ -34,40 +35,40 @@ class Cause:
     Args:
         sealed: the world.
         submitted: the proposal that produced it; None for genesis.
-        decision: the decision about that proposal, in wire form.
+        decision: the decision about that proposal.
         projection: the record of the projection that selected its intent; None without a projection.
     """
 
     sealed: WorldSealed
     submitted: ProposalSubmitted | None = None
-    decision: Any = None
+    decision: DecisionRecord | None = None
     projection: ProjectionRecorded | None = None
 
     @property
     def rules(self) -> list[str]:
         """Names of the rules, or answers of people, that decided."""
-        trace = () if self.decision is None else self.decision.get("trace", ())
-        return [one["rule"] for one in trace if one.get("decisive")]
+        return [] if self.decision is None else self.decision.decisive_rules
 
     def to_wire(self) -> dict[str, Any]:
         """Return the cause as JSON, without the intent's input, which can be large; genesis has only the world."""
         wire: dict[str, Any] = {"worldId": self.sealed.world_id, "sealedAt": self.sealed.at}
         if self.submitted is None:
             return {**wire, "genesis": True}
-        intent, origin = self.submitted.intent, self.submitted.intent["meta"]["origin"]
+        intent, origin = self.submitted.intent, self.submitted.intent.meta.origin
         wire |= {
             "proposalId": self.submitted.proposal_id,
             "attempt": self.submitted.attempt,
-            "intentId": intent["intentId"],
-            "intentKey": intent["intentKey"],
-            "action": intent["body"]["type"],
-            "actor": self.submitted.actor,
-            "projectionId": origin["projectionId"],
-            "source": origin["source"] if self.projection is None else self.projection.source,
+            "intentId": intent.intent_id,
+            "intentKey": intent.intent_key,
+            "action": intent.body.type,
+            "actor": self.submitted.actor.to_wire(),
+            "projectionId": origin.projection_id,
+            "source": (origin.source if self.projection is None else self.projection.source).to_wire(),
         }
         if self.decision is not None:
             names = ("decisionId", "authority", "decision", "reason", "decidedAt", "approvedScope")
-            wire["decision"] = {name: self.decision[name] for name in names if name in self.decision}
+            decision = self.decision.to_wire()
+            wire["decision"] = {name: decision[name] for name in names if name in decision}
             wire["decision"]["rules"] = self.rules
         return wire
 

@@ -36,6 +36,8 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import WorldSealed
+from world.model.record import to_wire
+from world.model.source import SourceEvent, SourceRef
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.lineage import index_damaged, number
@@ -109,10 +111,9 @@ def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) 
         events.append((at, verdict))
     later_events = sorted((one for one in events[1:] if one[0] <= last), key=lambda one: one[0])
     _ProposalSteps(archive, proposal, last).add_events(later_events)
-    body = submitted.intent["body"]
-    intent = TraceStep(
-        "intent", submitted.intent["intentId"], f"{body['type']}", position, submitted.at, {"body": body}
-    )
+    body = submitted.intent.body
+    facts = {"body": body.to_wire()}
+    intent = TraceStep("intent", submitted.intent.intent_id, body.type, position, submitted.at, facts)
     intent.steps.append(proposal)
     return _source(submitted, intent, projected, position - 1)
 
@@ -121,33 +122,33 @@ def _source(
     submitted: ProposalSubmitted, intent: TraceStep, projected: ProjectionRecorded | None, position: int
 ) -> TraceStep:
     """Return the source event of an intent, with its projection and the intent below it."""
-    origin = submitted.intent["meta"]["origin"]
+    origin = submitted.intent.meta.origin
     if projected is not None:
         top = projection_step(projected, position)
         top.steps[0].steps.append(intent)
         return top
-    source = source_step(origin["source"])
-    projection = TraceStep("projection", origin["projectionId"], "named by the intent itself; none was recorded")
+    source = source_step(origin.source)
+    projection = TraceStep("projection", origin.projection_id, "named by the intent itself; none was recorded")
     source.steps.append(projection)
     projection.steps.append(intent)
     return source
 
 
-def source_step(source: Mapping[str, Any]) -> TraceStep:
+def source_step(source: SourceEvent | SourceRef) -> TraceStep:
     """Return the step of a source event.
 
     Args:
-        source: the source event, or a reference to it, in wire form.
+        source: the source event, or a reference to it.
     """
-    facts = {"source": source}
-    return TraceStep("source", str(source["eventId"]), f"{source['kind']} event {source['eventId']}", facts=facts)
+    facts = {"source": source.to_wire()}
+    return TraceStep("source", source.event_id, f"{source.kind} event {source.event_id}", facts=facts)
 
 
 def projection_step(projected: ProjectionRecorded, position: int) -> TraceStep:
     """Return the source event of a recorded projection, with the projection below it."""
     result = projected.result
-    words = f"selected intent {projected.intent_id}" if projected.intent_id else f"nothing: {result.get('reason')}"
-    facts = {"considered": projected.considered, "result": result, "worldId": projected.world_id}
+    words = f"selected intent {projected.intent_id}" if projected.intent_id else f"nothing: {result.reason}"
+    facts = {"considered": projected.considered, "result": result.to_wire(), "worldId": projected.world_id}
     source = source_step(projected.source)
     source.steps.append(TraceStep("projection", projected.projection_id, words, position, projected.at, facts))
     return source
@@ -155,13 +156,13 @@ def projection_step(projected: ProjectionRecorded, position: int) -> TraceStep:
 
 def _proposal(submitted: ProposalSubmitted, position: int) -> TraceStep:
     actor = submitted.actor
-    words = f"by {actor['actorId']} ({actor['kind']}) on {submitted.branch}, attempt {submitted.attempt}"
+    words = f"by {actor.actor_id} ({actor.kind}) on {submitted.branch}, attempt {submitted.attempt}"
     facts = {
-        "actor": actor,
+        "actor": actor.to_wire(),
         "branch": submitted.branch,
         "baseWorld": submitted.base_world,
         "attempt": submitted.attempt,
-        "intentKey": submitted.intent["intentKey"],
+        "intentKey": submitted.intent.intent_key,
     }
     return TraceStep("proposal", submitted.proposal_id, words, position, submitted.at, facts)
 
@@ -185,31 +186,30 @@ class _ProposalSteps:
 
     def _judged(self, event: ProposalJudged, position: int) -> None:
         ruling = event.ruling
-        asked = f" for {', '.join(ruling['ask'])}" if ruling.get("ask") else ""
-        words = f"{ruling['verdict']}{asked} by {ruling['authority']}: {ruling['reason']}"
-        self._proposal.steps.append(TraceStep("ruling", "", words, position, event.at, {"ruling": ruling}))
+        asked = f" for {', '.join(ruling.ask)}" if ruling.ask else ""
+        words = f"{ruling.verdict}{asked} by {ruling.authority}: {ruling.reason}"
+        self._proposal.steps.append(TraceStep("ruling", "", words, position, event.at, {"ruling": ruling.to_wire()}))
 
     def _answered(self, event: HumanAnswered, position: int) -> None:
         answer = event.answer
-        words = f"{answer['choice']} by {answer['by']['actorId']}: {answer.get('reason', '')}"
-        step = TraceStep("answer", answer.get("answerId", ""), words, position, event.at, {"answer": answer})
+        words = f"{answer.choice} by {answer.by.actor_id}: {answer.reason}"
+        step = TraceStep("answer", answer.answer_id, words, position, event.at, {"answer": answer.to_wire()})
         self._proposal.steps.append(step)
 
     def _timed_out(self, event: HumanTimedOut, position: int) -> None:
         self._proposal.steps.append(TraceStep("timeout", "", "no answer in time", position, event.at))
 
     def _verdict(self, event: VerdictGiven, position: int) -> None:
-        leases = [f"{one['predicate']} {_text(one['resource'])}, token {one['token']}" for one in event.leases]
+        leases = [f"{one.predicate} {one.resource}, token {one.token}" for one in event.leases]
         words = event.status + (f": {'; '.join(leases)}" if leases else "")
-        facts = {"status": event.status, "leases": event.leases, "conflicts": event.conflicts}
+        facts = {"status": event.status, "leases": to_wire(event.leases), "conflicts": to_wire(event.conflicts)}
         self._proposal.steps.append(TraceStep("verdict", event.verdict_id, words, position, event.at, facts))
 
     def _decided(self, event: DecisionMade, position: int) -> None:
         record = event.decision
-        rules = [one["rule"] for one in record.get("trace", ()) if one.get("decisive")]
-        words = f"{record['decision']} by {record['authority']}: {record['reason']}"
-        facts = {"decision": record, "rules": rules}
-        self._proposal.steps.append(TraceStep("decision", record["decisionId"], words, position, event.at, facts))
+        words = f"{record.decision} by {record.authority}: {record.reason}"
+        facts = {"decision": record.to_wire(), "rules": record.decisive_rules}
+        self._proposal.steps.append(TraceStep("decision", record.decision_id, words, position, event.at, facts))
 
     def _superseded(self, event: ProposalSuperseded, position: int) -> None:
         words = "undecided at a branch switch or at the adoption of a domain"
@@ -223,13 +223,13 @@ class _ProposalSteps:
 
     def _requested(self, event: EffectRequested, position: int) -> None:
         asked = event.requirement
-        words = f"{asked['type']}, attempt {event.attempt}"
-        step = TraceStep("effect", asked["id"], words, position, event.at, {"requirement": asked})
-        known = self._effects.get(asked["id"])
+        words = f"{asked.type}, attempt {event.attempt}"
+        step = TraceStep("effect", asked.id, words, position, event.at, {"requirement": asked.to_wire()})
+        known = self._effects.get(asked.id)
         if known is not None:
             known.steps.append(step)
             return
-        self._effects[asked["id"]] = step
+        self._effects[asked.id] = step
         self._under.steps.append(step)
 
     def _of_effect(self, event: Any, position: int) -> None:
@@ -240,7 +240,7 @@ class _ProposalSteps:
         self._under.steps.append(TraceStep("cancelled", "", f"by {event.by}: {event.reason}", position, event.at))
 
     def _ended(self, event: ProposalCompleted | ProposalFailed, position: int) -> None:
-        failed = f"failed: {event.error['code']}" if isinstance(event, ProposalFailed) else "completed"
+        failed = f"failed: {event.error.code}" if isinstance(event, ProposalFailed) else "completed"
         sealed = self._archive.sealed(event.world_id)
         words = failed if sealed.created_by == event.proposal_id else f"{failed}, in a world that existed already"
         step = world_step(self._archive, sealed, words, self._upto)
@@ -265,16 +265,12 @@ def world_step(archive: Archive, sealed: WorldSealed, words: str, upto: int) -> 
     return step
 
 
-def _text(resource: Any) -> str:
-    return resource if isinstance(resource, str) else str(resource)
-
-
 def _of_an_effect(event: Any) -> str:
     if isinstance(event, EffectFulfilled):
-        error = event.result.get("error")
-        return "fulfilled" if not error else f"ended with the error {error.get('code')}"
+        error = event.result.error
+        return "fulfilled" if not error else f"ended with the error {error.code}"
     if isinstance(event, EffectRetried):
-        return f"failed with {event.error.get('code')}, {event.failures} so far; retried"
+        return f"failed with {event.error.code}, {event.failures} so far; retried"
     if isinstance(event, EffectInDoubt):
         return f"in doubt: {event.reason}"
     if isinstance(event, EffectResolved):
@@ -284,7 +280,7 @@ def _of_an_effect(event: Any) -> str:
 
 def _facts_of_effect(event: Any) -> dict[str, Any]:
     names = ("result", "error", "failures", "reason", "choice", "by")
-    return {name: value for name in names if (value := getattr(event, name, None)) is not None}
+    return {name: to_wire(value) for name in names if (value := getattr(event, name, None)) is not None}
 
 
 _ADDERS: Final[Mapping[type[Event], Callable[[_ProposalSteps, Any, int], None]]] = {
@@ -335,11 +331,11 @@ def find_origins(archive: Archive, prefix: str, upto: int | None = None) -> IdOr
     for logged in archive.log.read(upto=upto, topics=topics):
         event = decoded(logged)
         if isinstance(event, ProposalSubmitted):
-            name, origin = str(event.intent["meta"]["origin"]["source"]["eventId"]), event.proposal_id
+            name, origin = str(event.intent.meta.origin.source.event_id), event.proposal_id
         elif isinstance(event, ProjectionRecorded) and event.proposal_id is None:
-            name, origin = str(event.source["eventId"]), logged.position
-        elif isinstance(event, EffectRequested) and event.requirement["id"].startswith(prefix):
-            known = effects.setdefault(event.requirement["id"], [])
+            name, origin = str(event.source.event_id), logged.position
+        elif isinstance(event, EffectRequested) and event.requirement.id.startswith(prefix):
+            known = effects.setdefault(event.requirement.id, [])
             if event.proposal_id not in known:
                 known.append(event.proposal_id)
             continue

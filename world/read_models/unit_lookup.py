@@ -32,9 +32,9 @@ class UnitLookup:
     def note(self, event: Event) -> None:
         """Add an emitted event that is not in the tables yet."""
         if isinstance(event, ProposalSubmitted):
-            self._intents[event.intent["intentId"]] = event.proposal_id
-            self._inputs[event.proposal_id] = event.intent["body"].get("input")
-            self._attempts[event.intent["intentKey"]] = event.attempt
+            self._intents[event.intent.intent_id] = event.proposal_id
+            self._inputs[event.proposal_id] = event.intent.body.input
+            self._attempts[event.intent.intent_key] = event.attempt
         elif isinstance(event, WorldSealed):
             self._worlds[event.world_id] = (event.outcome, event.height)
 

@@ -27,7 +27,7 @@ def bring_retries_forward(realm: RealmState, now: int) -> None:
     for due, proposal_id in realm.retries:
         proposal = realm.proposals.get(proposal_id)
         if proposal is not None:
-            again = realm.klis.asks_again_at(proposal.submitted.actor["actorId"], proposal_id)
+            again = realm.klis.asks_again_at(proposal.submitted.actor.actor_id, proposal_id)
             sooner.append((min(due, again or now + realm.klis.in_force.backoff_ms), proposal_id))
     realm.retries = sorted(sooner)
 
@@ -35,7 +35,7 @@ def bring_retries_forward(realm: RealmState, now: int) -> None:
 def note_deadlines(realm: RealmState, name: str, event: ProposalJudged | ProposalRescheduled | EffectRequested) -> None:
     """Schedule the deadlines that an event records: of questions to people, and of effects."""
     if isinstance(event, EffectRequested):
-        heapq.heappush(realm.effects, (event.deadline, name, event.requirement["id"]))
+        heapq.heappush(realm.effects, (event.deadline, name, event.requirement.id))
         return
     if event.deadline is not None:
         heapq.heappush(realm.deadlines, (event.deadline, name))

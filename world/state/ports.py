@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict, Unpack
 
-from world.core import EffectAnswer
+from world.events.resource_values import ObservedEffect, SecretDigest, UndeclaredEffect
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
@@ -19,7 +19,7 @@ from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance, IntentScope
 from world.model.patch import Patch
 from world.model.scope_patterns import SCOPE_RULES
-from world.model.snapshot import ErrorValue, Requirement, Snapshot, SnapshotView
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement, Snapshot, SnapshotView
 
 Enforcement = Literal["enforcing", "trusting"]
 
@@ -245,16 +245,16 @@ class Performed:
     Args:
         result: its result or error value.
         retryable: whether making it again may help.
-        observed: the side effects that were seen and allowed, in wire form.
-        violations: those that were not declared, in wire form.
+        observed: the permitted side effects that were observed.
+        violations: the undeclared ones.
         secrets: name and keyed digest of each secret whose value the handler was given.
     """
 
     result: EffectAnswer
     retryable: bool = False
-    observed: tuple[Mapping[str, Any], ...] = ()
-    violations: tuple[Mapping[str, Any], ...] = ()
-    secrets: tuple[Mapping[str, str], ...] = ()
+    observed: tuple[ObservedEffect, ...] = ()
+    violations: tuple[UndeclaredEffect, ...] = ()
+    secrets: tuple[SecretDigest, ...] = ()
 
 
 class BackupService(Protocol):

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, Final, Literal
 
 from msgspec import structs
 
-from world.core import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
@@ -42,8 +40,10 @@ from world.events.proposal_events import (
     ProposalSubmitted,
     ProposalSuperseded,
 )
-from world.model.decision import DecisionRecord, Ruling
+from world.model.decision import DecisionRecord, HumanAnswer, Ruling
 from world.model.intent import IntentInstance, IntentScope
+from world.model.record import to_wire
+from world.model.snapshot import EffectAnswer, ErrorValue
 
 Status = Literal["submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"]
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -68,7 +68,7 @@ INGRESS: Final = frozenset({"submitted", "evaluating"})
 class Proposal:
     """A proposal as its events so far tell it; only ``fold_proposal`` changes it.
 
-    ``journal`` holds effect results by requirement id in wire form, ``requested`` the effects under way, ``in_doubt``
+    ``journal`` holds effect results by requirement id, ``requested`` the effects under way, ``in_doubt``
     those of which nobody knows whether they happened, ``failures`` the last failure of those that are made again, and
     ``rollback`` the result of giving the workspace back as it was. ``backup`` tells whether its leases were backed up,
     None where that was not recorded; ``may_linger``, whether a handler was given up or a worker vanished, so that
@@ -78,11 +78,11 @@ class Proposal:
     submitted: ProposalSubmitted
     status: Status = "submitted"
     is_shadowed: bool = False
-    ruling: Mapping[str, Any] | None = None
+    ruling: Ruling | None = None
     binding: Mapping[str, Any] | None = None
     deadline: int | None = None
-    answers: list[Mapping[str, Any]] = field(default_factory=list)
-    decision: Mapping[str, Any] | None = None
+    answers: list[HumanAnswer] = field(default_factory=list)
+    decision: DecisionRecord | None = None
     verdict_id: str | None = None
     backup: bool | None = None
     may_linger: bool = False
@@ -91,14 +91,13 @@ class Proposal:
     in_doubt: dict[str, EffectRequested] = field(default_factory=dict)
     failures: dict[str, EffectRetried] = field(default_factory=dict)
     requested_at: dict[str, int] = field(default_factory=dict)
-    journal: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    rollback: Mapping[str, Any] | None = None
+    journal: dict[str, EffectAnswer] = field(default_factory=dict)
+    rollback: EffectAnswer | None = None
     cancelled: ExecutionCancelled | None = None
     dropped: int = 0
     world_id: str | None = None
-    error: Mapping[str, Any] | None = None
+    error: ErrorValue | None = None
     _intent: IntentInstance | None = field(default=None, compare=False, repr=False)
-    _results: dict[str, EffectAnswer] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def proposal_id(self) -> str:
@@ -123,9 +122,12 @@ class Proposal:
     @property
     def intent(self) -> IntentInstance:
         """The intent it carries (INT-14.4)."""
-        if self._intent is None:
-            self._intent = IntentInstance.read(self.submitted.intent)
-        return self._intent
+        return self._intent or self.submitted.intent
+
+    def carries(self, intent: IntentInstance) -> None:
+        """Keep the very instance that was submitted for the whole execution (INT-14.3)."""
+        if intent.intent_id == self.submitted.intent.intent_id:
+            self._intent = intent
 
     def copy(self) -> Proposal:
         """Return a proposal of one's own; what was recorded is shared, and nobody changes that."""
@@ -137,48 +139,40 @@ class Proposal:
             failures=self.failures.copy(),
             requested_at=self.requested_at.copy(),
             journal=self.journal.copy(),
-            _results={},
         )
-
-    def carries(self, intent: IntentInstance) -> None:
-        """Spare the reading of the intent where the very instance that was submitted is at hand."""
-        if intent.intent_id == self.submitted.intent["intentId"]:
-            self._intent = intent
-
-    @property
-    def decision_record(self) -> DecisionRecord | None:
-        """The one terminal decision, None before it."""
-        return None if self.decision is None else DecisionRecord.from_wire(self.decision)
 
     @property
     def asked(self) -> Ruling | None:
         """The ruling that waits for people, None when nobody is asked."""
-        if self.status != "evaluating" or self.ruling is None or self.ruling["verdict"] != "wait":
+        if self.status != "evaluating" or self.ruling is None or self.ruling.verdict != "wait":
             return None
-        return Ruling.from_wire(self.ruling)
+        return self.ruling
 
     @property
-    def open_questions(self) -> list[Mapping[str, Any]]:
-        """The questions that people sent back and that the proposer has not replied to, as answers in wire form."""
-        replied = max((at for at, one in enumerate(self.answers) if one["choice"] == "reply"), default=-1)
-        return [one for one in self.answers[replied + 1 :] if one["choice"] == "ask"]
+    def open_questions(self) -> list[HumanAnswer]:
+        """The questions that people sent back and that the proposer has not replied to."""
+        replied = max((at for at, one in enumerate(self.answers) if one.choice == "reply"), default=-1)
+        return [one for one in self.answers[replied + 1 :] if one.choice == "ask"]
+
+    @property
+    def last_ruling(self) -> Ruling:
+        """The last ruling on a proposal that was judged."""
+        assert self.ruling is not None
+        return self.ruling
 
     @property
     def wants_leases(self) -> bool:
         """Whether it was judged well and only its leases are missing (design section 7)."""
-        return self.status == "evaluating" and self.ruling is not None and self.ruling["verdict"] == "approve"
+        return self.status == "evaluating" and self.ruling is not None and self.ruling.verdict == "approve"
 
     @property
     def approved_scope(self) -> IntentScope | None:
         """Where the intent may write; None is no restriction, or no approval yet."""
-        record = self.decision_record
-        return None if record is None else record.approved_scope
+        return None if self.decision is None else self.decision.approved_scope
 
     def effect_journal(self) -> dict[str, EffectAnswer]:
-        """Return the results of the effects made so far, by requirement id."""
-        for name in islice(self.journal, len(self._results), None):  # each is read once, not at every step
-            self._results[name] = EffectAnswer.from_wire(self.journal[name])
-        return self._results.copy()
+        """Return the results of the effects performed so far, by requirement id."""
+        return self.journal.copy()
 
     def to_wire(self) -> dict[str, Any]:
         """Return the proposal as people and programs see it."""
@@ -186,8 +180,8 @@ class Proposal:
         wire: dict[str, Any] = {
             "proposalId": told.proposal_id,
             "status": self.status,
-            "actor": told.actor,
-            "intent": told.intent,
+            "actor": told.actor.to_wire(),
+            "intent": told.intent.to_wire(),
             "branch": told.branch,
             "baseWorld": told.base_world,
             "epoch": told.epoch,
@@ -198,17 +192,17 @@ class Proposal:
         }
         optional = {
             "trace": told.trace,
-            "ruling": self.ruling,
+            "ruling": to_wire(self.ruling),
             "deadline": self.deadline if self.status == "evaluating" else None,
-            "decision": self.decision,
+            "decision": to_wire(self.decision),
             "worldId": self.world_id,
-            "error": self.error,
+            "error": to_wire(self.error),
         }
         wire |= {name: value for name, value in optional.items() if value is not None}
-        if self.decision is not None and self.decision["decision"] == "approved":
-            wire["approvedScope"] = self.decision.get("approvedScope")
+        if self.decision is not None and self.decision.decision == "approved":
+            wire["approvedScope"] = to_wire(self.decision.approved_scope)
         if self.answers:
-            wire["answers"] = list(self.answers)
+            wire["answers"] = to_wire(self.answers)
         if self.journal or self.requested or self.in_doubt:
             wire["effects"] = {"fulfilled": len(self.journal), "underWay": sorted(self.requested)}
             if self.in_doubt:
@@ -216,7 +210,7 @@ class Proposal:
         if self.cancelled is not None:
             wire["cancelled"] = {"by": self.cancelled.by, "reason": self.cancelled.reason, "at": self.cancelled.at}
         if self.rollback is not None:
-            wire["rollback"] = self.rollback.get("value")
+            wire["rollback"] = self.rollback.value
         return wire
 
 
@@ -271,7 +265,7 @@ def _timed_out(proposal: Proposal, event: HumanTimedOut) -> None:
 
 
 def _decided(proposal: Proposal, event: DecisionMade) -> None:
-    _move(proposal, "approved" if event.decision["decision"] == "approved" else "rejected")
+    _move(proposal, "approved" if event.decision.decision == "approved" else "rejected")
     proposal.decision, proposal.verdict_id, proposal.backup = event.decision, event.verdict_id, event.backup
 
 
@@ -293,7 +287,7 @@ def _started(proposal: Proposal, event: ExecutionStarted) -> None:
 
 def _requested(proposal: Proposal, event: EffectRequested) -> None:
     _require(proposal, "executing", event)
-    name = event.requirement["id"]
+    name = event.requirement.id
     if name in proposal.in_doubt:
         raise _contradiction(proposal, event, f"effect {name} is in doubt")
     proposal.requested[name] = event
@@ -305,17 +299,17 @@ def _fulfilled(proposal: Proposal, event: EffectFulfilled) -> None:
     if event.requirement_id in proposal.journal:
         raise _contradiction(proposal, event, f"effect {event.requirement_id} was fulfilled before")
     asked = _under_way(proposal, event)
-    proposal.may_linger |= _was_given_up(event.result.get("error"))
+    proposal.may_linger |= _was_given_up(event.result.error)
     proposal.failures.pop(event.requirement_id, None)
     proposal.requested_at.pop(event.requirement_id, None)
-    if asked.requirement["type"] == ROLLBACK:
+    if asked.requirement.type == ROLLBACK:
         proposal.rollback = event.result
     else:
         proposal.journal[event.requirement_id] = event.result
 
 
-def _was_given_up(error: Mapping[str, Any] | None) -> bool:
-    return error is not None and error["code"] in GIVEN_UP
+def _was_given_up(error: ErrorValue | None) -> bool:
+    return error is not None and error.code in GIVEN_UP
 
 
 def _under_way(proposal: Proposal, event: EffectFulfilled | EffectInDoubt) -> EffectRequested:

@@ -47,6 +47,7 @@ from world.events.run_events import (
     RunViolated,
 )
 from world.klis.ledger import KLIS_EVENTS, Ledger
+from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
 from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
@@ -100,7 +101,7 @@ class RealmState:
     branched: LogBranched | None = None
     enforcement: str = "enforcing"
     domain: DomainAdopted | None = None
-    actors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    actors: dict[str, ActorRef] = field(default_factory=dict)
     bindings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     policies: dict[str, PolicyAdopted] = field(default_factory=dict)
     shadow: ShadowConfigured | None = None
@@ -163,7 +164,7 @@ class RealmState:
             proposal = self.proposals.get(proposal_id)
             if proposal is None or not self.still_lacks_leases(proposal):
                 continue
-            again = self.klis.asks_again_at(proposal.submitted.actor["actorId"], proposal_id)
+            again = self.klis.asks_again_at(proposal.submitted.actor.actor_id, proposal_id)
             if again > at:  # another worker asked at that time, in vain
                 heapq.heappush(self.retries, (again, proposal_id))
             else:
@@ -172,7 +173,7 @@ class RealmState:
 
     def still_lacks_leases(self, proposal: Proposal) -> bool:
         """Tell whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
-        name, agent = proposal.proposal_id, proposal.submitted.actor["actorId"]
+        name, agent = proposal.proposal_id, proposal.submitted.actor.actor_id
         return proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
 
     def ask_again(self, proposal_id: str, at: int) -> None:
@@ -217,7 +218,7 @@ class RealmState:
         elif proposal.deadline is not None:
             heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
         elif proposal.wants_leases:
-            agent = proposal.submitted.actor["actorId"]
+            agent = proposal.submitted.actor.actor_id
             note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
 
 
@@ -266,10 +267,10 @@ def _fold_open_proposal(realm: RealmState, event: Any) -> None:
 
 def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
     """Tell whether an approved proposal holds its leases, or may write nothing and so needs none."""
-    scope = event.decision.get("approvedScope")
-    if event.verdict_id is None and scope is not None and scope.get("allowedPaths") == []:
+    scope = event.decision.approved_scope
+    if event.verdict_id is None and scope is not None and scope.allowed_paths == ():
         return True
-    return realm.klis.holds(proposal.submitted.actor["actorId"], proposal.proposal_id)
+    return realm.klis.holds(proposal.submitted.actor.actor_id, proposal.proposal_id)
 
 
 def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
@@ -319,7 +320,7 @@ def _domain(realm: RealmState, event: DomainAdopted) -> None:
 
 
 def _actor(realm: RealmState, event: ActorRegistered) -> None:
-    realm.actors[event.actor["actorId"]] = event.actor
+    realm.actors[event.actor.actor_id] = event.actor
 
 
 def _bound(realm: RealmState, event: ActorBound) -> None:

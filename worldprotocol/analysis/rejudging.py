@@ -151,13 +151,13 @@ class CaseRejudger:
             found.counts["same"] += 1
             return
         found.counts["flips" if line["kind"] == "flip" else "undecided"] += 1
-        about = {"position": position, "proposalId": submitted.proposal_id, "actor": submitted.actor["actorId"]}
-        body = submitted.intent["body"]
+        about = {"position": position, "proposalId": submitted.proposal_id, "actor": submitted.actor.actor_id}
+        body = submitted.intent.body
         found.lines.append(
             {
                 **about,
-                "action": body["type"],
-                "input": body.get("input"),
+                "action": body.type,
+                "input": body.input,
                 "branch": submitted.branch,
                 "submittedAt": submitted.at,
                 **line,
@@ -168,7 +168,7 @@ class CaseRejudger:
         """Return the flip or the reason for being undecided; None for equal rulings."""
         if submitted.schema_hash != self.domain.schema.hash:
             return _undecided("otherSchema", "it was judged under another schema than that of the loaded domain")
-        case = self._cases.past(Proposal(submitted), self._binding(submitted.actor["actorId"], event.binding), position)
+        case = self._cases.past(Proposal(submitted), self._binding(submitted.actor.actor_id, event.binding), position)
         changed = () if self._code is None else self._code.changed(position)
         view = None
         if changed:
@@ -179,7 +179,7 @@ class CaseRejudger:
             return _undecided("otherCode", f"computed values are read, and the loaded functions have changed: {names}")
         if _is_same(event.ruling, now):
             return None
-        then = Ruling.from_wire(event.ruling)
+        then = event.ruling
         if _timed_out(now):
             return _undecided("timedOut", now.reason)
         if now.verdict == "wait":
@@ -204,7 +204,7 @@ class CaseRejudger:
     def _flip(self, proposal_id: str, then: Ruling, now: Ruling) -> dict[str, Any] | None:
         proposal = self.archive.proposal(proposal_id)
         if then.verdict == "wait":  # the last ruling follows from human answers
-            then = Ruling.from_wire(proposal.ruling or {})
+            then = proposal.last_ruling
             if then.verdict == "wait":
                 undecided = _undecided("neverDecided", "no human answer is recorded")
                 return {**undecided, "from": _wire(then), "to": _wire(now)}
@@ -227,12 +227,11 @@ def _undecided(why: str, words: str) -> dict[str, Any]:
     return {"kind": "undecided", "why": why, "message": words}
 
 
-def _is_same(recorded: Mapping[str, Any], now: Ruling) -> bool:
-    """Return whether an immediate ruling equals the recorded one, without decoding that."""
-    if now.verdict != recorded["verdict"] or now.verdict == "wait" or _timed_out(now):
+def _is_same(recorded: Ruling, now: Ruling) -> bool:
+    """Return whether an immediate ruling equals the recorded one."""
+    if now.verdict != recorded.verdict or now.verdict == "wait" or _timed_out(now):
         return False
-    scope = now.approved_scope
-    return bool(recorded.get("approvedScope") == (None if scope is None else scope.to_wire()))
+    return recorded.approved_scope == now.approved_scope
 
 
 def _timed_out(ruling: Ruling) -> bool:

@@ -5,25 +5,25 @@ Additions of the engine, if it overruled the ruling, are removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from authority.people.questions import OF_PEOPLE
-from world.model.decision import ENGINE, RuleOutcome, Ruling
+from world.model.decision import ENGINE, DecisionRecord, RuleOutcome, Ruling
 
 
-def as_ruled(ruling: Ruling, decision: Mapping[str, Any] | None) -> Ruling:
+def as_ruled(ruling: Ruling, decision: DecisionRecord | None) -> Ruling:
     """Return a recorded ruling with its trace.
 
     Args:
         ruling: the ruling of the event.
-        decision: the decision of its proposal, in wire form, if any.
+        decision: the decision of its proposal, if any.
     """
     if ruling.trace or ruling.verdict == "wait" or decision is None:
         return ruling
-    trace = tuple(RuleOutcome.from_wire(one) for one in decision.get("trace", ()))
-    if ruling.verdict == "approve" and decision["decision"] == "rejected":
+    trace = decision.trace
+    if ruling.verdict == "approve" and decision.decision == "rejected":
         trace = _approving(trace)
     return replace(ruling, trace=trace)
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
 from world.events.proposal_events import DecisionMade, ProposalJudged, ProposalSubmitted
-from world.model.decision import Ruling
+from world.model.decision import DecisionRecord, Ruling
 from world.read_models.decoding import decoded
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.realm import Realm
@@ -72,7 +71,7 @@ def shadows_of(world: Realm, name: str | None = None, upto: int | None = None) -
                 shadows[event.proposal_id] = (logged.position, event, submitted)
         elif isinstance(event, ProposalJudged):
             shadow = shadows.pop(event.proposal_id, None)
-            ruling = Ruling.from_wire(event.ruling)
+            ruling = event.ruling
             line = None if shadow is None else _compared(result, *shadow, ruling)
             if line is not None:
                 compared[event.proposal_id] = line, ruling
@@ -98,7 +97,7 @@ def _compared(
     result: Shadows, position: int, shadow: ProposalShadowed, submitted: ProposalSubmitted, ruling: Ruling
 ) -> dict[str, Any] | None:
     """Count a shadow ruling, and return its line; None for equal rulings."""
-    shadowed = Ruling.from_wire(shadow.ruling)
+    shadowed = shadow.ruling
     change = None if shadow.policy_hash is None else _change(ruling, shadowed)
     result.counts["shadowed"] += 1
     result.policies[shadow.name, shadow.policy_hash] += 1
@@ -106,14 +105,14 @@ def _compared(
     result.counts[kind] += 1
     if kind == "agree":
         return None
-    body = submitted.intent["body"]
+    body = submitted.intent.body
     return {
         "kind": kind,
         "position": position,
         "proposalId": shadow.proposal_id,
-        "actor": submitted.actor["actorId"],
-        "action": body["type"],
-        "input": body.get("input"),
+        "actor": submitted.actor.actor_id,
+        "action": body.type,
+        "input": body.input,
         "branch": submitted.branch,
         "submittedAt": submitted.at,
         **({} if change is None else {"change": change}),
@@ -149,9 +148,9 @@ def _wire(ruling: Ruling) -> dict[str, Any]:
     }
 
 
-def _decided(line: dict[str, Any], ruling: Ruling, decision: Mapping[str, Any]) -> None:
+def _decided(line: dict[str, Any], ruling: Ruling, decision: DecisionRecord) -> None:
     """Add the decision, or the trace of an immediate ruling from it."""
     if ruling.verdict == "wait":
-        line["decision"] = decision["decision"]
+        line["decision"] = decision.decision
     else:
         line["ruling"] = _wire(as_ruled(ruling, decision))

@@ -98,14 +98,14 @@ class Actions:
             known = None
             for logged in self._archive.log.read(upto=upto, topics=[ActorRegistered.TOPIC]):
                 event = decoded(logged)
-                if isinstance(event, ActorRegistered) and event.actor["actorId"] == actor_id:
+                if isinstance(event, ActorRegistered) and event.actor.actor_id == actor_id:
                     known = event.actor
         if known is None:
             period = "" if upto is None else f" up to event {upto}"
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR, f"The actor {actor_id!r} was not registered{period}.", actor_id=actor_id
             )
-        return ActorRef.read(known)
+        return known
 
     def place(self, branch: str | None = None, at: str | None = None) -> tuple[str, str]:
         """Return the id of the world to read, and the hash of the schema to use.

@@ -137,4 +137,4 @@ class RealmOperator(RealmReader):
                 f"The actor {actor_id!r} is not registered; register it first (`worldctl actor add`, Realm.register).",
                 actor_id=actor_id,
             )
-        return ActorRef.read(known)
+        return known

@@ -295,13 +295,13 @@ def in_doubt(realm: RealmState) -> list[dict[str, Any]]:
     effects = [
         {
             "proposalId": proposal.proposal_id,
-            "actorId": proposal.submitted.actor["actorId"],
-            "action": proposal.submitted.intent["body"]["type"],
+            "actorId": proposal.submitted.actor.actor_id,
+            "action": proposal.submitted.intent.body.type,
             "requirementId": name,
-            "effect": asked.requirement["type"],
-            "params": asked.requirement.get("params"),
+            "effect": asked.requirement.type,
+            "params": asked.requirement.params,
             "requestedAt": proposal.requested_at.get(name, asked.at),
-            "idempotencyKey": f"{proposal.submitted.intent['intentId']}:{name}",
+            "idempotencyKey": f"{proposal.submitted.intent.intent_id}:{name}",
         }
         for proposal in realm.proposals.values()
         for name, asked in proposal.in_doubt.items()

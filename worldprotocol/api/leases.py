@@ -274,7 +274,7 @@ class Leases:
 
     def _ranks(self, verdict: VerdictGiven) -> dict[str, Rank]:
         """Return the priorities of the requesting and the conflicting agents."""
-        names = {verdict.agent_id, *(conflict["holder"] for conflict in verdict.conflicts)}
+        names = {verdict.agent_id, *(conflict.holder for conflict in verdict.conflicts)}
         return self._archive.peek(lambda realm: {name: realm.klis.agents[name] for name in names})
 
     def _clean_up(self, request_id: str, position: int) -> None:
@@ -282,7 +282,7 @@ class Leases:
             return
         end = _final_event(self._archive.log.read(position, topics=[VerdictGiven.TOPIC]), request_id)
         if isinstance(end, VerdictGiven) and end.leases:
-            ids = [lease["leaseId"] for lease in end.leases]
+            ids = [lease.lease_id for lease in end.leases]
             self.desk.release(ids, agent_id=end.agent_id, session_id=end.session_id)
 
 

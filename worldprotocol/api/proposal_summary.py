@@ -41,10 +41,10 @@ def _summary(archive: Archive, proposal: Proposal) -> str:
         last if isinstance(last, HumanTimedOut) else None
     )  # after an earlier time-out the binding's next step was asked
     timed_out = "" if late is None else f"it was not decided by {moment(late.deadline)}, so it timed out and "
-    words = f"{timed_out}{'' if timed_out else 'it '}was {record['decision']} at {moment(record['decidedAt'])}"
-    if not timed_out and record.get("reason"):
-        words += f" ({record['reason'].rstrip('.')})"
-    if record["decision"] == "approved":
+    words = f"{timed_out}{'' if timed_out else 'it '}was {record.decision} at {moment(record.decided_at)}"
+    if not timed_out and record.reason:
+        words += f" ({record.reason.rstrip('.')})"
+    if record.decision == "approved":
         return f"{words}; it is {proposal.status} now."
     return f"{words}. Submit the intent again if it is still needed."
 

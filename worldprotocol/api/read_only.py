@@ -14,7 +14,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.immutable_json import FrozenDict
-from world.model.snapshot import ErrorValue, Meta, Snapshot, System
+from world.model.snapshot import Meta, Snapshot, System
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
 from world.read_models.decoding import decoded
@@ -102,7 +102,7 @@ class RealmReader:
         """
         sealed = self.sealed(world_id)
         data = self._archive.state(sealed.world_id)
-        error = None if sealed.error is None else ErrorValue.from_wire(sealed.error)
+        error = sealed.error
         system = System("idle") if error is None else System("error", error, (error,))
         domain = None if self._parts is None else self._parts.domain
         heads = self._archive.peek(lambda realm: {one.head for one in realm.branches.values()})

@@ -362,10 +362,9 @@ class Realm(RealmOperator):
         projector = self._composed.projector(event, self._actor(actor_id))
         outcome = self._acting.project(projector, lambda intent: Submission(intent, **options), options.get("branch"))
         proposal = None if outcome.proposal_id is None else self.proposal(outcome.proposal_id)
-        result = {} if outcome.record is None else outcome.record.result
         return ProjectionOutcome(
             projection_id=None if outcome.record is None else outcome.record.projection_id,
-            reason=result.get("reason"),
+            reason=None if outcome.record is None else outcome.record.result.reason,
             proposal=proposal,
         )
 

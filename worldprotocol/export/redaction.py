@@ -144,7 +144,7 @@ class Redaction:
                 self._known = self._of_types()
             return
         if isinstance(event, ActorRegistered):
-            names = [event.actor["actorId"], event.actor.get("name")]
+            names = [event.actor.actor_id, event.actor.name]
         else:
             names = [getattr(event, "agent_id", None)]
         for name in names:

@@ -210,7 +210,7 @@ def _case(
     cases = Cases(world.archive, parts.domain)
     told = _changed(
         {
-            "actor": realm.actors[actor_id],
+            "actor": realm.actors[actor_id].to_wire(),
             "intent": {"type": body.get("type"), "input": body.get("input")},
             "base": {"data": world.data(stand.base_world)},
             "nowMs": stand.now_ms,

@@ -40,7 +40,7 @@ class Linting:
     def _surroundings(self, name: str) -> LintContext:
         if self.realm is None:
             return LintContext(self.schema)
-        kinds = {actor_id: str(actor["kind"]) for actor_id, actor in self.realm.actors.items()}
+        kinds = {actor_id: str(actor.kind) for actor_id, actor in self.realm.actors.items()}
         bound = [one for one in self.realm.bindings.values() if one.get("policy") == name]
         asks = list(dict.fromkeys(actor_id for one in bound for actor_id in one.get("ask", ())))
         return LintContext(self.schema, kinds, asks) if asks else LintContext(self.schema, kinds)

@@ -18,7 +18,7 @@ from world.events.realm_events import WorldSealed
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentInstance
-from world.model.patch import Patch, apply_patches
+from world.model.patch import apply_patches
 from world.model.snapshot import SnapshotView
 from world.pipeline.unit_of_work import Earlier, Lookup, PastAt
 from world.read_models.archive import Archive
@@ -58,7 +58,6 @@ class Cases:
     domain: Domain | None
     counts: Counts | None = None
     _views: OrderedDict[str, SnapshotView] = field(default_factory=OrderedDict, repr=False, compare=False)
-    _actors: dict[str, tuple[Mapping[str, Any], ActorRef]] = field(default_factory=dict, repr=False, compare=False)
 
     def past(self, proposal: Proposal, binding: Mapping[str, Any], before: int) -> Case:
         """Return the case of a recorded proposal as of its own time.
@@ -74,7 +73,7 @@ class Cases:
         submitted = proposal.submitted
         return self.made(
             proposal.intent,
-            self._actor(submitted.actor),
+            submitted.actor,
             binding,
             proposal_id=submitted.proposal_id,
             lookup=None if self.counts is None else cast(Lookup, _CountedHistory(self.archive, self.counts, submitted)),
@@ -140,7 +139,7 @@ class Cases:
         """Cache the view of a newly sealed world if that of its parent is cached, without a lookup."""
         parent = self._views.get(sealed.parent or "")
         if sealed.data is None and parent is not None:
-            self._keep(sealed.world_id, apply_patches(parent.data, map(Patch.from_wire, sealed.patches)), parent)
+            self._keep(sealed.world_id, apply_patches(parent.data, sealed.patches), parent)
 
     def _keep(self, world_id: str, data: FrozenDict, parent: SnapshotView | None = None) -> SnapshotView:
         view = self._views[world_id] = self.seen(data, parent)
@@ -154,15 +153,6 @@ class Cases:
             return SnapshotView(data, FrozenDict())
         known = (None, None) if earlier is None else (earlier.data, earlier.computed)
         return SnapshotView(data, recompute(self.domain, data, *known))
-
-    def _actor(self, wire: Mapping[str, Any]) -> ActorRef:
-        """Return an actor; it is parsed again only after a change."""
-        known = self._actors.get(wire["actorId"])
-        if known is None or known[0] != wire:
-            if len(self._actors) >= MAX_ACTORS:
-                self._actors.clear()
-            known = self._actors[wire["actorId"]] = wire, ActorRef.read(wire)
-        return known[1]
 
 
 def declared_of(domain: Domain | None, intent: IntentInstance, view: SnapshotView) -> FrozenDict | None:

@@ -16,6 +16,7 @@ from world.events.proposal_events import (
     ProposalSubmitted,
     ProposalSuperseded,
 )
+from world.model.decision import DecisionRecord
 from worldprotocol.report.proposals import HIDDEN, Proposals, Row, deciding_rule
 from worldprotocol.report.tally import EventPosition, Spell, Tally
 
@@ -38,8 +39,8 @@ class _Decided:
     def weight(self) -> int:
         return self.approved + self.rejected
 
-    def count(self, decision: dict[str, Any], row: Row | None, at: int) -> None:
-        if decision["decision"] == "approved":
+    def count(self, decision: DecisionRecord, row: Row | None, at: int) -> None:
+        if decision.decision == "approved":
             self.approved += 1
             self.narrowed += row is not None and _is_narrower(decision, row)
         else:
@@ -92,8 +93,9 @@ class _Times:
         return {"count": self.count, "lastAt": self.last_at, "lastPosition": self.last_position}
 
 
-def _is_narrower(decision: dict[str, Any], row: Row) -> bool:
-    approved = (decision.get("approvedScope") or {}).get("allowedPaths")
+def _is_narrower(decision: DecisionRecord, row: Row) -> bool:
+    scope = decision.approved_scope
+    approved = None if scope is None else scope.allowed_paths
     return approved is not None and approved != row.paths
 
 
@@ -144,23 +146,23 @@ class Decisions:
 
     def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
         if moment.counts:
-            self._actors.of(event.actor["actorId"]).submitted += 1
+            self._actors.of(event.actor.actor_id).submitted += 1
 
     def _on_judged(self, event: ProposalJudged, moment: EventPosition) -> None:
         row = self._proposals.row(event.proposal_id)
-        if moment.counts and event.ruling["verdict"] == "wait" and (row is None or row.asked_at == event.at):
-            self._waiting.of(event.ruling["authority"]).asked += 1
+        if moment.counts and event.ruling.verdict == "wait" and (row is None or row.asked_at == event.at):
+            self._waiting.of(event.ruling.authority).asked += 1
 
     def _on_decided(self, event: DecisionMade, moment: EventPosition) -> None:
         if not moment.counts:
             return
         decision, row = event.decision, self._proposals.row(event.proposal_id)
-        rule, authority = deciding_rule(decision), decision["authority"]
-        self._rules.of(authority, decision.get("policyHash") or "", rule).count(decision, row, event.at)
+        rule, authority = deciding_rule(decision), decision.authority
+        self._rules.of(authority, decision.policy_hash or "", rule).count(decision, row, event.at)
         self._actors.of(HIDDEN if row is None else row.actor).count(decision, row, event.at)
-        if decision["decision"] == "rejected":
+        if decision.decision == "rejected":
             action = HIDDEN if row is None else row.action
-            times = self._refusals.of(action, authority, rule, decision["reason"])
+            times = self._refusals.of(action, authority, rule, decision.reason)
             times.happened(event.at, moment.position)
         self._stopped_waiting(row, event.at)
 
@@ -170,7 +172,7 @@ class Decisions:
 
     def _on_answered(self, event: HumanAnswered, moment: EventPosition) -> None:
         if moment.counts:
-            times = self._answers.of(event.answer["by"]["actorId"], event.answer["choice"])
+            times = self._answers.of(event.answer.by.actor_id, event.answer.choice)
             times.happened(event.at, moment.position)
 
     def _on_timed_out(self, event: HumanTimedOut, moment: EventPosition) -> None:

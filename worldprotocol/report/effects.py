@@ -110,15 +110,15 @@ class Effects:
     def _on_requested(self, event: EffectRequested, moment: EventPosition) -> None:
         row, wanted = self._proposals.row(event.proposal_id), event.requirement
         if row is not None:
-            if wanted["id"] in row.effects:
+            if wanted.id in row.effects:
                 return  # a retry, which has an event of its own
-            row.effects[wanted["id"]] = wanted["type"]
+            row.effects[wanted.id] = wanted.type
         if moment.counts:
-            for figures in (self._all, self._types.of(wanted["type"])):
+            for figures in (self._all, self._types.of(wanted.type)):
                 figures.requested += 1
 
     def _on_fulfilled(self, event: EffectFulfilled, moment: EventPosition) -> None:
-        self._count(event, "failed" if event.result.get("error") else "made", moment)
+        self._count(event, "failed" if event.result.error else "made", moment)
         self._doubts.pop((event.proposal_id, event.requirement_id), None)
 
     def _on_doubt(self, event: EffectInDoubt, moment: EventPosition) -> None:

@@ -87,7 +87,7 @@ class LeasesPart:
         self._most = max(self._most, len(self._held))
 
     def _on_verdict(self, event: VerdictGiven, moment: EventPosition) -> None:
-        self._held.update(one["leaseId"] for one in event.leases)
+        self._held.update(one.lease_id for one in event.leases)
         if moment.counts:
             for figures in (self._all, self._agents.of(event.agent_id)):
                 figures.granted += event.status == "Granted"

@@ -198,7 +198,7 @@ class LineagePart:
             is_failed,
             action,
             actor,
-            "" if event.error is None else str(event.error["code"]),
+            "" if event.error is None else str(event.error.code),
         )
         if len(self._first) < FIRST:
             self._first.append(node)

@@ -16,6 +16,7 @@ from world.events.proposal_events import (
     ProposalSubmitted,
     ProposalSuperseded,
 )
+from world.model.decision import DecisionRecord
 from worldprotocol.report.tally import EventPosition
 
 __all__ = ["NEWEST", "Proposals", "Row", "deciding_rule"]
@@ -46,7 +47,7 @@ class Row:
     actor: str
     action: str
     branch: str
-    paths: list[str] | None
+    paths: tuple[str, ...] | None
     status: str = "submitted"
     authority: str = ""
     rule: str = ""
@@ -80,9 +81,9 @@ class Row:
         return wire | {name: value for name, value in optional.items() if value not in (None, "")}
 
 
-def deciding_rule(decision: dict[str, Any]) -> str:
+def deciding_rule(decision: DecisionRecord) -> str:
     """Return the names of a decision's decisive rules; empty without rules."""
-    return ", ".join(one["rule"] for one in decision.get("trace", ()) if one.get("decisive"))
+    return ", ".join(decision.decisive_rules)
 
 
 class Proposals:
@@ -117,7 +118,7 @@ class Proposals:
     def forget(self, event: Any) -> None:
         """Remove a proposal that an event ended, after all sections handled the event."""
         if isinstance(event, ProposalSuperseded | ProposalCompleted | ProposalFailed) or (
-            isinstance(event, DecisionMade) and event.decision["decision"] == "rejected"
+            isinstance(event, DecisionMade) and event.decision.decision == "rejected"
         ):
             self._open.pop(event.proposal_id, None)
 
@@ -136,16 +137,16 @@ class Proposals:
         }
 
     def _on_submitted(self, event: ProposalSubmitted, moment: EventPosition) -> None:
-        body = event.intent["body"]
-        scope = body.get("scopeProposal") or {}
+        body = event.intent.body
+        scope = body.scope_proposal
         row = Row(
             moment.position,
             event.at,
             event.proposal_id,
-            event.actor["actorId"],
-            body["type"],
+            event.actor.actor_id,
+            body.type,
             event.branch,
-            scope.get("allowedPaths"),
+            None if scope is None else scope.allowed_paths,
         )
         self._open[event.proposal_id] = row
         if moment.counts:
@@ -157,15 +158,15 @@ class Proposals:
         if row is None:
             return
         row.status = "evaluating"
-        if event.ruling["verdict"] == "wait" and row.asked_at is None:
-            row.asked_at, row.asked = event.at, event.ruling["authority"]
+        if event.ruling.verdict == "wait" and row.asked_at is None:
+            row.asked_at, row.asked = event.at, event.ruling.authority
 
     def _on_decided(self, event: DecisionMade, moment: EventPosition) -> None:
         decision, row = event.decision, self.row(event.proposal_id)
         if row is not None:
-            row.status, row.reason, row.decided_at = decision["decision"], decision["reason"], event.at
-            row.authority, row.rule = decision["authority"], deciding_rule(decision)
-        if decision["decision"] == "rejected":
+            row.status, row.reason, row.decided_at = decision.decision, decision.reason, event.at
+            row.authority, row.rule = decision.authority, deciding_rule(decision)
+        if decision.decision == "rejected":
             self._ended("rejected", moment)
 
     def _on_started(self, event: ExecutionStarted, _moment: EventPosition) -> None:
@@ -185,7 +186,7 @@ class Proposals:
         if row is not None:
             row.status, row.world_id = status, event.world_id
             if isinstance(event, ProposalFailed):
-                row.error = str(event.error["code"])
+                row.error = str(event.error.code)
         self._ended(status, moment)
 
     def _ended(self, how: str, moment: EventPosition) -> None:

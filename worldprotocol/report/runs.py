@@ -84,19 +84,19 @@ class Runs:
             return
         violation, row = event.violation, self._proposals.row(event.run_id)
         agent = self._agents.get(event.run_id) or (HIDDEN if row is None else row.actor)
-        for figures in (self._all, self._by_agent.of(agent, violation["predicate"])):
+        for figures in (self._all, self._by_agent.of(agent, violation.predicate)):
             figures.count += 1
-            figures.blocked += violation["blocked"]
+            figures.blocked += violation.blocked
         self._newest.append(
             {
                 "at": event.at,
                 "position": moment.position,
                 "agent": agent,
                 "runId": event.run_id,
-                "predicate": violation["predicate"],
-                "resource": violation["resource"],
-                "blocked": violation["blocked"],
-                "message": violation["message"],
+                "predicate": violation.predicate,
+                "resource": violation.resource,
+                "blocked": violation.blocked,
+                "message": violation.message,
             }
         )
 

@@ -24,11 +24,12 @@ from host.workspace.scan import Scan, take
 from world.clock import IdSource
 from world.engine.protocol import WorldProtocol
 from world.errors import RefusedError
+from world.events.resource_values import ChangedResource, ResourceExistence
 from world.klis.manifest import read_manifest
 from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
-from world.klis.triple import Triple, read_triple
+from world.klis.triple import Triple, read_claim
 from world.pipeline.leasing.existence import check_existence
 from world.state.realm_state import RealmState
 from worldprotocol.api.leases import Cancel, Leases
@@ -218,14 +219,14 @@ class GovernedRun:
                 self.held.release()
                 raise
 
-    def _existence(self) -> list[dict[str, Any]] | None:
+    def _existence(self) -> list[ResourceExistence] | None:
         """Check the existence of the files that the run depends on."""
         found = []
         for lease in self.held.verdict.leases:
-            triple = read_triple(lease)
+            triple = read_claim(lease)
             if triple.predicate is Predicate.DEPENDS_ON and triple.resource.type == "FILE":
                 exists = self._premises.exists(triple.resource, session_id=self.held.session, before="execution")
-                found.append({"resource": triple.resource.text, "exists": exists})
+                found.append(ResourceExistence(triple.resource.text, exists))
         check_existence(found)
         return found or None
 
@@ -262,7 +263,7 @@ class GovernedRun:
             outcome=ended,
             exit_code=exit_code,
             reason=why,
-            unused=[{"predicate": one.predicate.value, "resource": one.resource.text} for one in unused[:MAX_UNUSED]],
+            unused=[one.claim() for one in unused[:MAX_UNUSED]],
             more_unused=max(0, len(unused) - MAX_UNUSED),
         )
         self._release()
@@ -416,7 +417,7 @@ class GovernedRun:
         """Restore the leased resources, the newest leases first (KO-3.3), and record what could not be restored."""
         for held in (*reversed(self._more), self.held):
             verdict = held.verdict
-            if not self._premises.needs([read_triple(lease) for lease in verdict.leases]):
+            if not self._premises.needs([read_claim(lease) for lease in verdict.leases]):
                 continue
             if not held.is_active:
                 self._lost = LOST
@@ -428,11 +429,12 @@ class GovernedRun:
             self.record.rolled_back(verdict.verdict_id, told)
         if undeclared:
             left = "it was not leased, so nothing of it was saved, and it may be others'; it was left as it is"
-            failed = [f"{self._told(one)['resource']} ({one.kind}): {left}" for one in undeclared]
+            failed = [f"{self._told(one).resource} ({one.kind}): {left}" for one in undeclared]
             self.record.rolled_back(self.held.verdict.verdict_id, {"failed": failed})
 
-    def _told(self, difference: EntryDifference) -> dict[str, str]:
-        return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}
+    def _told(self, difference: EntryDifference) -> ChangedResource:
+        resource = self._premises.workspace.resource_at(difference.relative)
+        return ChangedResource(kind=difference.kind, resource=resource.text)
 
 
 def _is_of(others: Sequence[Triple], resource: Resource) -> bool:

@@ -7,7 +7,7 @@ registered human or system stays in the program, unless requested otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from host.environment import HostEnvironment
 from host.isolation import ENVIRONMENT, Answer, Code, Isolation, converse, program
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes, read_json
 from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
 from worldprotocol.runs.governed import GovernedRun, Outcome
@@ -43,14 +44,14 @@ class PythonResult:
     isolation: Isolation
 
 
-def default_isolation(code: str | Callable[[Any], Any], actor: Mapping[str, Any] | None) -> Isolation:
+def default_isolation(code: str | Callable[[Any], Any], actor: ActorRef | None) -> Isolation:
     """Return the default isolation of code: untrusted code runs in a child process.
 
     Args:
         code: a text or a function.
-        actor: the registered actor whose run it is, with its ``kind``; None where it is not registered.
+        actor: the registered actor whose run it is; None where it is not registered.
     """
-    is_trusted = not isinstance(code, str) and actor is not None and actor["kind"] != "agent"
+    is_trusted = not isinstance(code, str) and actor is not None and actor.kind != "agent"
     return "thread" if is_trusted else "process"
 
 

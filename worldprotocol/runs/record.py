@@ -12,6 +12,7 @@ from host.observation.audit import exempt
 from world.engine.protocol import WorldProtocol
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
+from world.events.resource_values import ChangedResource
 from world.events.run_events import (
     RunAmended,
     RunClosed,
@@ -53,9 +54,7 @@ class RunRecord:
 
     def opened(self, verdict: VerdictGiven, *, worker: str, **told: Any) -> None:
         """Record the beginning; see ``world.events.run_events.RunOpened`` for the members."""
-        declared = [
-            {"predicate": one.predicate.value, "resource": one.resource.text} for one in self._watch.declaration.triples
-        ]
+        declared = [one.claim() for one in self._watch.declaration.triples]
 
         def event(at: int) -> RunOpened:
             return RunOpened(
@@ -66,7 +65,7 @@ class RunRecord:
                 mode="strict" if self._watch.is_strict else "permissive",
                 declared=declared,
                 verdict_id=verdict.verdict_id,
-                lease_ids=[lease["leaseId"] for lease in verdict.leases],
+                lease_ids=[lease.lease_id for lease in verdict.leases],
                 worker=worker,
                 **told,
             )
@@ -87,10 +86,10 @@ class RunRecord:
             lambda at: RunAmended(
                 at=at,
                 run_id=self.run_id,
-                predicate=lease["predicate"],
-                resource=lease["resource"],
+                predicate=lease.predicate,
+                resource=lease.resource,
                 verdict_id=verdict.verdict_id,
-                lease_ids=[one["leaseId"] for one in verdict.leases],
+                lease_ids=[one.lease_id for one in verdict.leases],
             )
         )
 
@@ -102,13 +101,13 @@ class RunRecord:
     def _rolled_back(self, verdict_id: str, result: Mapping[str, list[str]], at: int) -> RunRolledBack:
         return RunRolledBack(at=at, run_id=self.run_id, verdict_id=verdict_id, **result)
 
-    def compared(self, changes: list[dict[str, str]], foreign: list[dict[str, str]]) -> None:
+    def compared(self, changes: list[ChangedResource], foreign: list[ChangedResource]) -> None:
         """Record the comparison of contents, in as many events as needed."""
         if changes or foreign:
             for some in parts({"changes": changes, "foreign": foreign}):
                 self._write(partial(self._compared, some))
 
-    def _compared(self, found: Mapping[str, list[dict[str, str]]], at: int) -> RunCompared:
+    def _compared(self, found: Mapping[str, list[ChangedResource]], at: int) -> RunCompared:
         return RunCompared(at=at, run_id=self.run_id, **found)
 
     def closed(self, **told: Any) -> None:
@@ -131,10 +130,10 @@ class RunRecord:
                 self._pending.pop(0)
 
     def _observed(self, some: Sequence[Observation], at: int) -> RunObserved:
-        return RunObserved(at=at, run_id=self.run_id, observed=[one.to_wire() for one in some])
+        return RunObserved(at=at, run_id=self.run_id, observed=[one.recorded() for one in some])
 
     def _violation(self, violation: Violation, at: int) -> RunViolated:
-        return RunViolated(at=at, run_id=self.run_id, violation=violation.to_wire())
+        return RunViolated(at=at, run_id=self.run_id, violation=violation.recorded())
 
     def _keep_writing(self) -> None:
         while not self._ended.wait(FLUSH_S):

@@ -14,7 +14,7 @@ from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_reading import canonical_resource
-from world.klis.triple import Triple, read_triple
+from world.klis.triple import Triple, read_claim
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 
@@ -36,7 +36,7 @@ def granted_since(archive: Archive, position: int, *, but: Iterable[str]) -> lis
     for logged in archive.log.read(position, topics=[VerdictGiven.TOPIC]):
         event = decoded(logged)
         if isinstance(event, VerdictGiven) and event.verdict_id not in own:
-            found += [triple for triple in map(read_triple, event.leases) if triple.predicate in CHANGES]
+            found += [triple for triple in map(read_claim, event.leases) if triple.predicate in CHANGES]
     return found
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.events.resource_values import ChangedResource, ObservedEffect, ResourceClaim, UndeclaredEffect
 from world.events.run_events import (
     RunAmended,
     RunClosed,
@@ -19,7 +22,8 @@ from world.events.run_events import (
     RunViolated,
 )
 from world.klis.observation import Declaration, Seen
-from world.klis.triple import Triple, read_triple
+from world.klis.triple import Triple, read_claim
+from world.model.record import to_wire
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.lineage import number
@@ -48,17 +52,17 @@ class VerificationLog:
 
     run_id: str
     opened: RunOpened | None = None
-    observed: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
-    violations: list[Mapping[str, Any]] = field(default_factory=list)
+    observed: dict[tuple[str, str, str], ObservedEffect] = field(default_factory=dict)
+    violations: list[UndeclaredEffect] = field(default_factory=list)
     amendments: list[RunAmended] = field(default_factory=list)
     rollbacks: list[RunRolledBack] = field(default_factory=list)
-    changes: list[Mapping[str, Any]] = field(default_factory=list)
-    foreign: list[Mapping[str, Any]] = field(default_factory=list)
+    changes: list[ChangedResource] = field(default_factory=list)
+    foreign: list[ChangedResource] = field(default_factory=list)
     closed: RunClosed | None = None
     status: str | None = None
 
     @property
-    def declared(self) -> list[Mapping[str, Any]]:
+    def declared(self) -> list[ResourceClaim]:
         """The triples declared at the beginning."""
         return [] if self.opened is None else list(self.opened.declared)
 
@@ -69,9 +73,9 @@ class VerificationLog:
             return self.status
         return "open" if self.closed is None else self.closed.outcome
 
-    def unused(self, declared: Iterable[Mapping[str, Any]]) -> list[Triple]:
+    def unused(self, declared: Iterable[ResourceClaim]) -> list[Triple]:
         """Return the declared triples that were not used."""
-        triples = [read_triple(one) for one in declared]
+        triples = [read_claim(one) for one in declared]
         seen = [Seen(one.predicate, one.resource) for one in map(_triple, self.observed.values()) if one is not None]
         return Declaration("", "", triples).unused(seen)
 
@@ -81,9 +85,10 @@ class VerificationLog:
             self.opened = event
         elif isinstance(event, RunObserved):
             for one in event.observed:
-                key = (one["predicate"], one["resource"], one["depth"])
+                key = (one.predicate, one.resource, one.depth)
                 known = self.observed.get(key) if self.opened is None else None  # each effect counts by itself
-                self.observed[key] = {**one, "count": one["count"] + (0 if known is None else known["count"])}
+                count = one.count + (0 if known is None else known.count)
+                self.observed[key] = structs.replace(one, count=count)
         elif isinstance(event, RunViolated):
             self.violations.append(event.violation)
         elif isinstance(event, RunAmended):
@@ -111,11 +116,11 @@ class VerificationLog:
                 "verdictId": opened.verdict_id,
                 "leaseIds": opened.lease_ids,
                 "openedAt": opened.at,
-                "declared": opened.declared,
+                "declared": to_wire(opened.declared),
             }
         wire |= {
-            "observed": list(self.observed.values()),
-            "violations": self.violations,
+            "observed": to_wire(list(self.observed.values())),
+            "violations": to_wire(self.violations),
             "amendments": [
                 {"predicate": one.predicate, "resource": one.resource, "verdictId": one.verdict_id}
                 for one in self.amendments
@@ -126,7 +131,12 @@ class VerificationLog:
             ],
         }
         if closed is not None:
-            wire |= {"closedAt": closed.at, "unused": closed.unused, "changes": self.changes, "foreign": self.foreign}
+            wire |= {
+                "closedAt": closed.at,
+                "unused": to_wire(closed.unused),
+                "changes": to_wire(self.changes),
+                "foreign": to_wire(self.foreign),
+            }
             if closed.more_unused:
                 wire["moreUnused"] = closed.more_unused
             if closed.exit_code is not None:
@@ -136,9 +146,9 @@ class VerificationLog:
         return wire
 
 
-def _triple(one: Mapping[str, Any]) -> Triple | None:
+def _triple(one: ResourceClaim) -> Triple | None:
     try:
-        return read_triple(one)
+        return read_claim(one)
     except Exception:  # noqa: BLE001  # a file outside the workspace is not a declarable resource
         return None
 

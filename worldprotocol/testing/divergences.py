@@ -215,20 +215,20 @@ def _who_and_why(world: Realm, one: FoundDivergence) -> Iterator[str]:
         return
     event = event_at(world, one.position)
     if isinstance(event, ProjectionRecorded):
-        source = f"{event.source['kind']} event {event.source['eventId']}"
-        yield f"  who       {event.actor['actorId']}, by the projection {event.projection_id} of {source}"
+        source = f"{event.source.kind} event {event.source.event_id}"
+        yield f"  who       {event.actor.actor_id}, by the projection {event.projection_id} of {source}"
     if one.proposal_id is None:
         return
     try:
         proposal = world.proposal(one.proposal_id)
     except RefusedError:  # a request for leases alone
         return
-    told_actor, body = proposal.submitted.actor, proposal.submitted.intent["body"]
-    wanted = f"{body['type']} {short(body.get('input'))}"
-    yield f"  who       {told_actor['actorId']} ({told_actor['kind']}) wanted {wanted}, proposal {one.proposal_id}"
+    told_actor, body = proposal.submitted.actor, proposal.submitted.intent.body
+    wanted = f"{body.type} {short(body.input)}"
+    yield f"  who       {told_actor.actor_id} ({told_actor.kind}) wanted {wanted}, proposal {one.proposal_id}"
     decision = proposal.decision
     if decision is not None:
-        yield f"  why       {decision['decision']} by {decision['authority']}: {decision['reason']}"
+        yield f"  why       {decision.decision} by {decision.authority}: {decision.reason}"
 
 
 def _both(place: str, recorded: Any, now: Any) -> Iterator[str]:

@@ -15,14 +15,16 @@ import msgspec
 from world.extras import missing_extra
 
 try:
+    from hypothesis import reject
     from hypothesis import strategies as st
 except ImportError:
     raise missing_extra("Strategies", "hypothesis", "testing") from None
 from msgspec import inspect
 
+from world.errors import DamagedLogError
 from world.events.base import Event
-from world.events.codec import TOPICS
-from world.events.shapes import SHAPES
+from world.events.codec import TOPICS, decode_event, record_event
+from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import MAX_SAFE_INTEGER
 
 __all__ = ["events", "hashes", "identifiers", "json_objects", "json_values", "milliseconds", "texts"]
@@ -94,15 +96,29 @@ def events(topic: str | None = None) -> st.SearchStrategy[Event]:
 @cache
 def _events_of(topic: str) -> st.SearchStrategy[Event]:
     kind = TOPICS[topic]
-    shapes = dict(SHAPES.get(topic, ()))
-    fields = {}
+    fields: dict[str, st.SearchStrategy[Any]] = {}
+    optional: dict[str, st.SearchStrategy[Any]] = {}
     for one in msgspec.structs.fields(kind):
-        made = _of(inspect.type_info(shapes.get(one.name, one.type)))
-        has_default = one.default is not msgspec.NODEFAULT or one.default_factory is not msgspec.NODEFAULT
-        if kind.SPARSE and has_default:  # nothing but the default says that there is nothing
-            made = made.filter(lambda value: value not in (False, [], {}) or (value == 0 and value is not False))
-        fields[one.name] = made
-    return st.builds(kind, **fields)
+        made = _of(inspect.type_info(one.type))
+        if one.name in kind.TEXTS:
+            made = st.one_of(made, _with_texts(kind.TEXTS[one.name]))
+        (fields if one.required else optional)[one.encode_name] = made
+    wire = st.fixed_dictionaries(fields, optional=optional)
+    return wire.map(lambda members: _event(topic, members))
+
+
+def _with_texts(members: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return JSON objects with members that are texts."""
+    required = st.fixed_dictionaries({name: texts() for name in members})
+    return st.builds(lambda more, given: {**more, **given}, json_objects(), required)
+
+
+def _event(topic: str, members: dict[str, Any]) -> Event:
+    """Return a payload as it is recorded; members that contradict each other are rejected."""
+    try:
+        return record_event(decode_event(topic, TOPICS[topic].VERSION, canonical_bytes(members)))[0]
+    except DamagedLogError:
+        reject()
 
 
 def _of(kind: inspect.Type) -> st.SearchStrategy[Any]:
@@ -111,7 +127,7 @@ def _of(kind: inspect.Type) -> st.SearchStrategy[Any]:
         return _struct(kind)
     if isinstance(kind, inspect.UnionType):
         return st.one_of(*map(_of, kind.types))
-    if isinstance(kind, inspect.ListType):
+    if isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
         return st.lists(_of(kind.item_type), max_size=2)
     if isinstance(kind, inspect.DictType):
         return json_objects() if isinstance(kind.value_type, inspect.AnyType) else _members(kind)

@@ -12,6 +12,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import TOPICS
+from world.model.record import to_wire
 from worldprotocol.testing.divergences import short
 
 __all__ = ["ExpectedEvent", "differences", "event", "matches", "shown", "summary"]
@@ -61,7 +62,7 @@ def event(topic: str, /, **fields: object) -> ExpectedEvent:
 def matches(expected: ExpectedEvent, happened: Event) -> bool:
     """Return whether a recorded event is the expected one."""
     return expected.topic == happened.TOPIC and not any(
-        list(differences(one, getattr(happened, name), name)) for name, one in expected.fields.items()
+        list(differences(one, to_wire(getattr(happened, name)), name)) for name, one in expected.fields.items()
     )
 
 
@@ -101,7 +102,7 @@ _SUMMARISED: Final = ("decision", "error", "patches", "ruling", "binding", "requ
 def summary(one: Event) -> str:
     """Return an event's topic and its most informative field."""
     for name in _SUMMARISED:
-        value = getattr(one, name, None)
+        value = to_wire(getattr(one, name, None))
         if value not in (None, [], {}):
             if name == "decision":
                 value = {part: value[part] for part in ("decision", "authority", "reason")}

@@ -19,11 +19,11 @@ from host.effect_registry import WholeRegistry
 from host.effects import EffectFailure, EffectHandler, EffectResult
 from host.loading import load_handlers
 from world.clock import ManualClock, SequentialIds
-from world.core import EffectAnswer
 from world.events.base import Event
 from world.events.execution_events import EffectFulfilled, EffectRequested, EffectRetried
 from world.model.canonical_json import canonical_text
 from world.model.immutable_json import freeze, thaw
+from world.model.snapshot import Requirement
 
 START_MS: Final = 1_767_225_600_000
 """When a test's realm is founded: the beginning of 2026, in ms since 1970."""
@@ -82,20 +82,20 @@ def result(
 
 def results_of(events: Iterable[tuple[int, Event]]) -> Iterator[Result]:
     """Yield what the effects of a log gave back, failures that were retried included, in order."""
-    asked: dict[tuple[str, str], Mapping[str, Any]] = {}
+    asked: dict[tuple[str, str], Requirement] = {}
     for _, event in events:
         if isinstance(event, EffectRequested):
-            asked[event.proposal_id, event.requirement["id"]] = event.requirement
+            asked[event.proposal_id, event.requirement.id] = event.requirement
         elif isinstance(event, (EffectFulfilled, EffectRetried)):
             requirement = asked[event.proposal_id, event.requirement_id]
-            yield Result(requirement["type"], _answer(event), requirement["params"])
+            yield Result(requirement.type, _answer(event), requirement.params)
 
 
 def _answer(event: EffectFulfilled | EffectRetried) -> EffectResult | EffectFailure:
     if isinstance(event, EffectRetried):
         error = event.error
-        return EffectFailure(error["code"], error["message"], error.get("context"), retryable=True)
-    told = EffectAnswer.from_wire(event.result)
+        return EffectFailure(error.code, error.message, error.context, retryable=True)
+    told = event.result
     if told.error is not None:
         return EffectFailure(told.error.code, told.error.message, told.error.context)
     return EffectResult(told.value, told.patches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,6 +19,7 @@ from world.events.proposal_events import (
     ProposalSubmitted,
 )
 from world.model.decision import ENGINE, Ruling
+from world.model.intent import IntentBody
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.state.ports import Case, History
@@ -86,7 +86,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
         "now": _time(case.submitted_at),
         "branch": None if case.branch == BRANCH else case.branch,
         "actor": _actor(case),
-        "intent": _intent(case.intent.body.to_wire()),
+        "intent": _intent(case.intent.body),
         "base": {"data": case.view.data},
         "manifest": None if domain is not None or case.manifest is None else case.manifest["scope"],
         "binding": None if bound == {"ask": ["*"]} else bound,
@@ -99,8 +99,8 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
 def _judged_by_rules(archive: Archive, proposal: Proposal) -> tuple[int, ProposalJudged, Ruling]:
     for logged in archive.log.stream(proposal.proposal_id):
         event = decoded(logged)
-        if isinstance(event, ProposalJudged) and event.ruling.get("policyHash") is not None:
-            ruling = as_ruled(Ruling.from_wire(event.ruling), proposal.decision)
+        if isinstance(event, ProposalJudged) and event.ruling.policy_hash is not None:
+            ruling = as_ruled(event.ruling, proposal.decision)
             if all(one.rule != ENGINE for one in ruling.trace):
                 return logged.position, event, ruling
             break
@@ -126,12 +126,10 @@ def _actor(case: Case) -> dict[str, Any]:
     return {name: one for name, one in told.items() if one is not None}
 
 
-def _intent(body: Mapping[str, Any]) -> dict[str, Any]:
-    wire = {
-        "type": body["type"],
-        "input": body.get("input"),
-        "scope": body.get("scopeProposal", {}).get("allowedPaths"),
-    }
+def _intent(body: IntentBody) -> dict[str, Any]:
+    scope = body.scope_proposal
+    paths = None if scope is None or scope.allowed_paths is None else list(scope.allowed_paths)
+    wire = {"type": body.type, "input": body.input, "scope": paths}
     return {name: one for name, one in wire.items() if one is not None}
 
 
@@ -180,16 +178,16 @@ def told_past(archive: Archive, proposal_id: str, before: int, schema_hash: str)
 
 def _told(event: Event, schema_hash: str) -> dict[str, Any]:
     if isinstance(event, ProposalSubmitted):
-        body = _intent(event.intent["body"])
+        body = _intent(event.intent.body)
         return {
-            "actor": event.actor["actorId"],
+            "actor": event.actor.actor_id,
             "action": body.pop("type"),
             **body,
-            "intentKey": None if event.schema_hash == schema_hash else event.intent["intentKey"],
+            "intentKey": None if event.schema_hash == schema_hash else event.intent.intent_key,
             "at": _time(event.at),
         }
     if isinstance(event, DecisionMade):
-        return {"decision": event.decision["decision"]}
+        return {"decision": event.decision.decision}
     if isinstance(event, (ProposalCompleted, ProposalFailed)):
         return {"outcome": "completed" if isinstance(event, ProposalCompleted) else "failed"}
     return {}

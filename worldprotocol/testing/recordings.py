@@ -28,7 +28,7 @@ except ImportError:
 from world.audit.replay import Replayed, replay
 from world.clock import ManualClock
 from world.errors import WorldProtocolError
-from world.events.codec import encode_event
+from world.events.codec import TOPICS, encode_event
 from world.model.immutable_json import FrozenDict
 from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck
@@ -350,7 +350,9 @@ def no_result(missing: tuple[str, str], what_to_do: str) -> str:
 
 def _wire(logged: Any) -> dict[str, Any]:
     """Return an event as it would be recorded today: the version of its topic may be an earlier one."""
-    return {"topic": logged.topic, "stream": logged.stream, **json.loads(encode_event(decoded(logged)))}
+    is_current = logged.schema_version == TOPICS[logged.topic].VERSION
+    state = logged.state if is_current else encode_event(decoded(logged))
+    return {"topic": logged.topic, "stream": logged.stream, **json.loads(state)}
 
 
 def _difference(

@@ -335,12 +335,11 @@ class Happened:
         if self.proposal is None:
             return [], ""
         if self.proposal.error is not None:
-            return [self.proposal.error["code"]], self.proposal.error.get("message", "")
-        decision = self.proposal.decision or {}
-        if decision.get("decision") != "rejected":
+            return [self.proposal.error.code], self.proposal.error.message
+        decision = self.proposal.decision
+        if decision is None or decision.decision != "rejected":
             return [], ""
-        rules = [one["rule"] for one in decision.get("trace", ()) if one.get("decisive")]
-        return [*rules, REJECTED], decision["reason"]
+        return [*decision.decisive_rules, REJECTED], decision.reason
 
     def _listing(self) -> Iterator[str]:
         if self.refused is not None:

@@ -111,7 +111,7 @@ def actors(*, kinds: tuple[ActorKind, ...] = get_args(ActorKind)) -> st.SearchSt
     """Return actors of these kinds."""
     return st.builds(
         ActorRef,
-        actorId=identifiers(),
+        actor_id=identifiers(),
         kind=st.sampled_from(kinds),
         name=_maybe(texts()),
         meta=_maybe(json_objects()),
@@ -123,7 +123,7 @@ def source_events() -> st.SearchStrategy[SourceEvent]:
     return st.builds(
         SourceEvent,
         kind=st.sampled_from(get_args(SourceKind)),
-        eventId=identifiers(),
+        event_id=identifiers(),
         payload=json_values(),
         occurred_at=_maybe(milliseconds()),
     )
@@ -161,8 +161,8 @@ def intents(
     """
     origins = st.builds(
         IntentOrigin,
-        projectionId=identifiers(),
-        source=st.builds(SourceRef, kind=st.sampled_from(get_args(SourceKind)), eventId=identifiers()),
+        projection_id=identifiers(),
+        source=st.builds(SourceRef, kind=st.sampled_from(get_args(SourceKind)), event_id=identifiers()),
         actor=actors() if by is None else by,
         note=_maybe(texts()),
     )
@@ -272,7 +272,7 @@ def human_answers() -> st.SearchStrategy[HumanAnswer]:
     """Return what people said; it need not be fitting."""
     return st.builds(
         HumanAnswer,
-        answerId=identifiers(),
+        answer_id=identifiers(),
         by=actors(),
         choice=st.sampled_from(get_args(HumanChoice)),
         scope=_maybe(scopes()),
@@ -310,14 +310,12 @@ def resources() -> st.SearchStrategy[str]:
 
 def triples() -> st.SearchStrategy[Triple]:
     """Return triples: a predicate on a resource, with a confidence."""
-    wire = st.fixed_dictionaries(
-        {
-            "predicate": st.sampled_from([one.value for one in Predicate]),
-            "resource": resources(),
-            "confidence": st.sampled_from([one.value for one in Confidence]),
-        }
+    return st.builds(
+        read_triple,
+        st.sampled_from([one.value for one in Predicate]),
+        resources(),
+        confidence=st.sampled_from([one.value for one in Confidence]),
     )
-    return wire.map(read_triple)
 
 
 def manifests() -> st.SearchStrategy[Manifest]:

@@ -53,7 +53,7 @@ def later_times(proposal: Proposal, now: int) -> tuple[int | None, dict[str, int
         The deadline of the vote, None where it stays; and those of effects under way by the ids of their requirements.
     """
     deadline = None
-    wait = (proposal.ruling or {}).get("timeoutMs")
+    wait = None if proposal.ruling is None else proposal.ruling.timeout_ms
     if proposal.status == "evaluating" and proposal.deadline is not None and wait is not None:
         deadline = now + wait if now + wait < proposal.deadline else None
     effects = {

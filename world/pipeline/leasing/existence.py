@@ -17,10 +17,12 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from world.errors import RefusedError
+from world.events.resource_values import ResourceExistence
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
 from world.model.paths import array_index
+from world.model.record import to_wire
 
 __all__ = ["RESOURCE_ABSENT", "Base", "absent_in", "absent_message", "check_existence", "observe"]
 
@@ -30,7 +32,7 @@ RESOURCE_ABSENT: Final = "RESOURCE_ABSENT"
 MAX_NAMED: Final = 3
 """Absent resources that a message names."""
 
-Existence = Sequence[Mapping[str, Any]]
+Existence = Sequence[ResourceExistence]
 
 
 class Base(NamedTuple):
@@ -47,7 +49,7 @@ def observe(
     data_of: Callable[[str], Any],
     base: Base | None,
     file_exists: Callable[[Resource], bool | None],
-) -> list[dict[str, Any]]:
+) -> list[ResourceExistence]:
     """Return whether the resources exist that claims depend on, as the log records it.
 
     Args:
@@ -58,7 +60,7 @@ def observe(
         file_exists: tells whether a FILE resource exists; None where that cannot be checked.
 
     Returns:
-        ``{"resource", "exists"}`` for each resource that was checked, in the order of the claims.
+        An observation for each resource that was checked, in the order of the claims.
     """
     found = []
     for triple in triples:
@@ -70,13 +72,13 @@ def observe(
         elif triple.resource.type == "STATE":
             exists = _state_exists(triple.resource, head_of, data_of, base)
         if exists is not None:
-            found.append({"resource": triple.resource.text, "exists": exists})
+            found.append(ResourceExistence(triple.resource.text, exists))
     return found
 
 
 def absent_in(existence: Existence | None) -> list[str]:
     """Return the resources that an observation found absent."""
-    return [one["resource"] for one in existence or () if not one["exists"]]
+    return [one.resource for one in existence or () if not one.exists]
 
 
 def absent_message(existence: Existence) -> str:
@@ -94,7 +96,7 @@ def check_existence(existence: Existence) -> None:
         RefusedError: ``RESOURCE_ABSENT`` with ``existence``, the observation, in its details.
     """
     if absent_in(existence):
-        raise RefusedError(RESOURCE_ABSENT, absent_message(existence), existence=[dict(one) for one in existence])
+        raise RefusedError(RESOURCE_ABSENT, absent_message(existence), existence=to_wire(existence))
 
 
 def _state_exists(

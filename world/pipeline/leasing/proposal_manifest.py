@@ -43,7 +43,7 @@ class ProposalNeeds:
 
 def needs_of(work: UnitOfWork, proposal: Proposal, ruling: Ruling) -> ProposalNeeds:
     """Return what a proposal needs whose ruling approves, and whether that is free at this moment."""
-    know_types(work, proposal.submitted.actor["actorId"])
+    know_types(work, proposal.submitted.actor.actor_id)
     try:
         manifest = manifest_of(work, proposal, ruling.approved_scope)
     except RefusedError as refused:
@@ -87,10 +87,11 @@ def manifest_of(work: UnitOfWork, proposal: Proposal, scope: IntentScope | None)
     state = tuple(state_resources(proposal.branch, scope, most, proposal.scope_rules))
     if not state and not declared:
         return None
-    whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor["actorId"]}
+    whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor.actor_id}
     if declared is None:
         same = _state_manifest(state, settings)
-        return replace(same, **whose, document={**same.document, **whose})
+        session_id, agent_id = whose["session_id"], whose["agent_id"]
+        return replace(same, session_id=session_id, agent_id=agent_id, document={**same.document, **whose})
     document = {"ver": "1.0", **whose, "scope": [*_mutations(state), *declared]}
     return read_manifest(document, settings=settings, types=work.types, wide=ENGINE_ONLY)
 

@@ -59,5 +59,5 @@ def made_with(event: BranchCreated, coming: Sequence[Event]) -> bool:
     return (
         isinstance(following, ProposalSubmitted)
         and (following.branch, following.base_world, following.at) == (event.branch, event.world_id, event.at)
-        and event.by == following.actor["actorId"]
+        and event.by == following.actor.actor_id
     )

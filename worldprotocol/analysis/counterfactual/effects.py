@@ -14,7 +14,7 @@ from typing import Any
 
 from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.model.canonical_json import digest
-from world.model.snapshot import Requirement
+from world.model.snapshot import EffectAnswer, Requirement
 from world.read_models.decoding import decoded
 from world.state.proposal import ROLLBACK
 from worldprotocol.api.bootstrap import EventLog
@@ -30,13 +30,13 @@ class Recorded:
         name: its requirement id.
         call: hash of the effect's name and arguments.
         position: position of its result; None without a result.
-        result: the result in wire form.
+        result: the result.
     """
 
     name: str
     call: str
     position: int | None
-    result: Mapping[str, Any] | None
+    result: EffectAnswer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def recorded_effects(log: EventLog, proposal_id: str) -> list[Recorded]:
     for logged in log.stream(proposal_id):
         event = decoded(logged)
         if isinstance(event, EffectRequested):
-            asked = Requirement.from_wire(event.requirement)
+            asked = event.requirement
             if asked.id not in found:
                 found[asked.id] = Recorded(asked.id, _call(asked), None, None)
         elif isinstance(event, EffectFulfilled) and event.requirement_id in found:
@@ -92,9 +92,9 @@ def result_for(recorded: list[Recorded], asked: Requirement, used: Mapping[str, 
     return next((one for one in free if one.call == call), None)
 
 
-def given_back() -> dict[str, Any]:
+def given_back() -> EffectAnswer:
     """Return the result of restoring an unchanged workspace."""
-    return {"value": {"restored": [], "removed": [], "failed": []}}
+    return EffectAnswer({"restored": [], "removed": [], "failed": []})
 
 
 def is_giving_back(asked: Requirement) -> bool:

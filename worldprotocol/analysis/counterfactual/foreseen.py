@@ -7,9 +7,8 @@ repeats the fault, unless another policy judges the case: the speed of this mach
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from authority.policies.policy import TIMED_OUT
 from host.executor import ACTION_TIMED_OUT, is_time_out
@@ -18,6 +17,7 @@ from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.events.proposal_events import DecisionMade, ProposalFailed
 from world.model.decision import ENGINE, DecisionRecord, Ruling
+from world.model.snapshot import ErrorValue
 from world.read_models.decoding import decoded
 from worldprotocol.api.bootstrap import EventLog
 
@@ -43,14 +43,14 @@ class Foreseen:
         existence: existence of files, by the dependent session, the step before which it was checked, and resource.
         backups: end times of backups, ms since 1970, by the session of the leases.
         rulings: by proposal, rulings with a time-out or by a policy that was not adopted.
-        errors: by proposal, the error in wire form of an action that timed out.
+        errors: by proposal, the error of an action that timed out.
         taken: ids of the proposals for which one of these facts was used.
     """
 
     existence: dict[tuple[str, str, str], bool] = field(default_factory=dict)
     backups: dict[str, int] = field(default_factory=dict)
     rulings: dict[str, Ruling] = field(default_factory=dict)
-    errors: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    errors: dict[str, ErrorValue] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
 
@@ -65,7 +65,7 @@ def foresee(source: EventLog, after: int) -> Foreseen:
         if isinstance(event, VerdictGiven) and event.backup:
             found.backups[event.session_id] = event.at
         elif isinstance(event, DecisionMade):
-            record = DecisionRecord.from_wire(event.decision)
+            record = event.decision
             if _is_fault(record):
                 words = record.authority, record.reason
                 ruling = Ruling("reject", *words, trace=record.trace, policy_hash=record.policy_hash)
@@ -86,7 +86,7 @@ def _note_existence(found: Foreseen, event: Event) -> None:
     else:
         return
     for one in event.existence or ():
-        found.existence[session, before, one["resource"]] = one["exists"]
+        found.existence[session, before, one.resource] = one.exists
 
 
 def _is_fault(record: DecisionRecord) -> bool:

@@ -32,8 +32,8 @@ class Leased:
     def note(self, event: VerdictGiven) -> None:
         """Record the leases of a recorded verdict."""
         for lease in event.leases:
-            held = event.agent_id, event.session_id, lease["predicate"], lease["resource"]
-            self.leases[lease["leaseId"]] = held
+            held = event.agent_id, event.session_id, lease.predicate, lease.resource
+            self.leases[lease.lease_id] = held
 
     def forget(self, lease_ids: Iterable[str]) -> None:
         """Remove recorded leases that ended."""

@@ -18,6 +18,8 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import WorldSealed
+from world.model.decision import DecisionRecord
+from world.model.record import to_wire
 from world.read_models.archive import Archive
 from world.state.proposal import TERMINAL, Proposal
 
@@ -64,7 +66,7 @@ class ProposalOutcome:
     @classmethod
     def of(cls, submitted: ProposalSubmitted, position: int) -> ProposalOutcome:
         """Return the outcome of a proposal that was just submitted."""
-        actor, action = submitted.actor["actorId"], submitted.intent["body"]["type"]
+        actor, action = submitted.actor.actor_id, submitted.intent.body.type
         return cls(position, submitted.proposal_id, actor, action, submitted.branch, "submitted")
 
     @property
@@ -116,7 +118,7 @@ class Outcomes:
                 made = outcomes[name] = ProposalOutcome.of(proposal.submitted, position)
                 made.status = proposal.status
                 if proposal.ruling is not None:
-                    made.message = proposal.ruling["reason"]
+                    made.message = proposal.ruling.reason
                 if proposal.decision is not None:
                     _decided(made, proposal.decision)
 
@@ -162,13 +164,13 @@ class Outcomes:
             del self.then[name], self.now[name]
 
 
-def _decided(outcome: ProposalOutcome, decision: Mapping[str, Any]) -> None:
-    outcome.decision, outcome.status = decision["decision"], decision["decision"]
-    outcome.message, outcome.approved_scope = decision["reason"], decision.get("approvedScope")
+def _decided(outcome: ProposalOutcome, decision: DecisionRecord) -> None:
+    outcome.decision, outcome.status = decision.decision, decision.decision
+    outcome.message, outcome.approved_scope = decision.reason, to_wire(decision.approved_scope)
 
 
 def _judged(outcome: ProposalOutcome, event: ProposalJudged) -> None:
-    outcome.status, outcome.message = "evaluating", event.ruling["reason"]
+    outcome.status, outcome.message = "evaluating", event.ruling.reason
 
 
 def _made(outcome: ProposalOutcome, event: DecisionMade) -> None:
@@ -189,7 +191,7 @@ def _completed(outcome: ProposalOutcome, event: ProposalCompleted) -> None:
 
 def _failed(outcome: ProposalOutcome, event: ProposalFailed) -> None:
     outcome.status, outcome.world_id = "failed", event.world_id
-    outcome.code, outcome.error = event.error["code"], event.error["message"]
+    outcome.code, outcome.error = event.error.code, event.error.message
 
 
 _STEPS: Mapping[type[Event], Callable[[ProposalOutcome, Any], None]] = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from world.core import EffectAnswer
 from world.engine.effect_runner import EffectRecorder
 from world.events.execution_events import EffectFulfilled, EffectResolved
-from world.model.snapshot import ErrorValue, Requirement
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 from world.pipeline.driver import advance
 from world.pipeline.execution_state import order_of
 from world.pipeline.recover import cancel
@@ -57,7 +55,7 @@ class EffectReplayer:
     def take_over(self, proposal: Proposal) -> None:
         """Find results of the effects that are in progress or in doubt at the start."""
         for effect in [*proposal.requested.values(), *proposal.in_doubt.values()]:
-            asked, attempt = Requirement.from_wire(effect.requirement), effect.attempt
+            asked, attempt = effect.requirement, effect.attempt
             task: Task = self.protocol.run(lambda work: _task(work, proposal, asked, attempt))  # noqa: B023
             self._look_for(task)
         self.look_for_all()
@@ -106,18 +104,18 @@ class EffectReplayer:
             advance(work, cancel(work, name, by=WHATIF, reason=f"{EFFECT_NEEDED}: {asked.type}"))
             while (proposal := work.realm.proposals.get(name)) is not None and proposal.requested:
                 effect = next(iter(proposal.requested.values()))
-                under_way = Requirement.from_wire(effect.requirement)
-                error = ErrorValue("CANCELLED", EFFECT_NEEDED, under_way.action_id, under_way.node_path, work.at)
+                under_way = effect.requirement
+                error = ErrorValue.at("CANCELLED", EFFECT_NEEDED, under_way.action_id, under_way.node_path, work.at)
                 answer = EffectAnswer(error=error)
                 advance(work, (EffectAnswered(proposal, under_way.id, answer, effect.attempt),))
 
         self.protocol.run(command)
         self.look_for_all()
 
-    def _fulfil(self, task: Task, result: Mapping[str, Any]) -> None:
+    def _fulfil(self, task: Task, result: EffectAnswer) -> None:
         """Record a result as the effect runner does."""
         name, asked = task.proposal_id, task.requirement.id
-        given = EffectAnswer.from_wire(result)
+        given = result
         if self.protocol.ask(lambda realm: name in realm.proposals and asked in realm.proposals[name].in_doubt):
             self.protocol.run(lambda work: _happened(work, name, asked, given))
         elif self.protocol.ask(lambda realm: name in realm.proposals):

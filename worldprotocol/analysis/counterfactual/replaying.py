@@ -215,7 +215,7 @@ class Replaying:
         if name in self.dropped:
             return
         self.advance_to(event)
-        actor = event.actor["actorId"]
+        actor = event.actor.actor_id
         self.authority.require(self.protocol.ask(lambda realm: realm.bindings.get(actor, {})))
         asked = Submission(
             IntentInstance.read(event.intent),
@@ -238,8 +238,8 @@ class Replaying:
     def _judged(self, event: ProposalJudged) -> None:
         """Record a question of the record."""
         name = event.proposal_id
-        if event.ruling["verdict"] == "wait":
-            self._asked_then[name] = Ruling.from_wire(event.ruling)
+        if event.ruling.verdict == "wait":
+            self._asked_then[name] = event.ruling
         else:
             self._asked_then.pop(name, None)
         asked = self._asks(name)

@@ -13,7 +13,6 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import DomainAdopted
 from world.klis.resources.resource_types import ResourceTypes
-from world.model.actor import ActorRef
 from world.model.intent import IntentBody
 from world.pipeline.shadowing import configure_shadow
 from world.pipeline.submit import Submission
@@ -97,14 +96,14 @@ class Stage:
             RefusedError: ``UNKNOWN_ACTOR``, and see ``world.pipeline.submit.record_proposal``.
         """
         realm = self.protocol.realm()
-        actor: Any = realm.actors.get(given.actor)
+        actor = realm.actors.get(given.actor)
         if actor is None:
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR,
                 f"The actor {given.actor!r} is not registered at that time; insert the intent later.",
                 actor_id=given.actor,
             )
-        intent = self.parts.issue(ActorRef.read(actor), IntentBody.read(given.body), realm.schema_hash)
+        intent = self.parts.issue(actor, IntentBody.read(given.body), realm.schema_hash)
         return self.protocol.submit(Submission(intent, branch=given.branch)).proposal_id
 
 

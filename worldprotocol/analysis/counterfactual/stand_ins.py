@@ -19,7 +19,7 @@ from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
 from world.model.decision import HumanAnswer, Ruling
-from world.model.snapshot import ErrorValue, Requirement
+from world.model.snapshot import Requirement
 from world.pipeline.execution_state import failed
 from world.pipeline.unit_of_work import Task
 from world.state.ports import Case, EffectAttempt, EffectTerms, Enforcement, ExecutionOrder, Performed, StepOutcome
@@ -111,7 +111,7 @@ class Thinking:
         if error is None:
             return self.host.step(order)
         self.keeper.foreseen.taken.add(order.proposal_id)
-        return failed(order.snapshot, ErrorValue.from_wire(error))
+        return failed(order.snapshot, error)
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
         """Return the terms of an effect."""

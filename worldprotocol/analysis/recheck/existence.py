@@ -15,9 +15,10 @@ from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.events.proposal_events import DecisionMade
 from world.events.realm_events import WorldSealed
+from world.events.resource_values import ResourceExistence
 from world.klis.resources.resource import Resource
-from world.klis.triple import Triple, read_triple
-from world.model.decision import Ruling
+from world.klis.triple import Triple, read_claim
+from world.model.record import to_wire
 from world.pipeline.arbitrate import refusal
 from world.pipeline.execution_state import leased_by
 from world.pipeline.leasing.existence import RESOURCE_ABSENT, Base, absent_in, absent_message, observe
@@ -37,7 +38,7 @@ def recheck_grant(work: UnitOfWork, event: VerdictGiven) -> DivergenceError | No
     """
     if not event.existence:
         return None
-    triples = [read_triple(lease) for lease in event.leases]
+    triples = [read_claim(lease) for lease in event.leases]
     proposal = work.realm.proposals.get(event.request_id)
     return _compared(work, event, triples, event.existence, _base(proposal), is_absent=False)
 
@@ -60,14 +61,14 @@ def recheck_decision(work: UnitOfWork, event: DecisionMade) -> DivergenceError |
     if proposal.submitted.schema_hash != work.domain.schema.hash:
         return None  # the check of its ruling reports that it cannot be rechecked
     try:
-        manifest = manifest_of(work, proposal, Ruling.from_wire(proposal.ruling or {}).approved_scope)
+        manifest = manifest_of(work, proposal, proposal.last_ruling.approved_scope)
     except RefusedError as refused:
         return _diverged(event, event.existence, refused.to_dict())
     triples = () if manifest is None else manifest.triples
     different = _compared(work, event, triples, event.existence, _base(proposal), is_absent=True)
     reason = refusal(RESOURCE_ABSENT, absent_message(event.existence))
-    if different is None and event.decision.get("reason") != reason:
-        return _diverged(event, event.decision.get("reason"), reason)
+    if different is None and event.decision.reason != reason:
+        return _diverged(event, event.decision.reason, reason)
     return different
 
 
@@ -99,8 +100,9 @@ def recheck_absence(proposal: Proposal, sealed: WorldSealed) -> DivergenceError 
     """
     assert proposal.started is not None
     assert proposal.started.existence is not None
-    error = sealed.error or {}
-    recorded = {"outcome": sealed.outcome, "code": error.get("code"), "message": error.get("message")}
+    error = sealed.error
+    code, message = (None, None) if error is None else (error.code, error.message)
+    recorded = {"outcome": sealed.outcome, "code": code, "message": message}
     now = {"outcome": "failed", "code": RESOURCE_ABSENT, "message": absent_message(proposal.started.existence)}
     return None if recorded == now else _diverged(proposal.started, recorded, now)
 
@@ -113,7 +115,7 @@ def _compared(
     work: UnitOfWork,
     event: Event,
     triples: Iterable[Triple],
-    recorded: Sequence[Any],
+    recorded: Sequence[ResourceExistence],
     base: Base | None,
     *,
     is_absent: bool | None,
@@ -128,7 +130,7 @@ def _compared(
         base: the world in which STATE of one branch is read.
         is_absent: whether a resource must be absent (True) or none may be (False); None permits both.
     """
-    seen = {one.get("resource"): one.get("exists") for one in recorded}
+    seen = {one.resource: one.exists for one in recorded}
 
     def file_exists(resource: Resource) -> bool | None:
         return seen.get(resource.text)
@@ -143,6 +145,6 @@ def _diverged(event: Event, recorded: Any, now: Any) -> DivergenceError:
     return DivergenceError(
         ErrorCode.EXISTENCE_DIFFERS,
         f"{event.TOPIC} records the existence {recorded!r:.200}; the recheck computes {now!r:.200}.",
-        recorded=recorded,
-        computed=now,
+        recorded=to_wire(recorded),
+        computed=to_wire(now),
     )

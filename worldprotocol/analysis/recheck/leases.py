@@ -13,7 +13,7 @@ from world.klis.identity.signature import verify
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
-from world.model.decision import Ruling
+from world.model.record import to_wire
 from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.realm_state import RealmState
@@ -42,15 +42,15 @@ def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> DivergenceError | No
     )
     recorded: dict[str, Any] = {
         "status": event.status,
-        "conflicts": list(event.conflicts),
+        "conflicts": to_wire(event.conflicts),
         "moreConflicts": event.more_conflicts,
         "retryAfterMs": event.retry_after_ms,
-        "granted": [[lease["predicate"], lease["resource"]] for lease in event.leases],
+        "granted": [[lease.predicate, lease.resource] for lease in event.leases],
     }
     granted = triples if given.status == "Granted" else ()
     now = {
         "status": given.status,
-        "conflicts": [conflict.to_wire() for conflict in given.conflicts],
+        "conflicts": [conflict.named().to_wire() for conflict in given.conflicts],
         "moreConflicts": given.more_conflicts,
         "retryAfterMs": given.retry_after_ms,
         "granted": [[triple.predicate.value, triple.resource.text] for triple in granted],
@@ -116,7 +116,7 @@ def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> DivergenceError |
         return None
     if proposal.submitted.schema_hash != work.domain.schema.hash:
         return None  # its ruling says that it cannot be rechecked
-    ruling = Ruling.from_wire(proposal.ruling or {})
+    ruling = proposal.last_ruling
     try:
         manifest = manifest_of(work, proposal, ruling.approved_scope)
         now: Any = None if manifest is None else manifest.to_wire()

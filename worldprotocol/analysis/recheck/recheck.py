@@ -254,7 +254,7 @@ class Rechecking:
     def _note_ruling(self, event: ProposalJudged) -> None:
         question = self._question(event)
         self._asking.pop(event.proposal_id, None)
-        recorded = Ruling.from_wire(event.ruling)
+        recorded = event.ruling
         is_ours = self._realm.proposals[event.proposal_id].submitted.schema_hash == self._parts.domain.schema.hash
         if is_ours and recorded.verdict != "wait" and not recorded.trace:
             self._judged[event.proposal_id] = question, recorded  # its trace is in the decision
@@ -267,7 +267,7 @@ class Rechecking:
         self._judged.pop(event.proposal_id, None)
 
     def _note_request(self, event: EffectRequested) -> None:
-        self._requested.setdefault(event.proposal_id, []).append(Requirement.from_wire(event.requirement))
+        self._requested.setdefault(event.proposal_id, []).append(event.requirement)
 
     def _note_sealed(self, event: WorldSealed) -> None:
         self._sealed = event
@@ -299,7 +299,7 @@ class Rechecking:
         if other is not None:
             yield other
             return
-        recorded = Ruling.from_wire(event.ruling)
+        recorded = event.ruling
         if recorded.verdict == "wait" or recorded.trace:
             yield from self._compare(event.proposal_id, self._question(event), recorded)
 
@@ -311,7 +311,7 @@ class Rechecking:
         if other is not None:
             yield other
             return
-        bound = self._realm.bindings[proposal.submitted.actor["actorId"]]
+        bound = self._realm.bindings[proposal.submitted.actor.actor_id]
         case = self._case(proposal, bound, self._realm.position + 1)
         turned_on = None if self._realm.shadow is None else self._realm.shadow.policy_hash
         yield from recheck_shadow(
@@ -410,7 +410,7 @@ class Rechecking:
 
     def _by_engine(self, proposal: Proposal, sealed: WorldSealed) -> bool:
         """Return whether the engine, and not the action, ended an execution."""
-        code = (sealed.error or {}).get("code")
+        code = None if sealed.error is None else sealed.error.code
         if code == LEASES_REVOKED:
             return lost_leases(self._realm, proposal)
         return code in ENGINE_ERRORS and (code != CANCELLED or proposal.cancelled is not None)

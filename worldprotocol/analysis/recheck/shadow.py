@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from authority import recheck_ruling
 from authority.policies.policy import TIMED_OUT
 from world.error_codes import ErrorCode
@@ -30,7 +32,7 @@ def recheck_shadow(
             were given by a policy that changed after shadowing began, so that the log does not hold its rules.
         turned_on: hash of the policy when shadowing began; the log holds its description.
     """
-    recorded = Ruling.from_wire(event.ruling)
+    recorded = event.ruling
     if event.policy_hash is None or any(one.reason.startswith(TIMED_OUT) for one in recorded.trace):
         steps["notRepeatable"] += 1
         return
@@ -51,7 +53,7 @@ def recheck_shadow(
     case = replace(case, binding=bound_to(case.binding, event.name))
     now: Ruling = authority.judge(case)
     if not recorded.trace and now.trace:  # too large to be recorded as a whole
-        now = replace(now, trace=(), reason=recorded.reason, approved_scope=recorded.approved_scope)
+        now = structs.replace(now, trace=(), reason=recorded.reason, approved_scope=recorded.approved_scope)
     difference = None if now == recorded else recheck_ruling(authority, case, recorded)
     if difference is not None:
         yield difference

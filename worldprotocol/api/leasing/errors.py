@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
+from world.events.resource_values import NamedConflict
 from world.klis.session import Rank
+from world.model.record import to_wire
 
 __all__ = ["cancelled", "died", "timed_out"]
 
 
-def _conflict_text(conflict: Mapping[str, Any]) -> str:
-    what = "holds" if "leaseId" in conflict else "waits before it for"
-    return f"{conflict['holder']!r} {what} {conflict['predicate']} on {conflict['resource']}"
+def _conflict_text(conflict: NamedConflict) -> str:
+    what = "holds" if conflict.lease_id is not None else "waits before it for"
+    return f"{conflict.holder!r} {what} {conflict.predicate} on {conflict.resource}"
 
 
 def _reason_of_death(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> str:
     """Describe a conflict with an older agent; holders have priority over waiting agents."""
     own = ranks[verdict.agent_id]
-    older = [conflict for conflict in verdict.conflicts if ranks[conflict["holder"]] <= own]
+    older = [conflict for conflict in verdict.conflicts if ranks[conflict.holder] <= own]
     if not older:  # a setting limits how many are listed
         return f"{_conflict_text(verdict.conflicts[0])}, and another conflicting agent that is not listed here is older"
-    first = min(older, key=lambda conflict: "leaseId" not in conflict)
-    if "leaseId" not in first:
+    first = min(older, key=lambda conflict: conflict.lease_id is None)
+    if first.lease_id is None:
         return _conflict_text(first)
-    is_own = ranks[first["holder"]] == own
+    is_own = ranks[first.holder] == own
     return f"{_conflict_text(first)} {'in another session' if is_own else 'and is older'}"
 
 
@@ -39,7 +40,7 @@ def died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> RefusedError:
         f"{verdict.retry_after_ms} ms (`worldctl explain {verdict.verdict_id}`).",
         verdict_id=verdict.verdict_id,
         retry_after_ms=verdict.retry_after_ms,
-        conflicts=verdict.conflicts,
+        conflicts=to_wire(verdict.conflicts),
     )
 
 
@@ -51,7 +52,7 @@ def timed_out(request_id: str, verdict: VerdictGiven) -> RefusedError:
         "or with a longer timeout.",
         request_id=request_id,
         verdict_id=verdict.verdict_id,
-        conflicts=verdict.conflicts,
+        conflicts=to_wire(verdict.conflicts),
     )
 
 

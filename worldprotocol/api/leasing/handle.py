@@ -42,8 +42,8 @@ class LeaseHandle:
         self.verdict = verdict
         self.agent = verdict.agent_id
         self.session = verdict.session_id
-        self.lease_ids: tuple[str, ...] = tuple(lease["leaseId"] for lease in verdict.leases)
-        self.tokens: tuple[int, ...] = tuple(lease["token"] for lease in verdict.leases)
+        self.lease_ids: tuple[str, ...] = tuple(lease.lease_id for lease in verdict.leases)
+        self.tokens: tuple[int, ...] = tuple(lease.token for lease in verdict.leases)
         self.ttl_ms = verdict.ttl_ms or 0
 
     @property

@@ -73,7 +73,7 @@ def _decisions(world: Realm, prefix: str) -> Iterator[tuple[str, str]]:
     found = 0
     for logged in world.log.read(topics=[DecisionMade.TOPIC]):
         event = decoded(logged)
-        if isinstance(event, DecisionMade) and event.decision["decisionId"].startswith(prefix):
+        if isinstance(event, DecisionMade) and event.decision.decision_id.startswith(prefix):
             yield "decision", event.proposal_id
             found += 1
             if found == MOST:

@@ -31,7 +31,7 @@ from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import DomainAdopted, WorldSealed
 from world.log import LogFinding, LoggedEvent, TreeHead, open_log
 from world.log.merkle import Frontier
-from world.model.identity import content_id, intent_key, policy_hash, schema_hash, world_id
+from world.model.identity import content_id, policy_hash, schema_hash, world_id
 from worldprotocol.export.jsonl import import_log
 from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, SalvagedFrom, header_line, read_items
 
@@ -244,9 +244,8 @@ def _hashes(event: Event) -> Iterator[tuple[str, str | None, str | None]]:
         yield "hash in the policy", event.policy_hash, event.policy["hash"]
         yield "policyHash of the policy", event.policy_hash, policy_hash(event.policy)
     elif isinstance(event, ProposalSubmitted):
-        body = event.intent["body"]
-        expected = intent_key(event.schema_hash, body["type"], body.get("input"), body.get("scopeProposal"))
-        yield "intentKey of the intent", event.intent["intentKey"], expected
+        expected = event.intent.body.key(event.schema_hash)
+        yield "intentKey of the intent", event.intent.intent_key, expected
 
 
 def _shown(source: IO[bytes]) -> Iterator[tuple[int, Event]]:

@@ -140,7 +140,7 @@ def _told(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _described(realm: Any, actor_id: str) -> dict[str, Any]:
-    return {**realm.actors[actor_id], "binding": realm.bindings.get(actor_id)}
+    return {**realm.actors[actor_id].to_wire(), "binding": realm.bindings.get(actor_id)}
 
 
 def _in_words(binding: Any) -> str:

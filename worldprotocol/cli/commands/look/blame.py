@@ -105,7 +105,7 @@ def about_cause(cause: Cause, *, present: bool = True) -> Iterator[str]:
         yield f"  genesis   {since}"
         return
     wire = cause.to_wire()
-    given = cause.submitted.intent["body"].get("input")
+    given = cause.submitted.intent.body.input
     yield f"  proposal  {wire['proposalId']}, attempt {wire['attempt']}"
     yield f"  intent    {wire['intentId']}: {wire['action']}" + ("" if given is None else f" {cut(given)}")
     yield f"  actor     {wire['actor']['actorId']} ({wire['actor']['kind']})"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.model.record import to_wire
 from worldprotocol.cli.commands.look.blame import cut
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
@@ -76,13 +77,13 @@ def _world(found: Compared, side: str) -> dict[str, Any]:
         "outcome": sealed.outcome,
         "schemaHash": sealed.schema_hash,
         "contentId": sealed.content_id,
-        "error": sealed.error,
+        "error": to_wire(sealed.error),
     }
 
 
 def _words(found: Compared) -> Iterator[str]:
     for name, sealed in (("a", found.a), ("b", found.b)):
-        failed = "" if sealed.error is None else f", failed: {sealed.error['code']}"
+        failed = "" if sealed.error is None else f", failed: {sealed.error.code}"
         yield f"{name}  world {sealed.world_id}, height {sealed.height}, made on {sealed.branch}{failed}"
     yield f"   common ancestor {_ancestor(found)}"
     if found.a.schema_hash != found.b.schema_hash:

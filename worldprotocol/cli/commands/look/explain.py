@@ -86,7 +86,7 @@ def _verdict_wire(then: PointInTime, position: int, verdict: VerdictGiven, shown
         "moreConflicts": verdict.more_conflicts,
         "rule": why.rule,
         "retryAfterMs": verdict.retry_after_ms,
-        "leases": [{**one, "resource": shown(one["resource"])} for one in verdict.leases],
+        "leases": [{**one.to_wire(), "resource": shown(one.resource)} for one in verdict.leases],
         "after": list(_after(then, position, verdict)),
     }
 
@@ -160,7 +160,7 @@ def _after(then: PointInTime, position: int, verdict: VerdictGiven) -> Iterator[
     from world.events.lease_events import LeasesExpired, LeasesReleased, LeasesRevoked, RequestWithdrawn, VerdictGiven
     from world.read_models.decoding import decoded
 
-    own = {one["leaseId"] for one in verdict.leases}
+    own = {one.lease_id for one in verdict.leases}
     kinds = (VerdictGiven, LeasesReleased, LeasesExpired, LeasesRevoked, RequestWithdrawn)
     for logged in then.world.log.read(position, then.position, topics=[kind.TOPIC for kind in kinds]):
         event = decoded(logged)

@@ -72,8 +72,8 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
     escalated = [rule for rule in escalated if rule not in OF_PEOPLE]
     return {
         "proposalId": proposal.proposal_id,
-        "actor": dict(proposal.submitted.actor),
-        "wants": dict(proposal.submitted.intent["body"]),
+        "actor": proposal.submitted.actor.to_wire(),
+        "wants": proposal.submitted.intent.body.to_wire(),
         "branch": proposal.branch,
         "attempt": proposal.submitted.attempt,
         "waitsFor": list(ruling.ask),
@@ -86,8 +86,8 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
         "reason": ruling.reason,
         "step": ruling.step + 1,
         "steps": len(proposal.binding.get("then", ())) + 1,
-        "votes": votes(ruling, proposal.submitted.actor["actorId"]),
-        "answers": [dict(answer) for answer in proposal.answers],
+        "votes": votes(ruling, proposal.submitted.actor.actor_id),
+        "answers": [answer.to_wire() for answer in proposal.answers],
     }
 
 
@@ -102,11 +102,11 @@ def votes(ruling: Any, proposer: str) -> list[dict[str, Any]]:
 def _may_answer(realm: Any, proposal: Any, person: str) -> bool:
     known = realm.actors.get(person)
     asked = proposal.asked.ask
-    if person == proposal.submitted.actor["actorId"]:
+    if person == proposal.submitted.actor.actor_id:
         return bool(proposal.open_questions)
     if known is None:
         return False
-    return person in asked or ("*" in asked and known["kind"] == "human")
+    return person in asked or ("*" in asked and known.kind == "human")
 
 
 def _short(value: Any, most: int = 60) -> str:

@@ -254,8 +254,8 @@ class Filter:
                 return {}  # a projection names the proposal that is submitted right after it
             told = proposal.submitted
             known = self._known[name] = {
-                "action": told.intent["body"]["type"],
-                "actor": told.actor["actorId"],
+                "action": told.intent.body.type,
+                "actor": told.actor.actor_id,
                 "branch": told.branch,
                 "status": proposal.status,
                 "open": not proposal.is_terminal,
@@ -268,9 +268,8 @@ class Filter:
 def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
     """Return the ids of the actors who did what an event tells, or whom it is about."""
     named = {about.get("actor"), *(getattr(event, name, None) for name in ("by", "actor_id", "agent_id"))}
-    for part in (getattr(event, "actor", None), getattr(event, "answer", {}).get("by")):
-        if isinstance(part, dict):
-            named.add(part.get("actorId"))
+    for part in (getattr(event, "actor", None), getattr(getattr(event, "answer", None), "by", None)):
+        named.add(getattr(part, "actor_id", None))
     return {name for name in named if name}
 
 
@@ -311,8 +310,8 @@ def summary(event: Any, about: dict[str, Any]) -> str:
     parts = [about.get("action"), getattr(event, "branch", None), getattr(event, "name", None)]
     for attribute, key in (("ruling", "verdict"), ("decision", "decision"), ("answer", "choice"), ("error", "code")):
         value = getattr(event, attribute, None)
-        if isinstance(value, dict):
-            parts.append(str(value.get(key)))
+        if value is not None:
+            parts.append(str(getattr(value, key)))
     parts.append(getattr(event, "status", None))
     for attribute, noun in (("leases", "lease"), ("lease_ids", "lease"), ("conflicts", "conflict")):
         if value := getattr(event, attribute, None):

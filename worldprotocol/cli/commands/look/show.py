@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.model.record import to_wire
 from worldprotocol.cli.commands.look.inbox import votes
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
@@ -133,8 +134,8 @@ def _world(then: PointInTime, world_id: str, hidden: Redaction, *, with_data: bo
         "outcome": sealed.outcome,
         "height": sealed.height,
         "position": row.position,
-        "patches": sealed.patches,
-        "error": sealed.error,
+        "patches": to_wire(sealed.patches),
+        "error": to_wire(sealed.error),
         "children": children,
         **({} if hidden else {"heads": [one.name for one in heads if one.head == world_id]}),
         "snapshotChecked": True,
@@ -182,7 +183,7 @@ def _proposal(then: PointInTime, proposal_id: str, hidden: Redaction) -> tuple[d
     if leases is not None:
         wire["leases"] = leases
     if proposal.asked is not None:
-        wire["votes"] = votes(proposal.asked, proposal.submitted.actor["actorId"])
+        wire["votes"] = votes(proposal.asked, proposal.submitted.actor.actor_id)
     lines = [*_proposal_lines(wire, then), f"  events    {', '.join(map(str, events))}"]
     seen = verification_of(world, proposal_id, upto)
     if seen is not None:

@@ -103,9 +103,9 @@ def _of_proposal(world: Realm, kind: str, proposal_id: str) -> Subject:
     for logged in world.log.stream(proposal_id):
         event = decoded(logged)
         if kind == "decision" and isinstance(event, DecisionMade):
-            return Subject(kind, event.decision["decisionId"], logged.position)
+            return Subject(kind, event.decision.decision_id, logged.position)
         if kind != "decision" and isinstance(event, ProposalSubmitted):
-            name = proposal_id if kind == "proposal" else event.intent["intentId"]
+            name = proposal_id if kind == "proposal" else event.intent.intent_id
             return Subject(kind, name, logged.position)
     raise AssertionError(f"{proposal_id} was found by its {kind}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from world.model.record import to_wire
 from worldprotocol.cli.support.command_context import CommandContext
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def explain_proposal(
     world = then.world
     proposal = world.archive.proposal(proposal_id, then.position)
     judged = _first_ruling(then, proposal_id)
-    told = dict(proposal.decision or proposal.ruling or {})
+    told: dict[str, Any] = to_wire(proposal.decision or proposal.ruling) or {}
     before = None if judged is None else judged[0]
     adopted = None if told.get("policyHash") is None else _adopted(then, told["policyHash"], before)
     case, at_hand = None, None
@@ -52,7 +53,7 @@ def explain_proposal(
         "kind": "proposal",
         "proposalId": proposal_id,
         "status": proposal.status,
-        "actor": proposal.submitted.actor,
+        "actor": proposal.submitted.actor.to_wire(),
         "action": proposal.intent.body.type,
         "input": proposal.intent.body.input,
         "branch": proposal.branch,
@@ -69,11 +70,11 @@ def explain_proposal(
             case,
             proposal.intent.body.scope_proposal,
             at_hand=at_hand,
-            proposer=proposal.submitted.actor["actorId"],
+            proposer=proposal.submitted.actor.actor_id,
         ),
         "note": _LEFT_OUT if left_out else None,
-        "answers": [dict(answer) for answer in proposal.answers],
-        "error": proposal.error,
+        "answers": to_wire(proposal.answers),
+        "error": to_wire(proposal.error),
     }
     return {**(without_words(wire) if redact else wire), "leases": lease}
 

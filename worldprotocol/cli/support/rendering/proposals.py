@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from world.model.record import to_wire
 from world.state.proposal import Proposal
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.requests import ProjectionOutcome
@@ -28,26 +29,28 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
     told: dict[str, Any] = {
         "status": proposal.status,
         "proposalId": proposal.proposal_id,
-        "intentId": proposal.submitted.intent["intentId"],
-        "intentKey": proposal.submitted.intent["intentKey"],
-        "type": proposal.submitted.intent["body"]["type"],
-        "actor": proposal.submitted.actor["actorId"],
+        "intentId": proposal.submitted.intent.intent_id,
+        "intentKey": proposal.submitted.intent.intent_key,
+        "type": proposal.submitted.intent.body.type,
+        "actor": proposal.submitted.actor.actor_id,
         "branch": proposal.branch,
         "attempt": proposal.submitted.attempt,
     }
     ruling = proposal.asked
     if ruling is not None:
-        questions = [dict(answer) for answer in proposal.open_questions]
+        questions = to_wire(proposal.open_questions)
         told |= {"questions": questions} if questions else {}
         told |= {"waitsFor": list(ruling.ask), "deadline": proposal.deadline, "reason": ruling.reason}
     if leases is not None:
         told["leases"] = leases
     if proposal.decision is not None:
-        told["decision"] = {key: proposal.decision.get(key) for key in ("decision", "reason", "approvedScope")}
+        decided = proposal.decision
+        scope = to_wire(decided.approved_scope)
+        told["decision"] = {"decision": decided.decision, "reason": decided.reason, "approvedScope": scope}
     if proposal.world_id is not None:
         told["worldId"] = proposal.world_id
     if proposal.error is not None:
-        told["failure"] = dict(proposal.error)
+        told["failure"] = proposal.error.to_wire()
     return told
 
 

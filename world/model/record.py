@@ -1,0 +1,130 @@
+"""Base class of the values that events embed: immutable structs with one wire form.
+
+The log codec decodes a record from an event directly; ``Record.read`` reads one from a caller and names every invalid
+member. JSON inside of a record is frozen when the record is created, whichever way that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Self, get_args, get_origin, get_type_hints
+
+import msgspec
+from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from world.model.immutable_json import FrozenDict, FrozenList, freeze
+from world.model.value import refused_value
+
+__all__ = ["Record", "freeze_member", "members", "to_wire"]
+
+_READY = frozenset({bool, type(None), FrozenDict, FrozenList})
+"""Types of JSON values that are frozen already."""
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, gc=False):
+    """Immutable value with camelCase members; unknown members are refused unless a subclass allows them."""
+
+    @classmethod
+    def read(cls, data: Any, path: str = "$") -> Self:
+        """Return the value described by ``data`` (wire form or an instance).
+
+        Args:
+            data: the wire form, or an instance.
+            path: path of the value in error messages.
+
+        Raises:
+            RefusedError: ``INVALID_VALUE``; the message and ``details["faults"]`` give the path of each invalid member.
+        """
+        try:
+            value: Self = _adapter(cls).validate_python(data)
+        except ValidationError as error:
+            raise refused_value(error, what=cls.__name__, path=path) from None
+        return value
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> Self:
+        """Return the value of a wire form that ``to_wire`` returned.
+
+        Raises:
+            msgspec.ValidationError: for a member that is missing or of the wrong type.
+        """
+        return msgspec.convert(wire, cls)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the camelCase wire form; absent optional members are left out."""
+        return {
+            name: value if not converts else value.to_wire() if isinstance(value, Record) else to_wire(value)
+            for name, attribute, converts in members(type(self))
+            if (value := getattr(self, attribute)) is not None
+        }
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the strict schema of the wire form, so that pydantic models can have records as members."""
+        hints = get_type_hints(cls, include_extras=True)
+        schemas = {
+            one.encode_name: core_schema.typed_dict_field(
+                handler.generate_schema(hints[one.name]), required=one.required
+            )
+            for one in msgspec.structs.fields(cls)
+        }
+        inner = core_schema.typed_dict_schema(
+            schemas,
+            extra_behavior="forbid" if cls.__struct_config__.forbid_unknown_fields else "ignore",
+            strict=True,
+            config=core_schema.CoreConfig(strict=True, hide_input_in_errors=True),
+        )
+        shown = core_schema.plain_serializer_function_ser_schema(to_wire)
+        return core_schema.no_info_wrap_validator_function(_reader(cls), inner, serialization=shown)
+
+
+def _reader(kind: type[Record]) -> Callable[[Any, Callable[[Any], Any]], Record]:
+    names = {name: attribute for name, attribute, _ in members(kind)}
+
+    def read(value: Any, checked: Callable[[Any], Any]) -> Record:
+        if isinstance(value, kind):
+            return value
+        return kind(**{names[name]: member for name, member in checked(value).items() if name in names})
+
+    return read
+
+
+@cache
+def _adapter(kind: type[Record]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+@cache
+def members(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
+    """Return wire name and attribute of each member, and whether ``to_wire`` converts its values."""
+    return tuple((one.encode_name, one.name, _converts(one.type)) for one in msgspec.structs.fields(kind))
+
+
+def _converts(kind: Any) -> bool:
+    """Return whether values of a type are records or sequences, or may be."""
+    if isinstance(kind, type):
+        return issubclass(kind, Record)
+    return get_origin(kind) in (list, tuple) or any(map(_converts, get_args(kind)))
+
+
+def to_wire(value: Any) -> Any:
+    """Return the wire form of a member: of a record, of a sequence, or JSON itself."""
+    if isinstance(value, Record):
+        return value.to_wire()
+    if isinstance(value, (tuple, list)) and value and isinstance(value[0], Record):
+        return [one.to_wire() for one in value]
+    return list(value) if type(value) is tuple else value
+
+
+def freeze_member(record: msgspec.Struct, name: str) -> None:
+    """Freeze a JSON member of a record under construction.
+
+    Raises:
+        RefusedError: ``NOT_CANONICAL`` for a value that is not canonical JSON.
+    """
+    value = getattr(record, name)
+    kind = type(value)
+    if kind not in _READY and not (kind is str and value.isascii()):
+        msgspec.structs.force_setattr(record, name, freeze(value))
