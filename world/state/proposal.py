@@ -10,8 +10,9 @@ were decided; they have no DecisionRecord.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from msgspec import structs
@@ -128,17 +129,12 @@ class Proposal:
         return self._intent
 
     def copy(self) -> Proposal:
-        """Return a proposal of one's own; what was recorded is shared, and nobody changes that."""
-        return replace(
-            self,
-            answers=self.answers.copy(),
-            requested=self.requested.copy(),
-            in_doubt=self.in_doubt.copy(),
-            failures=self.failures.copy(),
-            requested_at=self.requested_at.copy(),
-            journal=self.journal.copy(),
-            _results={},
-        )
+        """Return an independent proposal; recorded values, which are immutable, are shared."""
+        twin = Proposal(*_values_of(self))
+        for name in _MUTABLE:
+            setattr(twin, name, getattr(self, name).copy())
+        twin._results = {}
+        return twin
 
     def carries(self, intent: IntentInstance) -> None:
         """Spare the reading of the intent where the very instance that was submitted is at hand."""
@@ -218,6 +214,11 @@ class Proposal:
         if self.rollback is not None:
             wire["rollback"] = self.rollback.get("value")
         return wire
+
+
+_values_of: Final = attrgetter(*(one.name for one in fields(Proposal)))
+_MUTABLE: Final = ("answers", "requested", "in_doubt", "failures", "requested_at", "journal")
+"""Fields whose values change in place."""
 
 
 def _move(proposal: Proposal, to: Status) -> None:
