@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
@@ -260,7 +260,7 @@ class WorldProtocol(Commands):
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
-        with self._live.unit(self._on_commit) as live, self._log.write() as transaction:
+        with self._live.unit() as live, self._log.write() as transaction:
             confirming = [pending for pending in commands if _confirms_clock(pending)]
             boot = boot_of(self._clock)
             work, rows = self._begin(live.begin(transaction), transaction, boot, is_confirmed=bool(confirming))
@@ -283,6 +283,7 @@ class WorldProtocol(Commands):
                 self._write(transaction, work, rows, boot)
                 self._follow(work.realm)
                 live.committing([item.event for item in work.emitted])
+        self._archive.keep_states([item.event for item in work.emitted], self._snapshots)
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -313,9 +314,6 @@ class WorldProtocol(Commands):
             if self._stopwatch() > end:
                 break
         return outcomes
-
-    def _on_commit(self, events: Sequence[Event]) -> None:
-        self._archive.committed(events, self._snapshots)
 
     def _begin(
         self, realm: RealmState, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool

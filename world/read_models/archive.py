@@ -22,11 +22,11 @@ from world.model.snapshot import Snapshot
 from world.pipeline.unit_of_work import Earlier
 from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
-from world.read_models.live_state import LiveState
-from world.read_models.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
+from world.read_models.live.live_state import LiveState
+from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
-from world.state.realm_view import RealmView, publish, track
+from world.state.realm_view import RealmView, view_of
 
 KEPT_STATES: Final = 64
 """Number of states of worlds in the cache of recently used ones."""
@@ -69,7 +69,7 @@ class Archive:
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
         self._sealed: OrderedDict[str, WorldSealed] = OrderedDict()
-        self._live = LiveState(log, lambda: self.load_realm())  # noqa: PLW0108
+        self._live = LiveState(log, lambda: self.load_realm(), self._note)  # noqa: PLW0108
 
     @property
     def log(self) -> EventLog:
@@ -205,6 +205,12 @@ class Archive:
         """Cache the state of a world that is likely to be requested again."""
         _keep(self._states, world_id, data)
 
+    def keep_states(self, events: Iterable[Event], snapshots: Mapping[str, Snapshot]) -> None:
+        """Cache the states of the worlds that committed events sealed; ``snapshots`` has them by id."""
+        for event in events:
+            if isinstance(event, WorldSealed) and event.world_id in snapshots:
+                self.keep(event.world_id, snapshots[event.world_id].data)
+
     def _checkpoint(self, world_id: str) -> FrozenDict | None:
         rows = self.rows("checkpoint", of_world=world_id)
         if not rows:
@@ -339,22 +345,13 @@ class Archive:
 
     def fold_realm(self, upto: int | None = None) -> RealmView:
         """Return the realm after the event at a position, folded from the first event on; None folds all."""
-        realm = fold_realm(self._log, upto)
-        track(realm)
-        return publish(realm, None)
+        return view_of(fold_realm(self._log, upto))
 
-    def committed(self, events: Iterable[Event], snapshots: Mapping[str, Snapshot]) -> None:
-        """Cache worlds that this process has sealed and committed, so that they are not read back.
-
-        Args:
-            events: what was committed.
-            snapshots: the states of worlds, by id.
-        """
+    def _note(self, events: Iterable[Event]) -> None:
+        """Cache the events that sealed worlds, as they are published."""
         for event in events:
             if isinstance(event, WorldSealed):
                 _keep(self._sealed, event.world_id, event)
-                if event.world_id in snapshots:
-                    self.keep(event.world_id, snapshots[event.world_id].data)
 
     def ledger_position(self) -> tuple[int, int]:
         """Return the log position and the ledger version of the ledger's stored copy; zeros without a copy."""

@@ -131,8 +131,12 @@ class Proposal:
     def copy(self) -> Proposal:
         """Return an independent proposal; recorded values, which are immutable, are shared."""
         twin = Proposal(*_values_of(self))
-        for name in _MUTABLE:
-            setattr(twin, name, getattr(self, name).copy())
+        twin.answers = self.answers.copy()
+        twin.requested = self.requested.copy()
+        twin.in_doubt = self.in_doubt.copy()
+        twin.failures = self.failures.copy()
+        twin.requested_at = self.requested_at.copy()
+        twin.journal = self.journal.copy()
         twin._results = {}
         return twin
 
@@ -217,8 +221,7 @@ class Proposal:
 
 
 _values_of: Final = attrgetter(*(one.name for one in fields(Proposal)))
-_MUTABLE: Final = ("answers", "requested", "in_doubt", "failures", "requested_at", "journal")
-"""Fields whose values change in place."""
+"""Returns the values of all fields, in their order."""
 
 
 def _move(proposal: Proposal, to: Status) -> None:

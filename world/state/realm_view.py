@@ -21,7 +21,7 @@ from world.model.persistent_map import PersistentMap, TrackedDict, publish_map
 from world.state.proposal import Proposal
 from world.state.realm_state import Branch, RealmState
 
-__all__ = ["ReadableRealm", "RealmView", "publish", "state_of_view", "track"]
+__all__ = ["ReadableRealm", "RealmView", "publish", "state_of_view", "track", "view_of"]
 
 V = TypeVar("V")
 P = TypeVar("P")
@@ -126,6 +126,12 @@ def publish(realm: RealmState, before: RealmView | None) -> RealmView:
         due=realm.next_due(),
         **parts,
     )
+
+
+def view_of(realm: RealmState) -> RealmView:
+    """Return the view of a state that was made otherwise than from a view; from now on the state notes its changes."""
+    track(realm)
+    return publish(realm, None)
 
 
 def _frozen(realm: RealmState, before: RealmView | None) -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ from world.log import EventLog, LoggedEvent, Transaction
 from world.read_models.decoding import known
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState, apply_event
-from world.state.realm_view import RealmView, publish, state_of_view, track
+from world.state.realm_view import RealmView, publish, state_of_view, view_of
 
 if TYPE_CHECKING:
     from world.model.persistent_map import TrackedDict
@@ -43,12 +43,16 @@ class LiveState:
     Args:
         log: the log.
         load: returns the state as of the last commit, from storage.
+        on_publish: called with the events of each publication, before readers see it.
     """
 
-    def __init__(self, log: EventLog, load: Callable[[], RealmState]) -> None:
+    def __init__(
+        self, log: EventLog, load: Callable[[], RealmState], on_publish: Callable[[Sequence[Event]], None]
+    ) -> None:
         """Create a holder that loads the state when it is first requested."""
         self._log = log
         self._load = load
+        self._on_publish = on_publish
         self._view: RealmView | None = None
         self._state: RealmState | None = None  # None: made again from the view
         self._turn = threading.Condition()
@@ -100,8 +104,7 @@ class LiveState:
             loaded = self._load()
             with self._owning():
                 if not self._reaches(loaded.position):
-                    track(loaded)
-                    self._state, self._view, self.recorded_ms = loaded, publish(loaded, None), None
+                    self._state, self._view, self.recorded_ms = loaded, view_of(loaded), None
             return
         fetched = list(self._log.read(view.position, size))
         with self._owning():
@@ -151,6 +154,7 @@ class LiveState:
             self._ended[name] = proposal
         while len(self._ended) > KEPT_ENDED:
             self._ended.popitem(last=False)
+        self._on_publish(events)
         view = publish(state, self._view)
         with self._turn:
             self._view = view
@@ -162,29 +166,25 @@ class LiveState:
 
     def prepare(self) -> None:
         """Have the state ready before the log's lock is taken, so that loading it blocks nobody."""
-        self.view()
+        if self._view is None:
+            self.view()
         if self._state is None:
             with self._owning():
                 self._taken()
 
     @contextmanager
-    def unit(self, on_commit: Callable[[Sequence[Event]], None]) -> Iterator[LiveUnit]:
+    def unit(self) -> Iterator[LiveUnit]:
         """Let one unit of work change the state, and publish it when the block ends; an exception gives it up.
 
         The block takes the log's lock, calls ``LiveUnit.begin`` under it and ``LiveUnit.committing`` before the commit.
-
-        Args:
-            on_commit: called with the committed events before they are published.
         """
         unit = LiveUnit(self)
         with ExitStack() as owned:
             unit.owned = owned
             yield unit
-            if unit.state is not None:
-                if unit.events:
-                    on_commit(unit.events)
-                if unit.events or self._view is None or unit.state.next_due() != self._view.due:
-                    self._publish(unit.state, unit.events)
+            state, view = unit.state, self._view
+            if state is not None and (unit.events or view is None or state.next_due() != view.due):
+                self._publish(state, unit.events)
 
 
 class LiveUnit:

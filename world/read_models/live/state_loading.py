@@ -1,6 +1,6 @@
 """Loading the state of a realm from storage: from the index, or by folding the log.
 
-A process does this once for each log; afterwards ``world.read_models.live_state`` applies what is committed.
+A process does this once for each log; afterwards ``world.read_models.live.live_state`` applies what is committed.
 """
 
 from __future__ import annotations
