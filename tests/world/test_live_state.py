@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from authority import Approve, Policy, rule
 from tests.patience import PATIENCE_S
-from tests.pipeline.shop import Bank, house, open_shop, shop
+from tests.pipeline.shop import Bank, Shop, house, open_shop, shop
 from tests.pipeline.test_sources import click, till
 from tests.world.sharing_child import lease, seen
 from world.clock import ManualClock, SystemClock, SystemIds
+from world.core import ActionContext, Domain, set_
 from world.errors import StorageFullError, WorldProtocolError
 from world.events.base import Event
 from world.events.codec import decode_event
@@ -254,6 +256,46 @@ def test_a_reader_inside_a_unit_sees_the_committed_state_and_never_waits(log_url
         assert looked == [(before, (opened.proposal_id,), True)] * 2
         look()
         assert looked[-1][0] == world.log.head().size >= position
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_rule_and_an_action_that_read_the_realm_see_committed_states(log_url: str) -> None:
+    looked: list[tuple[str, int, bool]] = []
+    domain = Domain("urn:test:looking", version="1.0.0", state=Shop)
+
+    def look(who: str) -> None:
+        def read() -> None:
+            view = world.realm()
+            committed = {head.size for head in world.log.heads()} if ":memory:" not in log_url else {view.position}
+            looked.append((who, view.position, view.position in committed))
+
+        read()
+        other = threading.Thread(target=read)
+        other.start()
+        other.join(PATIENCE_S)
+        assert not other.is_alive()
+
+    @domain.action("look", version="1")
+    def look_around(ctx: ActionContext) -> Any:
+        look("action")
+        return [set_("sold", ctx.data["sold"] + 1)]
+
+    @rule
+    def looks(case: Any) -> Any:
+        look("rule")
+        return Approve("it looked")
+
+    with Realm.create(log_url, domain=domain, policies=[Policy("looking", [looks])]) as world:
+        world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "looking"})
+        world.act("bot", "look", None)
+        looked.clear()
+        before = world.log.head().size
+        done = world.act("bot", "look", None)
+        assert done.status == "completed"
+        assert {who for who, _, _ in looked} == {"rule", "action"}
+        assert {position for _, position, _ in looked} == {before}
+        assert all(is_committed for _, _, is_committed in looked)
+        assert world.data()["sold"] == 2
 
 
 def _chosen(work: UnitOfWork) -> Event:
