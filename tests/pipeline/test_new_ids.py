@@ -83,7 +83,7 @@ def test_the_message_shows_a_refused_id_without_its_control_characters(world: Re
 def test_leases_are_given_to_agents_and_sessions_of_the_alphabet_alone(world: Realm, agent: str, session: str) -> None:
     assert code_of(lease, world, agent, session) == "INVALID_ID"
     assert lease(world, "agent", "s/1:a").status == "Granted"
-    assert (agent, session) not in world.realm().klis.sessions
+    assert (agent, session) not in world.realm().klis.ledger().sessions
 
 
 def test_ids_that_a_log_holds_already_stay_valid(world: Realm) -> None:

@@ -73,7 +73,8 @@ def _proposal(clock, proposal, ending, actor, branch, name, long) -> Iterator[Ev
     origin = {"projectionId": name(), "source": {"kind": "api", "eventId": name()}, "actor": actor}
     intent = {"body": {"type": name()}, "intentId": name(), "intentKey": name(), "meta": {"origin": origin}}
     yield made(
-            ProposalSubmitted, at=next(clock), proposal_id=proposal, actor=actor, intent=intent, branch=branch, base_world="genesis", epoch=0,
+        ProposalSubmitted, at=next(clock), proposal_id=proposal, actor=actor, intent=intent, branch=branch,
+        base_world="genesis", epoch=0,
         execution_key="k", schema_hash="s", attempt=1,
     )  # fmt: skip
     ruling = {"verdict": "wait", "authority": long(), "reason": long(), "ask": [name()], "onTimeout": "reject"}

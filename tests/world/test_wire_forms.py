@@ -14,7 +14,7 @@ from world.klis.manifest import manifest_schema
 from world.klis.observation import Seen
 from world.klis.predicate import Predicate
 from world.klis.resources.resource_reading import read_resource
-from world.klis.session import Lease, LeaseTerms, Session
+from world.klis.session import Lease, LeaseTerms, Session, SessionName
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple
 from world.model.actor import ActorRef
@@ -216,9 +216,9 @@ def test_the_voters_of_a_binding_are_those_of_all_its_steps() -> None:
 
 @pytest.mark.requirement("KP-0", "KM-2.1")
 def test_a_lease_a_conflict_and_a_triple_have_this_json() -> None:
-    session = Session("ann", "s1", (5, "ann"))
+    session = SessionName("ann", "s1", (5, "ann"))
     triple = Triple(Predicate.MUTATES, FILE, Confidence.LOW)
-    lease = Lease("l1", 3, session, triple, "v1", LeaseTerms(100, 50, 70))
+    lease = Lease.granted("l1", 3, session, triple, "v1", LeaseTerms(100, 50, 70))
     assert lease.to_wire() == {
         "leaseId": "l1",
         "token": 3,
@@ -233,9 +233,9 @@ def test_a_lease_a_conflict_and_a_triple_have_this_json() -> None:
         "holdUntil": 170,
         "verdictId": "v1",
     }
-    short = Lease("l2", 4, session, triple, "v1", LeaseTerms(100, 90, 70))
+    short = Lease.granted("l2", 4, session, triple, "v1", LeaseTerms(100, 90, 70))
     assert (short.expires_at, short.hold_until) == (170, 170)
-    sealed = Lease("l3", 5, session, triple, "v1", LeaseTerms(100, None, 70))
+    sealed = Lease.granted("l3", 5, session, triple, "v1", LeaseTerms(100, None, 70))
     assert (sealed.expires_at, sealed.hold_until) == (None, None)
     assert triple.to_wire() == {"predicate": "MUTATES", "resource": "FILE:/a/*", "confidence": "Low"}
     assert Seen(Predicate.MUTATES, FILE).to_wire() == {"predicate": "MUTATES", "resource": "FILE:/a/*"}
@@ -251,7 +251,8 @@ def test_the_leases_of_a_session_are_in_the_order_of_their_tokens() -> None:
     assert session.order == (5, "ann", "s1")
     assert session.is_idle
     for token, key in ((3, "b"), (1, "a"), (2, "b")):
-        lease = Lease(f"l{token}", token, session, Triple(Predicate.CONSUMES, FILE), "v", LeaseTerms(0, 1, 1))
+        triple = Triple(Predicate.CONSUMES, FILE)
+        lease = Lease.granted(f"l{token}", token, session.name, triple, "v", LeaseTerms(0, 1, 1))
         session.places.setdefault(key, []).append(lease)
     assert [lease.token for lease in session.leases()] == [1, 2, 3]
     assert not session.is_idle

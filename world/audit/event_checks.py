@@ -311,8 +311,8 @@ class Checks(RegistryChecks):
 
     def _check_leases(self, proposal: Proposal, event: DecisionMade) -> None:
         """Compare the verdict that a decision names with the one that granted the proposal's leases."""
-        held = self._realm.klis.sessions.get((proposal.submitted.actor.actor_id, event.proposal_id))
-        granted = {lease.verdict_id for lease in held.leases()} if held is not None else set()
+        held = self._realm.klis.leases_of(proposal.submitted.actor.actor_id, event.proposal_id)
+        granted = {lease.verdict_id for lease in held}
         if granted != ({event.verdict_id} - {None}):
             self._bad("BAD_REFERENCE", f"the decision names verdict {event.verdict_id}, which did not grant its leases")
         backup = self._backups.pop(event.proposal_id, None)

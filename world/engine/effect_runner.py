@@ -20,14 +20,14 @@ from world.pipeline.execution_state import lost_leases, why_over
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Executor, Performed
 from world.state.proposal import ROLLBACK
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 
 __all__ = ["EffectRecorder", "make_effect"]
 
 STILL_WANTED_S: Final = 0.25
 """How often it is looked whether an effect that waits is still wanted, in seconds."""
 
-Peek = Callable[[Callable[[RealmState], Any]], Any]
+Peek = Callable[[Callable[[RealmView], Any]], Any]
 
 
 def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed:
@@ -60,7 +60,7 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
 def _why_over(task: Task, peek: Peek) -> tuple[str, str] | None:
     """Return why an effect is not wanted any more, by the log as it is now; None while it is."""
 
-    def ask(realm: RealmState) -> tuple[str, str] | None:
+    def ask(realm: RealmView) -> tuple[str, str] | None:
         proposal = realm.proposals.get(task.proposal_id)
         under_way = None if proposal is None else proposal.requested.get(task.requirement.id)
         if proposal is None or under_way is None or under_way.attempt != task.attempt:

@@ -360,12 +360,12 @@ def _check_administrator(work: UnitOfWork, by: str) -> None:
 
 def _with_whole_proposals(work: UnitOfWork, lease_ids: list[str]) -> list[str]:
     """Return the leases with the others that the same proposals hold: a proposal has all it needs, or fails."""
-    leases = work.realm.klis.leases
+    ledger = work.realm.klis
     whole = dict.fromkeys(lease_ids)
     for lease_id in lease_ids:
-        lease = leases.get(lease_id)
+        lease = ledger.leases.get(lease_id)
         if lease is not None and lease.expires_at is None:
-            whole |= dict.fromkeys(other.lease_id for other in lease.session.leases())
+            whole |= dict.fromkeys(other.lease_id for other in ledger.named(lease.session).leases())
     return list(whole)
 
 

@@ -39,7 +39,8 @@ from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
 from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import Authority, Executor
-from world.state.realm_state import RealmState, apply_event
+from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 
 __all__ = ["Command", "WorldProtocol"]
 
@@ -91,14 +92,13 @@ class WorldProtocol(Commands):
         self._stopwatch = stopwatch
         self._is_unfinished = False
         self._units_left = 0
-        self._realm: RealmState | None = None
-        self._recorded_ms: int | None = None  # time of the realm's last event, as far as that is known
+        self._live = self._archive.live
         self._snapshots: dict[str, Snapshot] = {}
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[EffectRecorder] = []
         self._unsettled = False
-        self._ledger_kept = 0
+        self._ledger_kept: int | None = None  # version of the stored copy of the ledger; None before it was read
         self._checkpoint_every = self._limits.checkpoint_every
         self._scheduled = ScheduledWork(self.perform, self._notify, self._recover_soon)
         self.subscribers = Subscribers(self._archive)
@@ -163,8 +163,8 @@ class WorldProtocol(Commands):
         """Have the next unit take over what this process left."""
         self._unsettled = True
 
-    def realm(self) -> RealmState:
-        """Return the realm as of now, a copy of the caller's own."""
+    def realm(self) -> RealmView:
+        """Return the realm as of now, an immutable view."""
         return self._archive.realm()
 
     # Running commands
@@ -237,8 +237,9 @@ class WorldProtocol(Commands):
         while open_commands or (self._is_unfinished and self._units_left):
             self._units_left = max(0, self._units_left - 1)
             try:
-                if self._realm is None:  # before the lock is taken: whoever looks at it meanwhile may have to read
-                    self._realm, self._ledger_kept = self._archive.realm(), self._archive.ledger_position()[1]
+                self._live.prepare()  # before the lock is taken: it may have to read from storage
+                if self._ledger_kept is None:
+                    self._ledger_kept = self._archive.ledger_position()[1]
                     self._checkpoint_every = self._archive.checkpoint_every() or self._limits.checkpoint_every
                 committed += self._run_unit(open_commands)
             except _SpoiledError as spoiled:
@@ -259,10 +260,10 @@ class WorldProtocol(Commands):
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
-        with self._log.write() as transaction:
+        with self._live.unit() as live, self._log.write() as transaction:
             confirming = [pending for pending in commands if _confirms_clock(pending)]
             boot = boot_of(self._clock)
-            work, rows = self._begin(transaction, boot, is_confirmed=bool(confirming))
+            work, rows = self._begin(live.begin(transaction), transaction, boot, is_confirmed=bool(confirming))
             fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
             asked: list[Task] = []
             confirmed = _confirm_clock(work, confirming, asked, fits=fits)
@@ -281,6 +282,8 @@ class WorldProtocol(Commands):
             if work.emitted:
                 self._write(transaction, work, rows, boot)
                 self._follow(work.realm)
+                live.committing([item.event for item in work.emitted])
+        self._archive.keep_states([item.event for item in work.emitted], self._snapshots)
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -313,16 +316,10 @@ class WorldProtocol(Commands):
         return outcomes
 
     def _begin(
-        self, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool
+        self, realm: RealmState, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool
     ) -> tuple[UnitOfWork, IndexRows]:
-        realm = self._realm
-        assert realm is not None
-        for logged in transaction.new_events(realm.position):
-            event = known(logged)
-            apply_event(realm, event, logged.position)
-            self._recorded_ms = event.at
         self._follow(realm)
-        clock = GuardedClock(self._clock, self._evidence(transaction, boot), is_confirmed=is_confirmed)
+        clock = GuardedClock(self._clock, self._evidence(realm, transaction, boot), is_confirmed=is_confirmed)
         rows = IndexRows()
         lookup = UnitLookup(transaction, self._archive, rows)
 
@@ -363,16 +360,15 @@ class WorldProtocol(Commands):
         self._views.apply(transaction, transaction.appended)
         if boot is not None:
             transaction.note_clocks(boot, work.at)
-        self._recorded_ms = work.emitted[-1].event.at  # forgotten with the realm, should the commit fail
 
-    def _evidence(self, transaction: Transaction, boot: Boot | None) -> Evidence:
-        """Return what the clock is compared with; the time of the last commit is read where no one noted it."""
+    def _evidence(self, realm: RealmState, transaction: Transaction, boot: Boot | None) -> Evidence:
+        """Return what the clock is compared with; the time of the last commit is read where it was not noted."""
         clocks, size = transaction.clocks, transaction.head.size
-        if self._recorded_ms is None and size:
+        if self._live.recorded_ms is None and size:
             (last,) = transaction.new_events(size - 1)
-            self._recorded_ms = known(last).at
-        recorded = self._recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
-        limit = self._realm.klis.in_force.max_clock_ahead_ms if self._realm is not None else 0
+            self._live.recorded_ms = known(last).at
+        recorded = self._live.recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
+        limit = realm.klis.in_force.max_clock_ahead_ms
         was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
         return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit, was_witnessed)
 
@@ -387,15 +383,14 @@ class WorldProtocol(Commands):
     def _keep_ledger(self, work: UnitOfWork, rows: IndexRows) -> None:
         """Keep a copy of the lease ledger once so much happened that loading it from the events would take long."""
         realm = work.realm
-        if has_new_copy(realm.klis_version, self._ledger_kept, len(realm.klis.leases)):
+        if has_new_copy(realm.klis_version, self._ledger_kept or 0, len(realm.klis.leases)):
             rows.add_ledger(realm.position, realm.klis_version, canonical_text(ledger_to_wire(realm.klis)))
-            self._ledger_kept = realm.klis_version  # loaded anew with the realm, should the commit fail
+            self._ledger_kept = realm.klis_version
 
     def _forget(self) -> None:
-        """Drop what was folded but not committed; it is loaded again before the next command."""
-        self._realm = None
-        self._recorded_ms = None
+        """Drop what a unit noted of events that were not committed."""
         self._snapshots.clear()
+        self._ledger_kept = None
 
 
 def _confirms_clock(pending: Pending[Command, Any]) -> bool:

@@ -382,7 +382,7 @@ class LeaseManager(AgentCommands):
         name = request.request_id
         try:
             context = RequestContext(request_id=name, cause="queue", ttl=request.ttl_ms)
-            self._verdicts.give(request.session, request.triples, now, context)
+            self._verdicts.give(self._ledger.named(request.session), request.triples, now, context)
         except RefusedError as refused:
             existence = read_existence(refused.details)
             self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code, existence=existence))
@@ -410,7 +410,7 @@ class LeaseManager(AgentCommands):
             if self._check is not None:
                 self._check("the queue of requests for leases")
             now = max(now, ledger.clock)  # a backup for an earlier request may have advanced the time
-            name, session, triples = request.request_id, request.session, request.triples
+            name, session, triples = request.request_id, ledger.named(request.session), request.triples
             if terminal_triple(session, triples):
                 self._emit(RequestWithdrawn(at=now, request_id=name, reason="terminal"))
             elif judge(ledger, session, triples, queued=True) == "Wait":

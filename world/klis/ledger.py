@@ -15,11 +15,11 @@ from typing import Final
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed
 from world.klis.conflict_index import ConflictIndex
-from world.klis.ledger_steps import STEPS, add_lease, queue_request
+from world.klis.ledger_steps import STEPS
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
-from world.klis.session import AgentKey, Lease, Rank, Request, Session
+from world.klis.session import AgentKey, Died, Lease, Rank, Request, Session, SessionName
 from world.klis.settings import KlisSettings
-from world.klis.wait_die import retry_after
+from world.klis.wait_die import asks_again_at
 
 __all__ = ["KLIS_EVENTS", "Ledger"]
 
@@ -31,8 +31,9 @@ KLIS_EVENTS: Final = frozenset(STEPS)
 class Ledger:
     """State of agents, keys, leases and the queue; changed only by ``fold``.
 
-    ``signers`` are the agents of ``keys``, revoked ones included. ``clock`` is lease time, ms since 1970. A manifest
-    signed before ``signed_from`` is too old: lease time was ahead until then, and nonces were dropped accordingly.
+    ``signers`` are the agents of ``keys``, revoked ones included. ``died`` holds the Die verdicts of sessions,
+    the oldest first. ``clock`` is lease time, ms since 1970. A manifest signed before ``signed_from`` is too old: lease
+    time was ahead until then, and nonces were dropped accordingly.
     """
 
     settings: KlisSettings | None = None
@@ -40,7 +41,7 @@ class Ledger:
     clock: int = 0
     agents: dict[str, Rank] = field(default_factory=dict)
     keys: dict[str, AgentKey] = field(default_factory=dict)
-    signers: set[str] = field(default_factory=set)
+    signers: dict[str, None] = field(default_factory=dict)
     nonces: dict[tuple[str, str], int] = field(default_factory=OrderedDict)
     sessions: dict[tuple[str, str], Session] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Ledger:
     verdicts: dict[str, int] = field(default_factory=lambda: {"Granted": 0, "Wait": 0, "Die": 0})
     _expiries: list[tuple[int, int, str]] = field(default_factory=list)
     _deadlines: list[tuple[int, str]] = field(default_factory=list)
-    _died: dict[Session, int] = field(default_factory=OrderedDict)
+    died: dict[tuple[str, str], Died] = field(default_factory=OrderedDict)
 
     @property
     def in_force(self) -> KlisSettings:
@@ -68,6 +69,10 @@ class Ledger:
         return isinstance(other, Ledger) and (self is other or ledger_to_wire(self) == ledger_to_wire(other))
 
     __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def named(self, name: SessionName) -> Session:
+        """Return the session of a lease or of a queued request."""
+        return self.sessions[name.agent_id, name.session_id]
 
     def session(self, agent_id: str, session_id: str) -> Session:
         """Return a session of a registered agent, which may be a new one."""
@@ -114,14 +119,27 @@ class Ledger:
         session = self.sessions.get((agent_id, session_id))
         return session is not None and bool(session.places)
 
+    def added(self, name: SessionName) -> Session:
+        """Return the session with a name, which is added where it is missing."""
+        key = name.agent_id, name.session_id
+        known = self.sessions.get(key)
+        if known is None:
+            known = self.sessions[key] = Session(name.agent_id, name.session_id, name.rank)
+        return known
+
+    def leases_of(self, agent_id: str, session_id: str) -> list[Lease]:
+        """Return the leases of a session in the order of their tokens."""
+        session = self.sessions.get((agent_id, session_id))
+        return [] if session is None else session.leases()
+
+    def dies(self, agent_id: str, session_id: str) -> int:
+        """Return the number of consecutive Die verdicts of a session."""
+        died = self.died.get((agent_id, session_id))
+        return 0 if died is None else died.dies
+
     def asks_again_at(self, agent_id: str, session_id: str) -> int:
         """Return when a session may retry after a Die, ms since 1970; 0 without one."""
-        session = self.sessions.get((agent_id, session_id))
-        if session is None or session not in self._died:
-            return 0
-        settings = self.in_force
-        after = retry_after(session.dies - 1, backoff_ms=settings.backoff_ms, max_backoff_ms=settings.max_backoff_ms)
-        return self._died[session] + after
+        return asks_again_at(self.died.get((agent_id, session_id)), self.in_force)
 
     def next_due(self) -> int | None:
         """Return the earliest time of an expiry or deadline, ms since 1970, or None."""
@@ -140,45 +158,9 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """Return an independent copy."""
-        twin = Ledger(
-            settings=self.settings,
-            types=self.types,
-            clock=self.clock,
-            agents=self.agents.copy(),
-            keys=self.keys.copy(),
-            signers=self.signers.copy(),
-            nonces=self.nonces.copy(),
-            ended=self.ended.copy(),
-            last_token=self.last_token,
-            signed_from=self.signed_from,
-            sequence=self.sequence,
-            verdicts=self.verdicts.copy(),
-        )
-        sessions = {}
-        for name, session in self.sessions.items():
-            sessions[session] = twin.sessions[name] = Session(session.agent_id, session.session_id, session.rank)
-            twin.sessions[name].dies = session.dies
-        twin._died = OrderedDict((sessions[session], at) for session, at in self._died.items())
-        for lease in self.leases.values():
-            same = Lease.__new__(Lease)
-            for slot in Lease.__slots__:
-                setattr(same, slot, getattr(lease, slot))
-            same.session = sessions[lease.session]
-            add_lease(twin, same)
-        for request in self.requests.values():
-            queue_request(
-                twin,
-                Request(
-                    request.request_id,
-                    sessions[request.session],
-                    request.triples,
-                    request.since,
-                    request.sequence,
-                    request.ttl_ms,
-                    request.deadline,
-                ),
-            )
-        return twin
+        from world.klis.ledger_copy import ledger_copy  # it builds a ledger from another one, or from a view
+
+        return ledger_copy(self)
 
     def _keep(self, session: Session) -> None:
         self.sessions[session.agent_id, session.session_id] = session

@@ -14,15 +14,16 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.klis.ledger import Ledger
 from world.klis.ledger_steps import add_lease, queue_request
+from world.klis.ledger_view import ReadableLedger
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
-from world.klis.session import AgentKey, Lease, LeaseTerms, Request, Session
+from world.klis.session import AgentKey, Died, Lease, Request, Session, SessionName
 from world.klis.settings import KlisSettings
 from world.klis.triple import Triple, read_triple
 
 __all__ = ["ledger_to_wire", "read_ledger"]
 
 
-def ledger_to_wire(ledger: Ledger) -> dict[str, Any]:
+def ledger_to_wire(ledger: ReadableLedger) -> dict[str, Any]:
     """Return a ledger as JSON; ordered content is a list."""
     wire = {
         "settings": None if ledger.settings is None else ledger.settings.to_wire(),
@@ -31,11 +32,11 @@ def ledger_to_wire(ledger: Ledger) -> dict[str, Any]:
         "agents": [[rank[0], name] for name, rank in ledger.agents.items()],
         "keys": [[key.key_id, key.agent_id, key.public, key.revoked] for key in ledger.keys.values()],
         "nonces": [[agent, nonce, at] for (agent, nonce), at in ledger.nonces.items()],
-        "died": [[one.agent_id, one.session_id, one.dies, at] for one, at in ledger._died.items()],
+        "died": [[agent, session, died.dies, died.at] for (agent, session), died in ledger.died.items()],
         "ended": [list(item) for item in ledger.ended.items()],
         "lastToken": ledger.last_token,
         "sequence": ledger.sequence,
-        "verdicts": ledger.verdicts,
+        "verdicts": dict(ledger.verdicts),
         "leases": [_lease_wire(lease) for lease in ledger.leases.values()],
         "requests": [_request_wire(request) for request in ledger.requests.values()],
     }
@@ -64,7 +65,7 @@ def _read(wire: Mapping[str, Any]) -> Ledger:
         clock=wire["clock"],
         agents={name: (priority, name) for priority, name in wire["agents"]},
         keys={row[0]: AgentKey(row[0], row[1], row[2], revoked=row[3]) for row in wire["keys"]},
-        signers={row[1] for row in wire["keys"]},
+        signers={row[1]: None for row in wire["keys"]},
         nonces=OrderedDict(((agent, nonce), at) for agent, nonce, at in wire["nonces"]),
         ended=dict(wire["ended"]),
         last_token=wire["lastToken"],
@@ -73,25 +74,21 @@ def _read(wire: Mapping[str, Any]) -> Ledger:
         verdicts=dict(wire["verdicts"]),
     )
     for agent_id, session_id, dies, at in wire["died"]:
-        session = _session(ledger, agent_id, session_id)
-        session.dies = dies
-        ledger._died[session] = at
+        _session(ledger, agent_id, session_id).dies = dies
+        ledger.died[agent_id, session_id] = Died(dies, at)
     for row in wire["leases"]:
-        add_lease(ledger, _read_lease(ledger, row))
+        session = _session(ledger, row[2], row[3])
+        add_lease(ledger, _read_lease(ledger, session.name, row), session)
     for row in wire["requests"]:
         request_id, agent_id, session_id, triples, since, sequence, ttl_ms, deadline = row
         session = _session(ledger, agent_id, session_id)
         wanted = tuple(_read_triple(one, ledger.types) for one in triples)
-        queue_request(ledger, Request(request_id, session, wanted, since, sequence, ttl_ms, deadline))
+        queue_request(ledger, Request(request_id, session.name, wanted, since, sequence, ttl_ms, deadline), session)
     return ledger
 
 
 def _session(ledger: Ledger, agent_id: str, session_id: str) -> Session:
-    name = agent_id, session_id
-    known = ledger.sessions.get(name)
-    if known is None:
-        known = ledger.sessions[name] = Session(agent_id, session_id, ledger.agents[agent_id])
-    return known
+    return ledger.added(SessionName(agent_id, session_id, ledger.agents[agent_id]))
 
 
 def _lease_wire(lease: Lease) -> list[Any]:
@@ -109,18 +106,10 @@ def _lease_wire(lease: Lease) -> list[Any]:
     ]
 
 
-def _read_lease(ledger: Ledger, row: list[Any]) -> Lease:
-    lease_id, token, agent_id, session_id, triple, verdict_id, granted_at, ttl_ms, expires_at, hold_until = row
-    lease = Lease(
-        lease_id,
-        token,
-        _session(ledger, agent_id, session_id),
-        _read_triple(triple, ledger.types),
-        verdict_id,
-        LeaseTerms(granted_at, ttl_ms, max_hold_ms=0),
-    )
-    lease.expires_at, lease.hold_until = expires_at, hold_until
-    return lease
+def _read_lease(ledger: Ledger, session: SessionName, row: list[Any]) -> Lease:
+    lease_id, token, _, _, triple, verdict_id, granted_at, ttl_ms, expires_at, hold_until = row
+    read = _read_triple(triple, ledger.types)
+    return Lease(lease_id, token, session, read, verdict_id, granted_at, ttl_ms, expires_at, hold_until)
 
 
 def _request_wire(request: Request) -> list[Any]:

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from heapq import heapify, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
@@ -29,7 +32,7 @@ from world.events.lease_events import (
 from world.klis.conflict_index import ConflictIndex
 from world.klis.predicate import Predicate
 from world.klis.resources.resource_types import ResourceTypes
-from world.klis.session import AgentKey, Lease, LeaseTerms, Request, Session
+from world.klis.session import AgentKey, Died, Lease, LeaseTerms, Request, Session
 from world.klis.settings import KlisSettings
 from world.klis.triple import read_claim
 
@@ -64,7 +67,7 @@ def _key(ledger: Ledger, event: KeyRegistered) -> None:
     if event.key_id in ledger.keys:
         raise _damaged(f"Key {event.key_id} was registered twice.", key_id=event.key_id)
     ledger.keys[event.key_id] = AgentKey(event.key_id, event.agent_id, event.public_key)
-    ledger.signers.add(event.agent_id)
+    ledger.signers[event.agent_id] = None
 
 
 def _key_revoked(ledger: Ledger, event: KeyRevoked) -> None:
@@ -78,7 +81,7 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
     request = ledger.requests.get(event.request_id)
     if event.agent_id not in ledger.agents:
         raise _damaged(f"Verdict {event.verdict_id} is about an agent that is not registered.")
-    session = request.session if request is not None else ledger.session(event.agent_id, event.session_id)
+    session = ledger.session(event.agent_id, event.session_id) if request is None else ledger.named(request.session)
     if event.manifest is not None and "nonce" in event.manifest and (event.channel or {}).get("kind") == "signed":
         _note_nonce(ledger, event)
     ledger.verdicts[event.status] += 1
@@ -97,41 +100,35 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
         triples = tuple(read_claim(claim, ledger.types) for claim in event.wanted)
         queue_request(
             ledger,
-            Request(event.request_id, session, triples, event.at, ledger.sequence, event.ttl_ms, event.deadline),
+            Request(event.request_id, session.name, triples, event.at, ledger.sequence, event.ttl_ms, event.deadline),
+            session,
         )
         ledger._keep(session)
 
 
 def _grant(ledger: Ledger, session: Session, event: VerdictGiven) -> None:
-    settings = ledger.in_force
+    terms = LeaseTerms(event.at, event.ttl_ms, ledger.in_force.max_hold_ms)
     for granted in event.leases:
         token, lease_id = granted.token, granted.lease_id
         if token <= ledger.last_token or lease_id in ledger.leases:
             raise _damaged(f"Lease {lease_id} was granted twice, or out of order.", lease_id=lease_id)
         ledger.last_token = token
-        lease = Lease(
-            lease_id,
-            token,
-            session,
-            read_claim(granted, ledger.types),
-            event.verdict_id,
-            LeaseTerms(granted_at=event.at, ttl_ms=event.ttl_ms, max_hold_ms=settings.max_hold_ms),
-        )
-        add_lease(ledger, lease)
+        triple = read_claim(granted, ledger.types)
+        add_lease(ledger, Lease.granted(lease_id, token, session.name, triple, event.verdict_id, terms), session)
     ledger._keep(session)
     if session.dies:
         session.dies = 0
-        ledger._died.pop(session, None)
+        ledger.died.pop((session.agent_id, session.session_id), None)
 
 
-def add_lease(ledger: Ledger, lease: Lease) -> None:
+def add_lease(ledger: Ledger, lease: Lease, session: Session) -> None:
     """Add a lease of one of the ledger's sessions to all indexes."""
     ledger.leases[lease.lease_id] = lease
-    lease.session.places.setdefault(lease.triple.resource.key, []).append(lease)
-    ledger.held.add(lease.session, lease.triple)
+    session.places.setdefault(lease.triple.resource.key, []).append(lease)
+    ledger.held.add(session, lease.triple)
     if lease.triple.predicate is Predicate.DELETES:
-        lease.session.deletions = lease.session.deletions or ConflictIndex()
-        lease.session.deletions.add(lease.session, lease.triple)
+        session.deletions = session.deletions or ConflictIndex()
+        session.deletions.add(session, lease.triple)
     if lease.expires_at is not None:
         _expect_end(ledger, lease.expires_at, lease)
 
@@ -147,12 +144,12 @@ def _expect_end(ledger: Ledger, expires_at: int, lease: Lease) -> None:
         heapify(ledger._expiries)
 
 
-def queue_request(ledger: Ledger, request: Request) -> None:
+def queue_request(ledger: Ledger, request: Request, session: Session) -> None:
     """Add a request of one of the ledger's sessions to the queue."""
     ledger.requests[request.request_id] = request
-    request.session.waiting.add(request.request_id)
+    session.waiting.add(request.request_id)
     for triple in request.triples:
-        ledger.queued.add(request.session, triple)
+        ledger.queued.add(session, triple)
     if request.deadline is not None:
         heappush(ledger._deadlines, (request.deadline, request.request_id))
         if len(ledger._deadlines) > 2 * len(ledger.requests) + 64:
@@ -161,26 +158,30 @@ def queue_request(ledger: Ledger, request: Request) -> None:
             heapify(ledger._deadlines)
 
 
-def _leave(ledger: Ledger, request: Request) -> None:
+def _leave(ledger: Ledger, request: Request) -> Session:
+    """Remove a request from the queue, and return its session."""
+    session = ledger.named(request.session)
     del ledger.requests[request.request_id]
-    request.session.waiting.discard(request.request_id)
+    session.waiting.discard(request.request_id)
     for triple in request.triples:
-        ledger.queued.remove(request.session, triple)
+        ledger.queued.remove(session, triple)
+    return session
 
 
 def _die(ledger: Ledger, session: Session, at: int) -> None:
     session.dies += 1
     ledger._keep(session)
-    died = ledger._died
-    died.pop(session, None)
-    died[session] = at
+    died, name = ledger.died, (session.agent_id, session.session_id)
+    died.pop(name, None)
+    died[name] = Died(session.dies, at)
     while True:  # the first entry is the oldest
         oldest = next(iter(died))
-        if died[oldest] >= at - FORGET_DIES_MS:
+        if died[oldest].at >= at - FORGET_DIES_MS:
             return
         del died[oldest]
-        oldest.dies = 0
-        ledger._forget_if_idle(oldest)
+        forgotten = ledger.sessions[oldest]
+        forgotten.dies = 0
+        ledger._forget_if_idle(forgotten)
 
 
 def _note_nonce(ledger: Ledger, event: VerdictGiven) -> None:
@@ -199,10 +200,17 @@ def _renewed(ledger: Ledger, event: LeaseRenewed) -> None:
     lease = ledger.leases.get(event.lease_id)
     if lease is None or lease.expires_at is None or event.at > lease.expires_at:
         raise _damaged(f"Lease {event.lease_id} cannot be renewed: it is not in force.", lease_id=event.lease_id)
-    sooner = event.expires_at < lease.expires_at
-    lease.expires_at, lease.ttl_ms = event.expires_at, event.ttl_ms
-    if sooner:
-        _expect_end(ledger, event.expires_at, lease)
+    renewed = structs.replace(lease, expires_at=event.expires_at, ttl_ms=event.ttl_ms)
+    _replace(ledger, lease, renewed)
+    if event.expires_at < lease.expires_at:
+        _expect_end(ledger, event.expires_at, renewed)
+
+
+def _replace(ledger: Ledger, lease: Lease, by: Lease) -> None:
+    """Replace a lease by a value with other times."""
+    ledger.leases[lease.lease_id] = by
+    leases = ledger.named(lease.session).places[lease.triple.resource.key]
+    leases[leases.index(lease)] = by
 
 
 def _ended(ledger: Ledger, event: LeasesReleased | LeasesExpired | LeasesRevoked) -> None:
@@ -218,7 +226,7 @@ def _ended(ledger: Ledger, event: LeasesReleased | LeasesExpired | LeasesRevoked
         is_over = lease.expires_at is not None and event.at > lease.expires_at
         if is_over is not (type(event) is LeasesExpired):
             raise _damaged(f"Lease {lease_id} is {event.STATE} at a time that contradicts it.", lease_id=lease_id)
-        session, key = lease.session, lease.triple.resource.key
+        session, key = ledger.named(lease.session), lease.triple.resource.key
         ledger.held.remove(session, lease.triple)
         if session.deletions is not None and lease.triple.predicate is Predicate.DELETES:
             session.deletions.remove(session, lease.triple)
@@ -243,8 +251,7 @@ def _withdrawn(ledger: Ledger, event: RequestWithdrawn) -> None:
     request = ledger.requests.get(event.request_id)
     if request is None:
         raise _damaged(f"Request {event.request_id} was withdrawn, but it did not wait.", request_id=event.request_id)
-    _leave(ledger, request)
-    ledger._forget_if_idle(request.session)
+    ledger._forget_if_idle(_leave(ledger, request))
 
 
 def _clock_confirmed(ledger: Ledger, event: ClockConfirmed) -> None:
@@ -260,24 +267,29 @@ def _clock_confirmed(ledger: Ledger, event: ClockConfirmed) -> None:
 
 def _bring_back(ledger: Ledger, now: int) -> None:
     """Restart times that were recorded ahead at ``now`` (ms); nothing ends later."""
-    for lease in ledger.leases.values():
+    for lease in list(ledger.leases.values()):
         if lease.expires_at is None or lease.ttl_ms is None or lease.hold_until is None:
             continue
-        lease.hold_until -= max(0, lease.granted_at - now)
-        lease.granted_at = min(lease.granted_at, now)
-        sooner = min(now + lease.ttl_ms, lease.hold_until)
-        if sooner < lease.expires_at:
-            lease.expires_at = sooner
-            _expect_end(ledger, sooner, lease)
-    for request in ledger.requests.values():
-        if request.deadline is not None and request.since > now:
-            request.deadline -= request.since - now
-            heappush(ledger._deadlines, (request.deadline, request.request_id))
-        request.since = min(request.since, now)
-    for session, at in ledger._died.items():
-        ledger._died[session] = min(at, now)
-    for name, at in ledger.nonces.items():
-        ledger.nonces[name] = min(at, now)
+        hold_until = lease.hold_until - max(0, lease.granted_at - now)
+        expires_at = min(lease.expires_at, now + lease.ttl_ms, hold_until)
+        granted_at = min(lease.granted_at, now)
+        if (granted_at, expires_at, hold_until) == (lease.granted_at, lease.expires_at, lease.hold_until):
+            continue
+        back = structs.replace(lease, granted_at=granted_at, expires_at=expires_at, hold_until=hold_until)
+        _replace(ledger, lease, back)
+        if expires_at < lease.expires_at:
+            _expect_end(ledger, expires_at, back)
+    for request in [one for one in ledger.requests.values() if one.since > now]:
+        deadline = None if request.deadline is None else request.deadline - (request.since - now)
+        ledger.requests[request.request_id] = replace(request, since=now, deadline=deadline)
+        if deadline is not None:
+            heappush(ledger._deadlines, (deadline, request.request_id))
+    for name, died in ledger.died.items():
+        if died.at > now:
+            ledger.died[name] = Died(died.dies, now)
+    for nonce, at in ledger.nonces.items():
+        if at > now:
+            ledger.nonces[nonce] = now
     for known in ledger.sessions.values():
         known.cached_conflicts = None
     ledger.signed_from = now

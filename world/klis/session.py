@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from world.klis.conflict_index import ConflictIndex
     from world.klis.triple import Triple
 
-__all__ = ["AgentKey", "Lease", "LeaseTerms", "Rank", "Request", "Session"]
+__all__ = ["AgentKey", "Died", "Lease", "LeaseTerms", "Rank", "Request", "Session", "SessionName"]
 
 Rank = tuple[int, str]
 """Priority of an agent: (timestamp in ms, agent id), smaller is older; a strict total order (KP-3a)."""
+
+
+class SessionName(Struct, frozen=True):
+    """Identity of a session: its agent, its id, and the agent's priority. It never changes."""
+
+    agent_id: str
+    session_id: str
+    rank: Rank
 
 
 class Session:
@@ -20,7 +31,8 @@ class Session:
 
     ``places`` holds its leases by the key of their resource, ``deletions`` the index of those for DELETES (None before
     the first), ``waiting`` the ids of its queued requests, ``dies`` the number of consecutive Die verdicts.
-    ``cached_conflicts`` holds the conflicts of the last request, because a retry often finds them unchanged.
+    ``cached_conflicts`` holds the conflicts of the last request, because a retry often finds them unchanged. Leases and
+    requests refer to the session by its ``name``.
     """
 
     __slots__ = (
@@ -28,6 +40,7 @@ class Session:
         "cached_conflicts",
         "deletions",
         "dies",
+        "name",
         "order",
         "places",
         "rank",
@@ -46,6 +59,7 @@ class Session:
         self.agent_id = agent_id
         self.session_id = session_id
         self.rank = rank
+        self.name = SessionName(agent_id, session_id, rank)
         self.order = (rank[0], agent_id, session_id)
         self.places: dict[str, list[Lease]] = {}
         self.deletions: ConflictIndex | None = None
@@ -63,8 +77,14 @@ class Session:
         return sorted((lease for there in self.places.values() for lease in there), key=lambda lease: lease.token)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
+class Died(Struct, frozen=True):
+    """Die verdicts of a session: how many in a row, and when the last was given, ms since 1970."""
+
+    dies: int
+    at: int
+
+
+class LeaseTerms(Struct, frozen=True):
     """Times of a lease in ms.
 
     Args:
@@ -78,45 +98,34 @@ class LeaseTerms:
     max_hold_ms: int
 
 
-class Lease:
-    """A lease in force on one triple until release, expiry or revocation (KLIS-4).
+class Lease(Struct, frozen=True):
+    """A lease in force on one triple until release, expiry or revocation (KLIS-4); an immutable value.
 
     ``token`` is its fencing token, which only increases; ``expires_at`` is None for a lease of a proposal, which ends
-    with the proposal; ``hold_until`` is the limit of heartbeats.
+    with the proposal; ``hold_until`` is the limit of heartbeats. A renewal replaces the lease by another value.
     """
 
-    __slots__ = (
-        "expires_at",
-        "granted_at",
-        "hold_until",
-        "lease_id",
-        "session",
-        "token",
-        "triple",
-        "ttl_ms",
-        "verdict_id",
-    )
+    lease_id: str
+    token: int
+    session: SessionName
+    triple: Triple
+    verdict_id: str
+    granted_at: int
+    ttl_ms: int | None
+    expires_at: int | None
+    hold_until: int | None
 
-    def __init__(
-        self,
-        lease_id: str,
-        token: int,
-        session: Session,
-        triple: Triple,
-        verdict_id: str,
-        terms: LeaseTerms,
-    ) -> None:
-        """Create a lease with its times."""
-        self.lease_id = lease_id
-        self.token = token
-        self.session = session
-        self.triple = triple
-        self.verdict_id = verdict_id
-        granted_at, ttl_ms, max_hold_ms = terms.granted_at, terms.ttl_ms, terms.max_hold_ms
-        self.granted_at = granted_at
-        self.ttl_ms = ttl_ms
-        self.hold_until = None if ttl_ms is None else granted_at + max_hold_ms
-        self.expires_at = None if ttl_ms is None else granted_at + min(ttl_ms, max_hold_ms)
+    @classmethod
+    def granted(
+        cls, lease_id: str, token: int, session: SessionName, triple: Triple, verdict_id: str, terms: LeaseTerms
+    ) -> Lease:
+        """Return a new lease with the times that follow from its terms."""
+        at, ttl_ms, max_hold_ms = terms.granted_at, terms.ttl_ms, terms.max_hold_ms
+        if ttl_ms is None:
+            return cls(lease_id, token, session, triple, verdict_id, at, None, None, None)
+        return cls(
+            lease_id, token, session, triple, verdict_id, at, ttl_ms, at + min(ttl_ms, max_hold_ms), at + max_hold_ms
+        )
 
     def to_wire(self) -> dict[str, Any]:
         """Return the lease as JSON."""
@@ -136,23 +145,24 @@ class Lease:
         }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Request:
-    """A queued request with its triples; ``places`` holds them by resource key."""
+    """A queued request with its triples, an immutable value; ``places`` holds the triples by resource key."""
 
     request_id: str
-    session: Session
+    session: SessionName
     triples: tuple[Triple, ...]
     since: int
     sequence: int
     ttl_ms: int | None
     deadline: int | None
-    places: dict[str, list[Triple]] = field(init=False, repr=False, compare=False)
+    places: Mapping[str, list[Triple]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.places = {}
+        places: dict[str, list[Triple]] = {}
         for triple in self.triples:
-            self.places.setdefault(triple.resource.key, []).append(triple)
+            places.setdefault(triple.resource.key, []).append(triple)
+        object.__setattr__(self, "places", places)
 
     @property
     def order(self) -> tuple[Rank, int]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from world.klis.session import Rank
+from world.klis.session import Died, Rank
+from world.klis.settings import KlisSettings
 
-__all__ = ["Status", "decide", "retry_after", "worst"]
+__all__ = ["Status", "asks_again_at", "decide", "retry_after", "worst"]
 
 Status = Literal["Granted", "Wait", "Die"]
 _SEVERITY = {"Granted": 0, "Wait": 1, "Die": 2}
@@ -40,3 +41,16 @@ def retry_after(dies: int, *, backoff_ms: int, max_backoff_ms: int) -> int:
         max_backoff_ms: maximum time.
     """
     return min(max_backoff_ms, backoff_ms << min(dies, 40))
+
+
+def asks_again_at(died: Died | None, settings: KlisSettings) -> int:
+    """Return when a session may retry, ms since 1970; 0 without a Die verdict.
+
+    Args:
+        died: its Die verdicts; None for none.
+        settings: the settings in force.
+    """
+    if died is None:
+        return 0
+    after = retry_after(died.dies - 1, backoff_ms=settings.backoff_ms, max_backoff_ms=settings.max_backoff_ms)
+    return died.at + after

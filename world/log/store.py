@@ -189,6 +189,10 @@ class Store(ABC):
             told = "The log names a place that no database has; run `worldctl verify`."
             raise DamagedLogError(ErrorCode.LOG_DAMAGED, told) from None
 
+    def newest_head(self, log_id: int) -> list[Row]:
+        """Return the row of ``last_head`` as of the last commit; a store may know without reading it."""
+        return self.select(self.sql.last_head, **key_range(log_id))
+
     def within(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled statement within the transaction that ``begin`` began and return its rows."""
         cursor = self.cursor()

@@ -73,7 +73,7 @@ class StoredTree:
 
     def stored_head(self) -> tuple[TreeHead, int]:
         """Return the newest tree head as it is stored, and the position of the last event."""
-        size, root, last = newest(self._store.select(self._store.sql.last_head, **key_range(self._log_id)))
+        size, root, last = newest(self._store.newest_head(self._log_id))
         return TreeHead(size, EMPTY_ROOT if root is None else root), last
 
     def frontier(self, head: TreeHead) -> Frontier:

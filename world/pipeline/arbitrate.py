@@ -61,7 +61,7 @@ def _follow(work: UnitOfWork, proposal: Proposal, ruling: Ruling, verdict: Verdi
     if verdict.status == "Granted":
         return (Decidable(proposal, ruling, granted=verdict),)
     ledger = work.realm.klis
-    dies = ledger.session(verdict.agent_id, verdict.session_id).dies
+    dies = ledger.dies(verdict.agent_id, verdict.session_id)
     if verdict.status == "Die" and dies > ledger.in_force.max_proposal_retries:
         reason = (
             f"What it needs was not free in {dies} attempts (max_proposal_retries); the last verdict is "

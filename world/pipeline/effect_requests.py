@@ -50,9 +50,8 @@ def request_effect(work: UnitOfWork, proposal: Proposal, requirement: Requiremen
 def _call_of(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> EffectAttempt:
     failure = proposal.failures.get(requirement.id)
     agent = proposal.submitted.actor.actor_id
-    session = work.realm.klis.sessions.get((agent, proposal.proposal_id))
-    leases = [] if session is None else session.leases()
     klis = work.realm.klis
+    leases = klis.leases_of(agent, proposal.proposal_id)
     return EffectAttempt(
         declared=_declared(work, proposal),
         attempt=1 if failure is None else failure.failures + 1,

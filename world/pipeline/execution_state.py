@@ -8,7 +8,7 @@ from world.model.snapshot import ErrorValue, Snapshot
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import ExecutionOrder, StepOutcome
 from world.state.proposal import Proposal
-from world.state.realm_state import RealmState
+from world.state.realm_view import ReadableRealm
 
 __all__ = [
     "CANCELLED",
@@ -37,13 +37,13 @@ def lacks_workspace(work: UnitOfWork, proposal: Proposal) -> bool:
     return bool(proposal.backup) and work.executor.keeper is None
 
 
-def lost_leases(realm: RealmState, proposal: Proposal) -> bool:
+def lost_leases(realm: ReadableRealm, proposal: Proposal) -> bool:
     """Return whether the leases that a proposal was granted were revoked (KM-2.2)."""
     agent = proposal.submitted.actor.actor_id
     return proposal.verdict_id is not None and not realm.klis.holds(agent, proposal.proposal_id)
 
 
-def why_over(realm: RealmState, proposal: Proposal) -> tuple[str, str] | None:
+def why_over(realm: ReadableRealm, proposal: Proposal) -> tuple[str, str] | None:
     """Return why an execution must not make effects any more, as an error's code and message; None while it may."""
     if lost_leases(realm, proposal):
         message = "The leases that it was granted were revoked before it was done. Issue the intent again."
@@ -54,11 +54,10 @@ def why_over(realm: RealmState, proposal: Proposal) -> tuple[str, str] | None:
     return None
 
 
-def leased_by(realm: RealmState, proposal: Proposal) -> tuple[Triple, ...]:
+def leased_by(realm: ReadableRealm, proposal: Proposal) -> tuple[Triple, ...]:
     """Return the triples that a proposal holds leases for."""
     agent = proposal.submitted.actor.actor_id
-    session = realm.klis.sessions.get((agent, proposal.proposal_id))
-    return () if session is None else tuple(lease.triple for lease in session.leases())
+    return tuple(lease.triple for lease in realm.klis.leases_of(agent, proposal.proposal_id))
 
 
 def failed(base: Snapshot, error: ErrorValue) -> StepOutcome:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -15,31 +14,24 @@ from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
-from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, LoggedEvent
-from world.model.canonical_json import read_json
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
-from world.model.snapshot import error_state_hash
-from world.pipeline.unit_of_work import KLIS_STREAM, Earlier
-from world.read_models.decoding import decoded, known
+from world.model.snapshot import Snapshot, error_state_hash
+from world.pipeline.unit_of_work import Earlier
+from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
-from world.state.proposal import Proposal, fold_proposal
-from world.state.realm_state import Branch, RealmState, apply_event
+from world.read_models.live.live_state import LiveState
+from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
+from world.state.proposal import Proposal
+from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView, view_of
 
 KEPT_STATES: Final = 64
 """Number of states of worlds in the cache of recently used ones."""
 
-TRIES: Final = 4
-"""Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
-
-FOLD_AT_MOST: Final = 10_000
-"""Maximum number of events by which a cached realm is updated; one further behind is loaded again."""
-
-LEDGER_BATCH: Final = 2_000
-"""Events of the lease ledger that are fetched at once."""
-
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +46,17 @@ class WorldRow:
     outcome: str
 
 
-def _index_damaged(why: str = "it refers to an event that the log does not contain") -> DamagedLogError:
-    return DamagedLogError(
-        ErrorCode.INDEX_DAMAGED, f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`."
-    )
+def _keep(cache: OrderedDict[str, V], name: str, value: V) -> None:
+    """Put a value into a cache of the recently used ones."""
+    cache[name] = value
+    cache.move_to_end(name)
+    while len(cache) > KEPT_STATES:
+        cache.popitem(last=False)
 
 
 def _input(event: Event) -> tuple[str, Any]:
     if not isinstance(event, ProposalSubmitted):
-        raise _index_damaged()
+        raise index_damaged()
     return event.proposal_id, event.intent.body.input
 
 
@@ -73,8 +67,8 @@ class Archive:
         """Create a reader of an open log."""
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
-        self._realm: RealmState | None = None
-        self._reading = threading.Lock()
+        self._sealed: OrderedDict[str, WorldSealed] = OrderedDict()
+        self._live = LiveState(log, lambda: self.load_realm(), self._note)  # noqa: PLW0108
 
     @property
     def log(self) -> EventLog:
@@ -110,14 +104,16 @@ class Archive:
         kinds = ("worlds", "branches", "proposals")
         for kind, indexed, recorded in zip(kinds, counts[::2], counts[1::2], strict=True):
             if indexed != recorded:
-                raise _index_damaged(f"it has {indexed} {kind}, and the log {recorded}")
+                raise index_damaged(f"it has {indexed} {kind}, and the log {recorded}")
 
-    def _is_current(self) -> bool:
+    @property
+    def is_current(self) -> bool:
+        """Whether the index covers all events of the log."""
         view = self._log.view_state(VIEW_NAME)
         return view is not None and view.live and view.version == VIEW_VERSION
 
     def _check_current(self) -> None:
-        if self._log.read_only and not self._is_current():
+        if self._log.read_only and not self.is_current:
             raise RefusedError(
                 ErrorCode.INDEX_NOT_CURRENT,
                 "The index does not cover all events of the log, and the log was opened read-only. Open it once for "
@@ -133,7 +129,7 @@ class Archive:
             return None
         row = WorldRow(*rows[0])
         if type(row.position) is not int or type(row.height) is not int:
-            raise _index_damaged()
+            raise index_damaged()
         return row
 
     def world(self, world_id: str) -> WorldRow:
@@ -157,7 +153,7 @@ class Archive:
         Raises:
             RefusedError: ``UNKNOWN_WORLD``.
         """
-        return self._sealed_at(self.world(world_id))
+        return self._sealed.get(world_id) or self._sealed_at(self.world(world_id))
 
     def state(self, world_id: str) -> FrozenDict:
         """Return the data of a world, restored from the nearest known state and the later patches (WP-restore).
@@ -205,10 +201,13 @@ class Archive:
 
     def keep(self, world_id: str, data: FrozenDict) -> None:
         """Cache the state of a world that is likely to be requested again."""
-        self._states[world_id] = data
-        self._states.move_to_end(world_id)
-        while len(self._states) > KEPT_STATES:
-            self._states.popitem(last=False)
+        _keep(self._states, world_id, data)
+
+    def keep_states(self, events: Iterable[Event], snapshots: Mapping[str, Snapshot]) -> None:
+        """Cache the states of the worlds that committed events sealed; ``snapshots`` has them by id."""
+        for event in events:
+            if isinstance(event, WorldSealed) and event.world_id in snapshots:
+                self.keep(event.world_id, snapshots[event.world_id].data)
 
     def _checkpoint(self, world_id: str) -> FrozenDict | None:
         rows = self.rows("checkpoint", of_world=world_id)
@@ -219,13 +218,16 @@ class Archive:
         except (ValueError, TypeError, RefusedError):  # not JSON, or not a valid state
             data = None
         if not isinstance(data, FrozenDict):
-            raise _index_damaged(f"its checkpoint of world {world_id[:12]} cannot be read")
+            raise index_damaged(f"its checkpoint of world {world_id[:12]} cannot be read")
         return data
 
     def _parent(self, world_id: str) -> WorldSealed:
+        known = self._sealed.get(world_id)
+        if known is not None:
+            return known
         row = self.find_world(world_id)
         if row is None:  # the events refer to it, so the index is wrong
-            raise _index_damaged()
+            raise index_damaged()
         return self._sealed_at(row)
 
     def event_at(self, position: int) -> LoggedEvent:
@@ -237,18 +239,20 @@ class Archive:
         try:
             return self._log.event_at(position)
         except RefusedError:
-            raise _index_damaged() from None
+            raise index_damaged() from None
 
     def _sealed_at(self, row: WorldRow) -> WorldSealed:
         event = decoded(self.event_at(row.position))
         if not isinstance(event, WorldSealed) or event.world_id != row.world_id:
-            raise _index_damaged()
+            raise index_damaged()
         return event
 
     # Proposals
 
     def proposal(self, proposal_id: str, upto: int | None = None) -> Proposal:
-        """Return an open or ended proposal, folded from its stream.
+        """Return an open or ended proposal, the caller's own.
+
+        An open one is that of the live state; an ended one is folded from its stream, unless it ended lately.
 
         Args:
             proposal_id: the proposal.
@@ -257,20 +261,11 @@ class Archive:
         Raises:
             RefusedError: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted after ``upto``.
         """
-        state: Proposal | None = None
-        for logged in self._log.stream(proposal_id):
-            if upto is None or logged.position <= upto:
-                state = fold_proposal(state, decoded(logged))
-            elif state is None:
-                message = (
-                    f"Proposal {proposal_id} was submitted by event {logged.position}, which is after event {upto}."
-                )
-                raise RefusedError(ErrorCode.NOT_FOUND, message, position=logged.position)
-        if state is None:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_PROPOSAL, f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id
-            )
-        return state
+        if upto is None:
+            live = self._live.view().proposals.get(proposal_id) or self._live.ended(proposal_id)
+            if live is not None:
+                return live.copy()
+        return stored_proposal(self._log, proposal_id, upto)
 
     def count(self, before: int, **conditions: Any) -> int:
         """Count proposals submitted before a position, under the conditions of ``world.state.ports.History``.
@@ -324,82 +319,37 @@ class Archive:
         for logged in self._log.events_at([one.position for one in found]):
             inputs += [_input(decoded(one)) for one in logged]
         if [proposal_id for proposal_id, _ in inputs] != [one.proposal_id for one in found]:
-            raise _index_damaged()
+            raise index_damaged()
         return inputs
 
     # The realm
 
-    def realm(self) -> RealmState:
-        """Return a private copy of the realm as of the last commit."""
-        return self.peek(RealmState.copy)
+    @property
+    def live(self) -> LiveState:
+        """The live state of the log in this process."""
+        return self._live
 
-    def peek(self, question: Callable[[RealmState], R]) -> R:
-        """Return the result of a read-only function of the realm as of the last commit, without a copy."""
-        with self._reading:
-            size = self._log.head().size
-            cached, self._realm = self._realm, None  # discarded if an exception interrupts the update
-            if cached is None or size - cached.position > FOLD_AT_MOST:
-                cached = self.load_realm()
-            elif size > cached.position:
-                for logged in self._log.read(cached.position, size):
-                    apply_event(cached, known(logged), logged.position)
-            self._realm = cached
-            return question(cached)
+    def realm(self) -> RealmView:
+        """Return the realm as of the last commit, an immutable view that all readers of the process share."""
+        return self._live.view()
+
+    def peek(self, question: Callable[[RealmView], R]) -> R:
+        """Return the result of a function of the realm as of the last commit."""
+        return question(self._live.view())
 
     def load_realm(self) -> RealmState:
         """Return the realm as of the last commit, from the index if it is live, otherwise by folding the log."""
-        for _ in range(TRIES):
-            size = self._log.head().size
-            try:
-                realm = self._load_from_index()
-            except DamagedLogError:
-                if self._log.head().size == size:
-                    raise
-                continue  # a commit occurred between two queries
-            if self._log.head().size == size:
-                realm.position = size
-                return realm
-        return self.fold_realm(self._log.head().size)  # others write continuously
+        return load_realm(self._log, self)
 
-    def _load_from_index(self) -> RealmState:
-        if not self._is_current():
-            return self.fold_realm()
-        realm = RealmState()
-        self._load_ledger(realm)
-        landmarks = [position for (position,) in self.rows("landmarks")]
-        if any(type(position) is not int for position in landmarks):
-            raise _index_damaged()
-        for logged in self._log.events_at(landmarks):
-            for one in logged:
-                apply_event(realm, known(one), one.position)
-        active = realm.active
-        for name, head, tip in self.rows("branches"):
-            if not all(type(one) is str for one in (name, head, tip)):
-                raise _index_damaged()
-            self._check_head(name, head)
-            realm.branches[name] = Branch(name, head, tip)
-            active = active or name
-        realm.active = active
-        open_proposals = self.rows("open_proposals")
-        for proposal_id, _ in open_proposals:
-            realm.take_in(self.proposal(proposal_id))
-        in_order = sorted(open_proposals, key=lambda row: row[1])
-        realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, _ in in_order}
-        for (position,) in self.rows("open_runs"):
-            apply_event(realm, known(self.event_at(position)), position)
-        return realm
+    def fold_realm(self, upto: int | None = None) -> RealmView:
+        """Return the realm after the event at a position, folded from the first event on; None folds all."""
+        return view_of(fold_realm(self._log, upto))
 
-    def _load_ledger(self, realm: RealmState) -> None:
-        """Load the lease ledger from its stored copy and the later events."""
-        for _, version, state in self.rows("ledger"):
-            try:
-                realm.klis, realm.klis_version = read_ledger(read_json(state)), version
-            except RefusedError as refused:  # not JSON, or invalid settings
-                raise _index_damaged(f"its copy of the lease ledger cannot be read ({refused.message})") from None
-        while logged := self._log.stream(KLIS_STREAM, after=realm.klis_version, limit=LEDGER_BATCH):
-            for one in logged:
-                realm.klis.fold(known(one))
-                realm.klis_version += 1
+    def _note(self, events: Iterable[Event]) -> None:
+        """Cache the events that sealed worlds, as they are published."""
+        for event in events:
+            if isinstance(event, WorldSealed):
+                _keep(self._sealed, event.world_id, event)
 
     def ledger_position(self) -> tuple[int, int]:
         """Return the log position and the ledger version of the ledger's stored copy; zeros without a copy."""
@@ -410,24 +360,6 @@ class Archive:
         """Return the number of worlds between two checkpoints of the index; None where it is not recorded."""
         rows = self.rows("settings")
         return int(rows[0][0]) if rows else None
-
-    def _check_head(self, branch: str, head: str) -> None:
-        """Refuse an index that lists an outdated head of a branch."""
-        children = [WorldRow(*row) for row in self.rows("children", of_world=head)]
-        if any(child.branch == branch and child.outcome == "completed" for child in children):
-            raise DamagedLogError(
-                ErrorCode.INDEX_DAMAGED,
-                f"The index lists an outdated head of the branch {branch!r}. Rebuild it with "
-                "`worldctl doctor --rebuild`.",
-                branch=branch,
-            )
-
-    def fold_realm(self, upto: int | None = None) -> RealmState:
-        """Return the realm after the event at a position, folded from the first event on; None folds all."""
-        realm = RealmState()
-        for logged in self._log.read(upto=upto):
-            apply_event(realm, decoded(logged), logged.position)
-        return realm
 
     def adopted_domains(self) -> Iterator[DomainAdopted]:
         """Yield the domains in the order of their adoption."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -17,9 +18,10 @@ from world.events.lease_events import VerdictGiven
 from world.events.resource_values import NamedConflict
 from world.klis.conflict import Conflict, find_conflicts
 from world.klis.ledger import Ledger
+from world.klis.ledger_view import ReadableLedger
 from world.klis.predicate import Predicate, compatible
 from world.klis.session import Rank, Request
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 
 __all__ = [
     "Explained",
@@ -58,7 +60,7 @@ def digests(key: bytes) -> Shown:
     return shown
 
 
-def held(ledger: Ledger, *, now: int, agent: str | None = None, shown: Shown = str) -> list[dict[str, Any]]:
+def held(ledger: ReadableLedger, *, now: int, agent: str | None = None, shown: Shown = str) -> list[dict[str, Any]]:
     """Return the leases in force, in order of their fencing tokens.
 
     Args:
@@ -97,7 +99,7 @@ def waits(ledger: Ledger) -> list[Wait]:
 
 def _wait(ledger: Ledger, request: Request) -> Wait:
     limit = ledger.in_force.max_named_conflicts
-    return Wait(request, *find_conflicts(ledger, request.session, request.triples, limit=limit))
+    return Wait(request, *find_conflicts(ledger, ledger.named(request.session), request.triples, limit=limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +123,33 @@ class Lack:
     retry_at: int
 
 
-def lack(realm: RealmState, proposal_id: str) -> Lack | None:
+def lack(realm: RealmView, proposal_id: str) -> Lack | None:
     """Return the missing leases of a proposal; None where it does not wait for leases."""
+    return _lack(realm, proposal_id, realm.klis.ledger)
+
+
+def lacks(realm: RealmView) -> list[Lack]:
+    """Return the proposals that wait for leases, in order of submission."""
+    whole = cache(realm.klis.ledger)
+    candidates = (_lack(realm, name, whole) for name in realm.proposals)
+    return [one for one in candidates if one is not None]
+
+
+def _lack(realm: RealmView, proposal_id: str, whole: Callable[[], Ledger]) -> Lack | None:
+    """Return the missing leases of a proposal; ``whole`` returns the ledger, for what a queued request waits for."""
     proposal = realm.proposals.get(proposal_id)
     if proposal is None or not proposal.wants_leases:
         return None
-    ledger, agent = realm.klis, str(proposal.submitted.actor.actor_id)
-    request, session = ledger.requests.get(proposal_id), ledger.sessions.get((agent, proposal_id))
+    klis, agent = realm.klis, str(proposal.submitted.actor.actor_id)
+    request = klis.requests.get(proposal_id)
     return Lack(
         proposal_id,
         agent,
-        ledger.agents[agent][0] if agent in ledger.agents else None,
-        None if request is None else _wait(ledger, request),
-        0 if session is None else session.dies,
-        ledger.asks_again_at(agent, proposal_id),
+        klis.agents[agent][0] if agent in klis.agents else None,
+        None if request is None else _wait(whole(), request),
+        klis.dies(agent, proposal_id),
+        klis.asks_again_at(agent, proposal_id),
     )
-
-
-def lacks(realm: RealmState) -> list[Lack]:
-    """Return the proposals that wait for leases, in order of submission."""
-    candidates = (lack(realm, name) for name in realm.proposals)
-    return [one for one in candidates if one is not None]
 
 
 def check_edges(ledger: Ledger, pending: Iterable[Wait]) -> None:
@@ -154,7 +162,7 @@ def check_edges(ledger: Ledger, pending: Iterable[Wait]) -> None:
         DamagedLogError: ``WAITS_THE_WRONG_WAY``: the ledger contradicts the protocol.
     """
     for wait in pending:
-        own = wait.request.session
+        own = ledger.named(wait.request.session)
         for conflict in wait.conflicts:
             other = ledger.agents[conflict.holder]
             is_right = own.rank < other if conflict.lease_id is not None else not own.places
@@ -193,7 +201,9 @@ _RULES = {
 }
 
 
-def explain(ledger: Ledger, verdict: VerdictGiven, asked: Iterable[Mapping[str, Any]], shown: Shown = str) -> Explained:
+def explain(
+    ledger: ReadableLedger, verdict: VerdictGiven, asked: Iterable[Mapping[str, Any]], shown: Shown = str
+) -> Explained:
     """Explain a verdict: for each conflict the cell of the matrix, and the two priorities.
 
     Args:
@@ -209,7 +219,7 @@ def explain(ledger: Ledger, verdict: VerdictGiven, asked: Iterable[Mapping[str, 
 
 
 def _reason(
-    ledger: Ledger, rank: Rank, wanted: tuple[Mapping[str, Any], ...], conflict: NamedConflict, shown: Shown
+    ledger: ReadableLedger, rank: Rank, wanted: tuple[Mapping[str, Any], ...], conflict: NamedConflict, shown: Shown
 ) -> str:
     intent, other = wanted[conflict.intent], ledger.agents[conflict.holder]
     asked, has = Predicate(intent["predicate"]), Predicate(conflict.predicate)

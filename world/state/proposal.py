@@ -10,7 +10,8 @@ were decided; they have no DecisionRecord.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from msgspec import structs
@@ -130,16 +131,15 @@ class Proposal:
             self._intent = intent
 
     def copy(self) -> Proposal:
-        """Return a proposal of one's own; what was recorded is shared, and nobody changes that."""
-        return replace(
-            self,
-            answers=self.answers.copy(),
-            requested=self.requested.copy(),
-            in_doubt=self.in_doubt.copy(),
-            failures=self.failures.copy(),
-            requested_at=self.requested_at.copy(),
-            journal=self.journal.copy(),
-        )
+        """Return an independent proposal; recorded values, which are immutable, are shared."""
+        twin = Proposal(*_values_of(self))
+        twin.answers = self.answers.copy()
+        twin.requested = self.requested.copy()
+        twin.in_doubt = self.in_doubt.copy()
+        twin.failures = self.failures.copy()
+        twin.requested_at = self.requested_at.copy()
+        twin.journal = self.journal.copy()
+        return twin
 
     @property
     def asked(self) -> Ruling | None:
@@ -212,6 +212,10 @@ class Proposal:
         if self.rollback is not None:
             wire["rollback"] = self.rollback.value
         return wire
+
+
+_values_of: Final = attrgetter(*(one.name for one in fields(Proposal)))
+"""Returns the values of all fields, in their order."""
 
 
 def _move(proposal: Proposal, to: Status) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, structs
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
@@ -71,9 +73,8 @@ LANDMARKS: Final = frozenset(
 """Topics of the few events that make up the registry; the index remembers where they are."""
 
 
-@dataclass(slots=True)
-class Branch:
-    """A named line of worlds.
+class Branch(Struct, frozen=True):
+    """A named line of worlds; an immutable value.
 
     Args:
         name: the name, unique in the realm.
@@ -88,7 +89,7 @@ class Branch:
 
 @dataclass(slots=True)
 class RealmState:
-    """The folded state; only ``apply_event`` changes it.
+    """The folded state of a writer; only ``apply_event`` changes it, and ``world.state.realm_view`` publishes it.
 
     ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission. ``klis_version`` is
     how many events of the lease ledger were folded, which is the version of their stream. ``runs`` are those that
@@ -122,24 +123,6 @@ class RealmState:
     def schema_hash(self) -> str:
         """Hash of the schema in force; empty before a domain was adopted."""
         return "" if self.domain is None else self.domain.schema_hash
-
-    def copy(self) -> RealmState:
-        """Return a realm of one's own; what was recorded is shared, and nobody changes that."""
-        return replace(
-            self,
-            actors=self.actors.copy(),
-            bindings=self.bindings.copy(),
-            policies=self.policies.copy(),
-            branches={name: replace(branch) for name, branch in self.branches.items()},
-            proposals={name: proposal.copy() for name, proposal in self.proposals.items()},
-            queues={key: queue.copy() for key, queue in self.queues.items()},
-            running=self.running.copy(),
-            deadlines=self.deadlines.copy(),
-            retries=self.retries.copy(),
-            effects=self.effects.copy(),
-            runs=self.runs.copy(),
-            klis=self.klis.copy(),
-        )
 
     def overdue(self, now: int) -> list[Proposal]:
         """Return the proposals whose time to be answered is over at ``now`` (ms), earliest deadline first."""
@@ -206,15 +189,22 @@ class RealmState:
         return None
 
     def take_in(self, proposal: Proposal) -> None:
-        """Put a proposal that is open and known from elsewhere where its state belongs."""
+        """Add an open proposal that was read from storage."""
         self.proposals[proposal.proposal_id] = proposal
         key = proposal.submitted.execution_key
         if proposal.status == "approved":
             self.queues.setdefault(key, []).append(proposal.proposal_id)
         elif proposal.status == "executing":
             self.running[key] = proposal.proposal_id
+        self.schedule(proposal)
+
+    def schedule(self, proposal: Proposal) -> None:
+        """Add the times of an open proposal to the queues that are ordered by time."""
+        if proposal.status == "executing":
             for name, effect in proposal.requested.items():
                 heapq.heappush(self.effects, (effect.deadline, proposal.proposal_id, name))
+        elif proposal.status == "approved":
+            return
         elif proposal.deadline is not None:
             heapq.heappush(self.deadlines, (proposal.deadline, proposal.proposal_id))
         elif proposal.wants_leases:
@@ -262,7 +252,8 @@ def _fold_open_proposal(realm: RealmState, event: Any) -> None:
             f"{event.TOPIC} names proposal {event.proposal_id}, which is not open.",
             proposal_id=event.proposal_id,
         )
-    _note(realm, fold_proposal(known, event), event)
+    proposal = realm.proposals[event.proposal_id] = fold_proposal(known, event)  # set, so that the change is noted
+    _note(realm, proposal, event)
 
 
 def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
@@ -286,7 +277,9 @@ def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
                     ErrorCode.OUT_OF_TURN, f"Proposal {name} was executed out of its turn.", proposal_id=name
                 )
             queue.pop(0)
-            if not queue:
+            if queue:
+                realm.queues[key] = queue  # set, so that the change is noted
+            else:
                 del realm.queues[key]
             realm.running[key] = name
     elif isinstance(event, DecisionMade) and proposal.status == "approved":
@@ -295,6 +288,7 @@ def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
                 ErrorCode.APPROVED_WITHOUT_LEASES, f"Proposal {name} was approved and holds no lease."
             )
         realm.queues.setdefault(key, []).append(name)
+        realm.queues[key] = realm.queues[key]  # set, so that the change is noted
     if proposal.is_terminal:
         del realm.proposals[name]
         if realm.running.get(key) == name:
@@ -355,7 +349,7 @@ def _switched(realm: RealmState, event: BranchSwitched) -> None:
 def _sealed(realm: RealmState, event: WorldSealed) -> None:
     branch = realm.branches.get(event.branch)
     if branch is not None:
-        branch.tip = event.world_id
+        realm.branches[event.branch] = structs.replace(branch, tip=event.world_id)
 
 
 def _submitted(realm: RealmState, event: ProposalSubmitted) -> None:
@@ -373,7 +367,7 @@ def _submitted(realm: RealmState, event: ProposalSubmitted) -> None:
 def _completed(realm: RealmState, event: ProposalCompleted) -> None:
     branch = _moved(realm, event)
     _fold_open_proposal(realm, event)
-    branch.head = event.world_id
+    realm.branches[event.branch] = structs.replace(branch, head=event.world_id)
 
 
 def _failed(realm: RealmState, event: ProposalFailed) -> None:
@@ -390,8 +384,8 @@ def _moved(realm: RealmState, event: ProposalCompleted | ProposalFailed) -> Bran
             f"{event.branch!r}.",
             proposal_id=event.proposal_id,
         )
-    branch.tip = event.world_id
-    return branch
+    moved = realm.branches[event.branch] = structs.replace(branch, tip=event.world_id)
+    return moved
 
 
 def _nothing(realm: RealmState, event: ProjectionRecorded) -> None:

@@ -19,7 +19,7 @@ from world.errors import RefusedError
 from world.klis.predicate import Predicate
 from world.pipeline.recover import Choice
 from world.state.proposal import Proposal
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.api.leases import Cancel, Leases
 from worldprotocol.api.options import check_names
 from worldprotocol.runs.backups import BackupAdministration
@@ -212,7 +212,7 @@ class Hosting:
     def end_orphans(self) -> None:
         """End processes that effects of killed workers left, before their executions resume."""
 
-        def begun(realm: RealmState) -> list[tuple[str, str]]:
+        def begun(realm: RealmView) -> list[tuple[str, str]]:
             return [(name, one.started.worker) for name, one in realm.proposals.items() if one.started is not None]
 
         for proposal_id, worker in self._protocol.archive.peek(begun):
@@ -290,7 +290,7 @@ def _places(options: SessionOptions) -> dict[Predicate, Sequence[str]]:
     }
 
 
-def in_doubt(realm: RealmState) -> list[dict[str, Any]]:
+def in_doubt(realm: RealmView) -> list[dict[str, Any]]:
     """Return the effects in doubt of a realm, oldest first."""
     effects = [
         {
@@ -309,6 +309,6 @@ def in_doubt(realm: RealmState) -> list[dict[str, Any]]:
     return sorted(effects, key=lambda one: one["requestedAt"])
 
 
-def under_way(realm: RealmState) -> int:
+def under_way(realm: RealmView) -> int:
     """Return the number of requested effects without a result."""
     return sum(len(proposal.requested) for proposal in realm.proposals.values())

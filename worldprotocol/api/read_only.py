@@ -6,7 +6,6 @@ Sources: WP-restore, CARD-audit; design section 9.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from world.core import recompute
@@ -19,7 +18,8 @@ from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
 from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
-from world.state.realm_state import Branch, RealmState
+from world.state.realm_state import Branch
+from world.state.realm_view import RealmView
 from worldprotocol.api.actions import Actions
 from worldprotocol.api.bootstrap import Components, EventLog
 from worldprotocol.api.past_values import PastValues, PastValuesReader
@@ -56,11 +56,11 @@ class RealmReader:
         """Components of this process; None if the realm is open for reading only."""
         return self._parts
 
-    def realm(self) -> RealmState:
-        """Return a copy of the current state of the realm.
+    def realm(self) -> RealmView:
+        """Return the current state of the realm, as of the last commit of any process.
 
-        It holds actors, bindings, policies, branches, open proposals and leases. The cost of the copy grows with the
-        number of open proposals and held leases; use ``archive.peek`` to read a single value.
+        It holds actors, bindings, policies, branches, open proposals and leases. It is an immutable view, which costs
+        the same whatever the realm holds, and does not change with later commits.
         """
         return self._archive.realm()
 
@@ -69,7 +69,7 @@ class RealmReader:
         return self._archive.proposal(proposal_id)
 
     def branch(self, name: str | None = None) -> Branch:
-        """Return a copy of a branch; None is the active one.
+        """Return a branch; None is the active one.
 
         Raises:
             RefusedError: ``UNKNOWN_BRANCH``.
@@ -78,7 +78,7 @@ class RealmReader:
 
     def branches(self) -> list[Branch]:
         """Return all branches in order of creation."""
-        return self._archive.peek(lambda realm: [replace(branch) for branch in realm.branches.values()])
+        return self._archive.peek(lambda realm: list(realm.branches.values()))
 
     def sealed(self, world_id: str | None = None) -> WorldSealed:
         """Return the event that sealed a world; None is the active branch's head."""
@@ -163,10 +163,10 @@ class RealmReader:
         return Actions(self._archive) if parts is None else Actions(self._archive, parts.domain, parts.limits)
 
 
-def _branch_of(realm: RealmState, name: str | None) -> Branch:
-    """Return a copy of a branch; None is the active one."""
+def _branch_of(realm: RealmView, name: str | None) -> Branch:
+    """Return a branch; None is the active one."""
     branch = realm.branches.get(realm.active if name is None else name)
     if branch is None:
         known = ", ".join(sorted(realm.branches)) or "none"
         raise RefusedError(ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; the branches are: {known}.")
-    return replace(branch)
+    return branch

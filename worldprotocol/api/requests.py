@@ -13,7 +13,7 @@ from world.limits import Limits
 from world.model.canonical_json import read_json
 from world.model.intent import IntentBody, IntentScope
 from world.state.proposal import Proposal
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.api.bootstrap import load_any_domain
 
 MAX_HEADER_BYTES: Final = 65_536
@@ -84,12 +84,12 @@ def _about_export(path: Path) -> str:
     return " The file is an export of a log: `worldctl import` reads it into a log."
 
 
-def waiting_in(realm: RealmState) -> list[Proposal]:
+def waiting_in(realm: RealmView) -> list[Proposal]:
     """Return copies of the proposals that wait for human decisions."""
     return [proposal.copy() for proposal in realm.proposals.values() if proposal.asked is not None]
 
 
-def schema_in_force(realm: RealmState) -> str:
+def schema_in_force(realm: RealmView) -> str:
     """Return the hash of the schema in force."""
     return realm.schema_hash
 

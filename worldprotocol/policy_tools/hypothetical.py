@@ -23,7 +23,7 @@ from world.model.intent import IntentBody
 from world.model.patch import Patch, apply_patches
 from world.pipeline.shadowing import bound_to
 from world.state.ports import Case
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.api.realm import Realm
 from worldprotocol.policy_tools.recorded_cases import Cases
 
@@ -68,7 +68,7 @@ class Stand:
         is_past: whether it is a past state.
     """
 
-    realm: RealmState
+    realm: RealmView
     base_world: str
     branch: str
     position: int

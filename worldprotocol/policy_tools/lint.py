@@ -12,7 +12,7 @@ from authority import Policy
 from authority.lint.lint import LintContext, LintFinding, lint
 from world.core import DomainSchema
 from world.errors import RefusedError
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Linting:
 
     load: Callable[[str], Policy]
     schema: DomainSchema | None
-    realm: RealmState | None
+    realm: RealmView | None
 
     def findings(self, given: str) -> list[LintFinding]:
         """Return the findings for a policy; those for an unreadable policy are its faults, each with its line."""

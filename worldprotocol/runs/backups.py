@@ -20,7 +20,7 @@ from world.errors import RefusedError
 from world.klis.resources.resource import Resource, recorded_resource
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
-from world.state.realm_state import RealmState
+from world.state.realm_view import ReadableRealm
 from worldprotocol.runs.declaring import place_of
 from worldprotocol.runs.retention import is_needed, prune_backups
 
@@ -179,7 +179,7 @@ class BackupAdministration:
                 )
         return chosen
 
-    def _holders(self, realm: RealmState, info: BackupInfo, chosen: Sequence[Resource]) -> Sequence[Holder]:
+    def _holders(self, realm: ReadableRealm, info: BackupInfo, chosen: Sequence[Resource]) -> Sequence[Holder]:
         saved = [recorded_resource(text) for text in info.resources]
         touched = [one for one in chosen if any(one.overlaps(other) for other in saved)] if chosen else saved
         found = []

@@ -31,7 +31,7 @@ from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple, read_claim
 from world.pipeline.leasing.existence import check_existence
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.api.leases import Cancel, Leases
 from worldprotocol.api.leasing.handle import LeaseHandle
 from worldprotocol.runs.record import RunRecord
@@ -394,7 +394,7 @@ class GovernedRun:
                 self.watch.note(seen[:1], depth="content")
         return found
 
-    def _held_by_others(self, realm: RealmState) -> list[Triple]:
+    def _held_by_others(self, realm: RealmView) -> list[Triple]:
         own = set(self.held.lease_ids)
         held = [lease.triple for lease in realm.klis.leases.values() if lease.lease_id not in own]
         return [triple for triple in held if triple.predicate in CHANGES]

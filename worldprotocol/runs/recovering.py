@@ -21,7 +21,7 @@ from world.errors import RefusedError
 from world.events.run_events import RunClosed, RunOpened, RunRolledBack
 from world.pipeline.unit_of_work import UnitOfWork
 from world.private_files import open_private
-from world.state.realm_state import RealmState
+from world.state.realm_view import ReadableRealm
 from worldprotocol.api.leases import Leases
 from worldprotocol.api.leasing.handle import LOST
 from worldprotocol.runs.record import parts
@@ -86,7 +86,7 @@ def _close_if_forgotten(protocol: WorldProtocol, opened: RunOpened) -> None:
     another session may be working there.
     """
 
-    def is_forgotten(realm: RealmState, now: int) -> bool:
+    def is_forgotten(realm: ReadableRealm, now: int) -> bool:
         held = any(lease in realm.klis.leases for lease in opened.lease_ids)
         return opened.run_id in realm.runs and not held and now - opened.at > FORGOTTEN_MS
 

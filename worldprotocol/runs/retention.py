@@ -16,7 +16,7 @@ from host.environment import HostEnvironment
 from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
 from world.read_models.archive import Archive
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 
 __all__ = ["is_needed", "prune_backups", "prune_sometimes"]
 
@@ -44,7 +44,7 @@ def is_needed(archive: Archive, info: BackupInfo, *, now_ms: int) -> bool:
     return archive.peek(lambda realm: _is_in_use(realm, info.backup_id, info.note, now_ms))
 
 
-def _is_in_use(realm: RealmState, backup_id: str, note: Any, now_ms: int) -> bool:
+def _is_in_use(realm: RealmView, backup_id: str, note: Any, now_ms: int) -> bool:
     session = note.get("sessionId")
     if session in realm.proposals or any(
         (run.agent_id, run.session_id) == (note.get("agentId"), session) for run in realm.runs.values()

@@ -19,6 +19,7 @@ from world.code.time_limit import unlimited
 from world.core import Domain
 from world.engine.effect_runner import EffectRecorder
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
+from world.state.realm_view import ReadableRealm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.simulation.acting import ACTS, SOMEBODY
 from worldprotocol.simulation.found import BrokenError, hold
@@ -217,7 +218,7 @@ class Simulation:
         """Verify the log, and compare the states of every worker, a replay and the model."""
         report = verify(self.workers[0].log)
         hold("CARD-replay", "; ".join(f"{one.code}: {one.message}" for one in report.findings[:3]), report.ok)
-        realms = [(one.name, one.world.realm()) for one in self.workers]
+        realms: list[tuple[str, ReadableRealm]] = [(one.name, one.world.realm()) for one in self.workers]
         realms.append(("a replay", replay(self.workers[0].log).realm))
         for name, realm in realms:
             worlds, leases = self.model.worlds, self.model.leases

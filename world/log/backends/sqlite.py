@@ -150,6 +150,18 @@ class SqliteStore(Store):
         except _UNREADABLE as error:
             raise self.translate(error) from error
 
+    def newest_head(self, log_id: int) -> list[Row]:
+        """See ``Store.newest_head``; the row is read again once SQLite's data_version says that it may have changed."""
+        if not isinstance(self._readers, Readers):
+            return super().newest_head(log_id)
+        if self._files is not None:
+            self._files.refuse_moved()
+        statement = self.sql.last_head
+        try:
+            return self._readers.unchanged(log_id, lambda: (statement.sql, statement.bind(**key_range(log_id))))
+        except _UNREADABLE as error:
+            raise self.translate(error) from error
+
     @contextmanager
     def migrating(self) -> Iterator[Cursor]:
         """See ``Store.migrating``."""

@@ -20,7 +20,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -35,13 +35,19 @@ Row = tuple[Any, ...]
 _Signature = tuple[int, ...]
 
 
+class _Reader(sqlite3.Connection):
+    """A connection that remembers rows, by a number of the caller's, and the data_version at which they were read."""
+
+    known: dict[int, tuple[int, list[Row]]]
+
+
 class Readers:
     """Connections for the readers of a process that may write too; each query uses one of them alone."""
 
     def __init__(self, path: str) -> None:
         """Make readers of a file; they are opened when needed."""
         self._uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[_Reader] = []
         self._closed = False
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
@@ -50,23 +56,50 @@ class Readers:
         Raises:
             sqlite3.Error: as SQLite says.
         """
-        try:
-            connection = self._idle.pop()  # list operations are atomic
-        except IndexError:
-            connection = self._connect()
+        connection = self._taken()
         try:
             return fetch(connection, sql, parameters)
         finally:
-            self._idle.append(connection)
-            if len(self._idle) > _IDLE or self._closed:
-                self._drain(0 if self._closed else _IDLE)
+            self._give_back(connection)
+
+    def unchanged(self, key: int, query: Callable[[], tuple[str, Sequence[Any]]]) -> list[Row]:
+        """Return the rows of a statement, which is run again only after another connection has committed.
+
+        Args:
+            key: a number for this statement with these parameters.
+            query: returns statement and parameters.
+
+        Raises:
+            sqlite3.Error: as SQLite says.
+        """
+        connection = self._taken()
+        try:
+            (version,) = connection.execute("PRAGMA data_version").fetchone()
+            known = connection.known.get(key)
+            if known is None or known[0] != version:
+                known = connection.known[key] = version, fetch(connection, *query())
+            return known[1]
+        finally:
+            self._give_back(connection)
+
+    def _taken(self) -> _Reader:
+        """Return a connection for the caller alone."""
+        try:
+            return self._idle.pop()  # list operations are atomic
+        except IndexError:
+            return self._connect()
+
+    def _give_back(self, connection: _Reader) -> None:
+        self._idle.append(connection)
+        if len(self._idle) > _IDLE or self._closed:
+            self._drain(0 if self._closed else _IDLE)
 
     def close(self) -> None:
         """Close the idle connections now and those in use when they come back."""
         self._closed = True
         self._drain(0)
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> _Reader:
         if self._closed:
             raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
         return connect(self._uri)
@@ -169,9 +202,12 @@ class ReadOnlyReaders:
         self._connection = self._copy = None
 
 
-def connect(uri: str) -> sqlite3.Connection:
+def connect(uri: str) -> _Reader:
     """Open a connection for reading, usable from any thread."""
-    connection = sqlite3.connect(uri, uri=True, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False, factory=_Reader
+    )
+    connection.known = {}
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA query_only=ON")
     return connection

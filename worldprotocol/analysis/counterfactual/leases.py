@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.lease_events import LeaseRenewed, LeasesReleased, LeasesRevoked, VerdictGiven
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.stand_ins import Putting
 
 __all__ = ["Leased"]
@@ -99,9 +99,8 @@ class Leased:
         if not sessions or recorded != set(lease_ids) or any(self.is_agents(session) for _, session in sessions):
             return []
 
-        def look(realm: RealmState) -> list[str]:
-            held_by = (realm.klis.sessions.get(session) for session in sorted(sessions))
-            return [str(lease.lease_id) for held in held_by if held is not None for lease in held.leases()]
+        def look(realm: RealmView) -> list[str]:
+            return [lease.lease_id for session in sorted(sessions) for lease in realm.klis.leases_of(*session)]
 
         return protocol.ask(look)
 
@@ -134,9 +133,8 @@ class Leased:
         if lease_id not in self.leases:
             return lease_id
 
-        def look(realm: RealmState) -> str | None:
-            holder = realm.klis.sessions.get((agent, session))
-            leases = [] if holder is None else holder.leases()
+        def look(realm: RealmView) -> str | None:
+            leases = realm.klis.leases_of(agent, session)
             same = (one for one in leases if (one.triple.predicate.value, one.triple.resource.text) == key)
             return next((str(one.lease_id) for one in same), None)
 

@@ -51,7 +51,7 @@ from world.pipeline.recover import cancel
 from world.pipeline.steps import Approved
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import REALM_STREAM, UnitOfWork
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.asked import Insertion
 from worldprotocol.analysis.counterfactual.branch_bases import Changing, Elsewhere, made_with
 from worldprotocol.analysis.counterfactual.lease_steps import LEASE_STEPS, no_command, register_agent
@@ -161,7 +161,7 @@ class Replaying:
     def _until(self, at: int) -> None:
         """Set the clock, ms since 1970, and do due work."""
         self.clock.now = at
-        due = self.protocol.ask(RealmState.next_due)
+        due = self.protocol.ask(RealmView.next_due)
         if due is not None and due <= at:
             self.run(no_command)
 

@@ -19,7 +19,7 @@ from world.pipeline.submit import Submission
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.state.ports import Enforcement
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.asked import WHATIF, Insertion, WhatIf
 from worldprotocol.analysis.counterfactual.domains import Domains, changed_code
 from worldprotocol.analysis.counterfactual.foreseen import foresee
@@ -177,7 +177,7 @@ def _ordered_insertions(source: EventLog, question: WhatIf) -> deque[Insertion]:
     return deque(sorted(question.insert, key=lambda given: given.at or 0))
 
 
-def _domain_at_start(domains: Domains, realm: RealmState) -> Any:
+def _domain_at_start(domains: Domains, realm: RealmView) -> Any:
     assert realm.domain is not None  # a proposal requires a domain
     domain = domains.of(realm.domain)
     if domain is None:

@@ -23,7 +23,7 @@ from world.model.snapshot import Requirement
 from world.pipeline.execution_state import failed
 from world.pipeline.unit_of_work import Task
 from world.state.ports import Case, EffectAttempt, EffectTerms, Enforcement, ExecutionOrder, Performed, StepOutcome
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.foreseen import Foreseen
 
 __all__ = ["Bystander", "InForce", "Putting", "RecordedBackups", "RecordedClock", "Thinking"]
@@ -150,10 +150,9 @@ class Putting(WorldProtocol):
         self.asked.append(task)
         return []
 
-    def ask(self, question: Callable[[RealmState], R]) -> R:
+    def ask(self, question: Callable[[RealmView], R]) -> R:
         """Read the state after the last commit; this process is the only writer."""
-        realm = self._realm
-        return self.archive.peek(question) if realm is None else question(realm)
+        return self.archive.peek(question)
 
     def work_under(self, domain: Domain) -> None:
         """Use the actions of another domain from now on."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from world.events.base import Event
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, BranchSwitched
-from world.state.realm_state import Branch, RealmState
+from world.state.realm_state import Branch
+from world.state.realm_view import RealmView
 
 __all__ = ["WorldMapping", "branches_of"]
 
@@ -27,7 +28,7 @@ class WorldMapping:
     _others: dict[str, str] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
 
-    def begin(self, realm: RealmState) -> None:
+    def begin(self, realm: RealmView) -> None:
         """Read the branches at the start."""
         self._heads = {name: branch.head for name, branch in realm.branches.items()}
         self._active = realm.active
@@ -73,6 +74,6 @@ class WorldMapping:
         return (here.get(self._active) or next(iter(here.values()))).head
 
 
-def branches_of(realm: RealmState) -> Mapping[str, Branch]:
+def branches_of(realm: RealmView) -> Mapping[str, Branch]:
     """Return the realm's own branches, by name."""
     return realm.branches

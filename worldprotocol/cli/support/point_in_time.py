@@ -20,8 +20,8 @@ from worldprotocol.api.time_parsing import moment_of
 from worldprotocol.cli.support.id_lookup import KINDS, as_position, candidates, find, head_named, not_unique
 
 if TYPE_CHECKING:
-    from world.klis.ledger import Ledger
-    from world.state.realm_state import RealmState
+    from world.klis.ledger_view import ReadableLedger
+    from world.state.realm_view import RealmView
     from worldprotocol.api.realm import Realm
 
 MIN_MS_DIGITS: Final = 12
@@ -120,11 +120,11 @@ class PointInTime:
     now: int
     point: Point | None = None
 
-    def realm(self) -> RealmState:
+    def realm(self) -> RealmView:
         """Return actors, policies, branches, leases and open proposals; for the past all events are folded."""
         return self.world.realm() if self.point is None else self.world.archive.fold_realm(self.position)
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> ReadableLedger:
         """Return leases, requests, agents and keys; for the past the ledger's own events are folded."""
         if self.point is None:
             return self.world.realm().klis
@@ -153,7 +153,7 @@ class PointInTime:
         """Return the branches."""
         if self.point is None:
             realm = self.world.realm()
-            return Heads(realm.active, realm.branches)
+            return Heads(realm.active, dict(realm.branches))
         return heads_at(self.world.archive, self.position)
 
     def world_id(self, branch: str | None = None) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from world.clock import SystemClock
 from world.errors import LogBusyError
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.api.realm import Realm
 
 LOOK_S: Final = 0.2
@@ -32,14 +32,14 @@ def stay(world: Realm, proposals: Iterable[str], seconds: float) -> None:
     """
     names, until, settled = set(proposals), time.monotonic() + seconds, 0.0
 
-    def are_open(realm: RealmState) -> bool:
+    def are_open(realm: RealmView) -> bool:
         return not names.isdisjoint(realm.proposals)
 
     while world.archive.peek(are_open):
         now = time.monotonic()
         if now >= until:
             return
-        due = world.archive.peek(RealmState.next_due)
+        due = world.archive.peek(RealmView.next_due)
         if due is not None and due <= SystemClock().now_ms() and now - settled >= SETTLE_S:
             settled = now
             with suppress(LogBusyError):

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from world.klis.conflict import Conflict
-    from world.klis.ledger import Ledger
+    from world.klis.ledger_view import ReadableLedger
     from world.read_models.leases import Lack, Wait
-    from world.state.realm_state import RealmState
+    from world.state.realm_view import RealmView
 
 MOST_NAMED: Final = 3
 """Leases or requests in the way that are named in words; JSON has more of them."""
 
 
-def leases_wanted(realm: RealmState, proposal_id: str) -> dict[str, Any] | None:
+def leases_wanted(realm: RealmView, proposal_id: str) -> dict[str, Any] | None:
     """Return as JSON what a proposal waits for, None where it does not wait for leases."""
     from world.read_models.leases import lack
 
@@ -22,7 +22,7 @@ def leases_wanted(realm: RealmState, proposal_id: str) -> dict[str, Any] | None:
     return None if found is None else described(realm.klis, found)
 
 
-def described(ledger: Ledger, lack: Lack) -> dict[str, Any]:
+def described(ledger: ReadableLedger, lack: Lack) -> dict[str, Any]:
     """Return why a proposal waits for leases, as JSON."""
     if lack.wait is not None:
         wait = lack.wait
@@ -30,12 +30,12 @@ def described(ledger: Ledger, lack: Lack) -> dict[str, Any]:
     return {"state": "retrying", "attempts": lack.dies, "retryAt": lack.retry_at}
 
 
-def edges(ledger: Ledger, wait: Wait, shown: Any = str) -> list[dict[str, Any]]:
+def edges(ledger: ReadableLedger, wait: Wait, shown: Any = str) -> list[dict[str, Any]]:
     """Return what is in the way of a request, as JSON; ``shown`` says how resources are shown."""
     return [_edge(ledger, wait.request.triples[one.intent], one, shown) for one in wait.conflicts]
 
 
-def _edge(ledger: Ledger, wanted: Any, conflict: Conflict, shown: Any) -> dict[str, Any]:
+def _edge(ledger: ReadableLedger, wanted: Any, conflict: Conflict, shown: Any) -> dict[str, Any]:
     return {
         "wants": f"{wanted.predicate} {shown(wanted.resource.text)}",
         "kind": "lease" if conflict.lease_id is not None else "turn",

@@ -15,7 +15,7 @@ from worldprotocol.cli.support.redaction import shown_resources
 
 if TYPE_CHECKING:
     from world.events.lease_events import VerdictGiven
-    from world.klis.ledger import Ledger
+    from world.klis.ledger_view import ReadableLedger
     from world.read_models.leases import Shown
     from worldprotocol.cli.support.point_in_time import PointInTime
 
@@ -134,7 +134,7 @@ def _verdict(then: PointInTime, position: int) -> VerdictGiven:
     return event
 
 
-def _asked(then: PointInTime, ledger: Ledger, position: int, verdict: VerdictGiven) -> list[dict[str, Any]]:
+def _asked(then: PointInTime, ledger: ReadableLedger, position: int, verdict: VerdictGiven) -> list[dict[str, Any]]:
     """Return the effective triples that a verdict is about."""
     from world.klis.manifest import ENGINE_ONLY, read_manifest
     from world.read_models.lineage import index_damaged

@@ -37,7 +37,7 @@ def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
     with desk.look() as world:
         then = moment(world, at)
         realm = then.realm()
-    ledger = realm.klis
+    ledger = realm.klis.ledger()
     retrying = [_retried(one) for one in lacks(realm) if one.wait is None]
     found = waiting(ledger)
     check_edges(ledger, found)

@@ -12,7 +12,7 @@ from worldprotocol.cli.support.command_context import CommandContext, command
 if TYPE_CHECKING:
     from authority.lint.lint import LintFinding
     from world.core import DomainSchema
-    from world.state.realm_state import RealmState
+    from world.state.realm_view import RealmView
     from worldprotocol.api.config import Config
 
 
@@ -70,7 +70,7 @@ def _schema(desk: CommandContext, config: Config) -> DomainSchema | None:
         return None
 
 
-def _realm(desk: CommandContext) -> RealmState | None:
+def _realm(desk: CommandContext) -> RealmView | None:
     from world.errors import RefusedError
 
     try:

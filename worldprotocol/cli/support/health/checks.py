@@ -20,7 +20,7 @@ from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import VIEW_NAME, VIEW_VERSION
 from world.read_models.leases import Lack, lacks
 from world.read_models.packaged_views import PackagedViews
-from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from worldprotocol.api.config import Config
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support.command_context import CommandContext
@@ -137,7 +137,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
         yield _unsettled(realm)
 
 
-def _clock(world: Realm, realm: RealmState) -> Iterator[Check]:
+def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
     """Name jumps of recorded time; something is to be done where lease time is still ahead of this machine's clock."""
     limit, now = realm.klis.in_force.max_clock_ahead_ms, SystemClock().now_ms()
     jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now)
@@ -152,7 +152,7 @@ def _clock(world: Realm, realm: RealmState) -> Iterator[Check]:
         yield Check("clock", True, "; ".join(told) or "recorded time does not jump")
 
 
-def _authentication(realm: RealmState) -> Check:
+def _authentication(realm: RealmView) -> Check:
     """Return a warning where manifests are accepted on any caller's word (KM-7.1)."""
     settings = realm.klis.settings
     chosen = None if settings is None else settings.authentication
@@ -220,7 +220,7 @@ def _views(world: Realm) -> Iterator[Check]:
         yield Check(f"view {name}", is_whole, at, advice)
 
 
-def _unsettled(realm: RealmState) -> Check:
+def _unsettled(realm: RealmView) -> Check:
     doubtful = sum(1 for one in realm.proposals.values() if one.in_doubt)
     counts = Counter(one.status for one in realm.proposals.values() if one.requested or not one.in_doubt)
     due = {status: counts[status] for status in ("submitted", "approved", "executing") if counts[status]}
@@ -247,7 +247,7 @@ def _lacking(lacking: list[Lack], overdue: int) -> str:
     return f", {len(lacking)} for leases ({told}{f'; {overdue} overdue' if overdue else ''})"
 
 
-def _is_due(realm: RealmState, lack: Lack, now: int) -> bool:
+def _is_due(realm: RealmView, lack: Lack, now: int) -> bool:
     """Tell whether somebody should have carried a proposal on by now (ms): its time has come, or a lease is over."""
     if lack.wait is None:
         return lack.retry_at <= now

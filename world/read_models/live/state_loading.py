@@ -1,0 +1,160 @@
+"""Loading the state of a realm from storage: from the index, or by folding the log.
+
+A process does this once for each log; afterwards ``world.read_models.live.live_state`` applies what is committed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from world.error_codes import ErrorCode
+from world.errors import DamagedLogError, RefusedError
+from world.klis.ledger_codec import read_ledger
+from world.log import EventLog
+from world.model.canonical_json import read_json
+from world.pipeline.unit_of_work import KLIS_STREAM
+from world.read_models.decoding import decoded, known
+from world.state.proposal import Proposal, fold_proposal
+from world.state.realm_state import Branch, RealmState, apply_event
+
+__all__ = ["IndexReader", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
+
+TRIES: Final = 4
+"""Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
+
+LEDGER_BATCH: Final = 2_000
+"""Events of the lease ledger that are fetched at once."""
+
+
+class IndexReader(Protocol):
+    """The statements of an index; ``world.read_models.archive.Archive`` runs them."""
+
+    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Run one of the index's statements on committed data."""
+        ...
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the index covers all events of the log."""
+        ...
+
+
+def index_damaged(why: str = "it refers to an event that the log does not contain") -> DamagedLogError:
+    """Return the error for an index that contradicts its log."""
+    return DamagedLogError(
+        ErrorCode.INDEX_DAMAGED, f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`."
+    )
+
+
+def load_realm(log: EventLog, index: IndexReader) -> RealmState:
+    """Return the realm as of the last commit, from the index if it is live, otherwise by folding the log.
+
+    Raises:
+        DamagedLogError: ``INDEX_DAMAGED``, or the log is damaged.
+    """
+    for _ in range(TRIES):
+        size = log.head().size
+        try:
+            realm = _from_index(log, index)
+        except DamagedLogError:
+            if log.head().size == size:
+                raise
+            continue  # a commit occurred between two queries
+        if log.head().size == size:
+            realm.position = size
+            return realm
+    return fold_realm(log, log.head().size)  # others write continuously
+
+
+def fold_realm(log: EventLog, upto: int | None = None) -> RealmState:
+    """Return the realm after the event at a position, folded from the first event on; None folds all."""
+    realm = RealmState()
+    for logged in log.read(upto=upto):
+        apply_event(realm, decoded(logged), logged.position)
+    return realm
+
+
+def stored_proposal(log: EventLog, proposal_id: str, upto: int | None = None) -> Proposal:
+    """Return an open or ended proposal, folded from its stream.
+
+    Args:
+        log: the log.
+        proposal_id: the proposal.
+        upto: position of the last event to apply; None applies all.
+
+    Raises:
+        RefusedError: ``UNKNOWN_PROPOSAL``; ``NOT_FOUND`` where it was submitted after ``upto``.
+    """
+    state: Proposal | None = None
+    for logged in log.stream(proposal_id):
+        if upto is None or logged.position <= upto:
+            state = fold_proposal(state, decoded(logged))
+        elif state is None:
+            message = f"Proposal {proposal_id} was submitted by event {logged.position}, which is after event {upto}."
+            raise RefusedError(ErrorCode.NOT_FOUND, message, position=logged.position)
+    if state is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_PROPOSAL, f"Proposal {proposal_id!r} does not exist.", proposal_id=proposal_id
+        )
+    return state
+
+
+def _from_index(log: EventLog, index: IndexReader) -> RealmState:
+    if not index.is_current:
+        return fold_realm(log)
+    realm = RealmState()
+    _load_ledger(log, index, realm)
+    landmarks = [position for (position,) in index.rows("landmarks")]
+    if any(type(position) is not int for position in landmarks):
+        raise index_damaged()
+    for logged in log.events_at(landmarks):
+        for one in logged:
+            apply_event(realm, known(one), one.position)
+    active = realm.active
+    for name, head, tip in index.rows("branches"):
+        if not all(type(one) is str for one in (name, head, tip)):
+            raise index_damaged()
+        _check_head(index, name, head)
+        realm.branches[name] = Branch(name, head, tip)
+        active = active or name
+    realm.active = active
+    open_proposals = index.rows("open_proposals")
+    for proposal_id, _ in open_proposals:
+        realm.take_in(stored_proposal(log, proposal_id))
+    in_order = sorted(open_proposals, key=lambda row: row[1])
+    realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, _ in in_order}
+    for (position,) in index.rows("open_runs"):
+        apply_event(realm, known(_event_at(log, position)), position)
+    return realm
+
+
+def _event_at(log: EventLog, position: int) -> Any:
+    try:
+        return log.event_at(position)
+    except RefusedError:
+        raise index_damaged() from None
+
+
+def _load_ledger(log: EventLog, index: IndexReader, realm: RealmState) -> None:
+    """Load the lease ledger from its stored copy and the later events."""
+    for _, version, state in index.rows("ledger"):
+        try:
+            realm.klis, realm.klis_version = read_ledger(read_json(state)), version
+        except RefusedError as refused:  # not JSON, or invalid settings
+            raise index_damaged(f"its copy of the lease ledger cannot be read ({refused.message})") from None
+    while logged := log.stream(KLIS_STREAM, after=realm.klis_version, limit=LEDGER_BATCH):
+        for one in logged:
+            realm.klis.fold(known(one))
+            realm.klis_version += 1
+
+
+def _check_head(index: IndexReader, branch: str, head: str) -> None:
+    """Refuse an index that lists an outdated head of a branch."""
+    for _, _, _, _, child_branch, outcome in index.rows("children", of_world=head):
+        if child_branch == branch and outcome == "completed":
+            raise DamagedLogError(
+                ErrorCode.INDEX_DAMAGED,
+                f"The index lists an outdated head of the branch {branch!r}. Rebuild it with "
+                "`worldctl doctor --rebuild`.",
+                branch=branch,
+            )
