@@ -17,6 +17,14 @@ from world.model.intent import IntentInstance
 from world.pipeline.branches import check_base, create_branch, switch_branch
 from world.pipeline.driver import advance, project, submit
 from world.pipeline.judge import answer
+from world.pipeline.preparation.prepared import Prepared
+from world.pipeline.preparation.preparing import (
+    Reading,
+    prepare_answer,
+    prepare_projection,
+    prepare_submission,
+    prepare_worlds,
+)
 from world.pipeline.project import Projected, Projector
 from world.pipeline.recover import Choice, cancel, resolve
 from world.pipeline.submit import Submission
@@ -36,6 +44,10 @@ class Commands(ABC):
     @abstractmethod
     def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
         """Run one command; see ``world.engine.protocol.WorldProtocol.run``."""
+
+    @abstractmethod
+    def run_prepared(self, prepare: Callable[[Reading], Prepared | None], command: Callable[[UnitOfWork], R]) -> R:
+        """Prepare a command and run it; see ``world.engine.preparation.PreparingCommands.run_prepared``."""
 
     # Founding and adopting
 
@@ -67,7 +79,7 @@ class Commands(ABC):
             return adopt_domain(work, by)
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
-        return self.run(command)
+        return self.run_prepared(prepare_worlds, command)
 
     def register_actor(self, actor: ActorRef, *, by: str) -> None:
         """Make an actor known, or change its name and meta; its kind stays.
@@ -108,7 +120,10 @@ class Commands(ABC):
             RefusedError: see ``world.pipeline.submit.record_proposal``.
         """
         proposal_id = self._ids.new_id()
-        proposal = self.run(lambda work: submit(work, asked, proposal_id))
+        proposal = self.run_prepared(
+            lambda reading: prepare_submission(reading, asked, proposal_id),
+            lambda work: submit(work, asked, proposal_id),
+        )
         return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
 
     def project(
@@ -125,7 +140,10 @@ class Commands(ABC):
             RefusedError: what the projector or the submission refuses.
         """
         proposal_id = self._ids.new_id()
-        projected = self.run(lambda work: project(work, projector, submission, branch, proposal_id))
+        projected = self.run_prepared(
+            lambda reading: prepare_projection(reading, projector, submission, branch, proposal_id),
+            lambda work: project(work, projector, submission, branch, proposal_id),
+        )
         if projected.refused is not None:
             raise projected.refused
         return projected
@@ -136,7 +154,10 @@ class Commands(ABC):
         Raises:
             RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
         """
-        self.run(lambda work: advance(work, answer(work, proposal_id, given)))
+        self.run_prepared(
+            lambda reading: prepare_answer(reading, proposal_id, given),
+            lambda work: advance(work, answer(work, proposal_id, given)),
+        )
         return self._archive.proposal(proposal_id)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
@@ -174,7 +195,7 @@ class Commands(ABC):
             check_base(work, world, allow_failed=allow_failed)
             create_branch(work, name, world, by=by)
 
-        self.run(command)
+        self.run_prepared(lambda reading: prepare_worlds(reading, [world]), command)
 
     def switch_branch(self, name: str, *, by: str) -> None:
         """Make a branch the active one; undecided proposals are superseded (WP-epoch).

@@ -6,6 +6,7 @@ from typing import Any
 
 from world.core import ComputeContext, genesis
 from world.errors import RefusedError
+from world.pipeline.preparation.prepared import prepared_misfit
 from world.pipeline.unit_of_work import UnitOfWork
 
 __all__ = ["misfit"]
@@ -13,6 +14,11 @@ __all__ = ["misfit"]
 
 def misfit(work: UnitOfWork, world_id: str) -> tuple[str, dict[str, Any]] | None:
     """Return why a world does not obey the domain's schema, as half a sentence and details; None where it does."""
+    ready = prepared_misfit(work, world_id)
+    return _misfit(work, world_id) if ready is None else ready[0]
+
+
+def _misfit(work: UnitOfWork, world_id: str) -> tuple[str, dict[str, Any]] | None:
     data = work.snapshot(world_id).data
     fields = work.domain.schema.state.fields or {}
     missing = [name for name, spec in fields.items() if spec.required and name not in data]

@@ -73,6 +73,7 @@ class Archive:
         """Create a reader of an open log."""
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
+        self._keeping = threading.Lock()
         self._realm: RealmState | None = None
         self._reading = threading.Lock()
 
@@ -206,10 +207,11 @@ class Archive:
 
     def keep(self, world_id: str, data: FrozenDict) -> None:
         """Cache the state of a world that is likely to be requested again."""
-        self._states[world_id] = data
-        self._states.move_to_end(world_id)
-        while len(self._states) > KEPT_STATES:
-            self._states.popitem(last=False)
+        with self._keeping:
+            self._states[world_id] = data
+            self._states.move_to_end(world_id)
+            while len(self._states) > KEPT_STATES:
+                self._states.popitem(last=False)
 
     def _checkpoint(self, world_id: str) -> FrozenDict | None:
         rows = self.rows("checkpoint", of_world=world_id)
