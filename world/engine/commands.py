@@ -33,6 +33,8 @@ from world.read_models.archive import Archive
 from world.state.proposal import Proposal
 
 R = TypeVar("R")
+Prepare = Callable[[Reading], Prepared | None]
+"""Calls the foreign code that a command is going to need, before the log's lock is taken."""
 
 
 class Commands(ABC):
@@ -42,12 +44,8 @@ class Commands(ABC):
     _ids: IdSource
 
     @abstractmethod
-    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
         """Run one command; see ``world.engine.protocol.WorldProtocol.run``."""
-
-    @abstractmethod
-    def run_prepared(self, prepare: Callable[[Reading], Prepared | None], command: Callable[[UnitOfWork], R]) -> R:
-        """Prepare a command and run it; see ``world.engine.preparation.PreparingCommands.run_prepared``."""
 
     # Founding and adopting
 
@@ -79,7 +77,7 @@ class Commands(ABC):
             return adopt_domain(work, by)
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
-        return self.run_prepared(prepare_worlds, command)
+        return self.run(command, prepare=prepare_worlds)
 
     def register_actor(self, actor: ActorRef, *, by: str) -> None:
         """Make an actor known, or change its name and meta; its kind stays.
@@ -120,9 +118,9 @@ class Commands(ABC):
             RefusedError: see ``world.pipeline.submit.record_proposal``.
         """
         proposal_id = self._ids.new_id()
-        proposal = self.run_prepared(
-            lambda reading: prepare_submission(reading, asked, proposal_id),
+        proposal = self.run(
             lambda work: submit(work, asked, proposal_id),
+            prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
         )
         return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
 
@@ -140,9 +138,9 @@ class Commands(ABC):
             RefusedError: what the projector or the submission refuses.
         """
         proposal_id = self._ids.new_id()
-        projected = self.run_prepared(
-            lambda reading: prepare_projection(reading, projector, submission, branch, proposal_id),
+        projected = self.run(
             lambda work: project(work, projector, submission, branch, proposal_id),
+            prepare=lambda reading: prepare_projection(reading, projector, submission, branch, proposal_id),
         )
         if projected.refused is not None:
             raise projected.refused
@@ -154,9 +152,9 @@ class Commands(ABC):
         Raises:
             RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
         """
-        self.run_prepared(
-            lambda reading: prepare_answer(reading, proposal_id, given),
+        self.run(
             lambda work: advance(work, answer(work, proposal_id, given)),
+            prepare=lambda reading: prepare_answer(reading, proposal_id, given),
         )
         return self._archive.proposal(proposal_id)
 
@@ -195,7 +193,7 @@ class Commands(ABC):
             check_base(work, world, allow_failed=allow_failed)
             create_branch(work, name, world, by=by)
 
-        self.run_prepared(lambda reading: prepare_worlds(reading, [world]), command)
+        self.run(command, prepare=lambda reading: prepare_worlds(reading, [world]))
 
     def switch_branch(self, name: str, *, by: str) -> None:
         """Make a branch the active one; undecided proposals are superseded (WP-epoch).

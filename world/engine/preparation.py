@@ -8,19 +8,19 @@ recorded does not. Source: decision record 8.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from world.clock import Clock
 from world.core import Domain
-from world.engine.commands import Commands
+from world.engine.commands import Commands, Prepare
 from world.engine.effect_runner import EffectRecorder
 from world.engine.event_bus import Subscribers
 from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
-from world.pipeline.preparation.prepared import Prepared, StalePreparationError, take_up
-from world.pipeline.preparation.preparing import Reading, prepare_effect_result
+from world.pipeline.preparation.prepared import Prepared, take_up
+from world.pipeline.preparation.preparing import prepare_effect_result
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import UnitOfWork, WorkerRegistry
@@ -31,6 +31,7 @@ from world.state.realm_state import RealmState
 __all__ = ["FAST_MS", "PreparedCommand", "PreparingCommands"]
 
 R = TypeVar("R")
+Command = Callable[[UnitOfWork], Any]
 
 FAST_MS: Final = 20
 """A stale preparation that took less is called again under the lock, in milliseconds for each thread that prepares."""
@@ -97,34 +98,27 @@ class PreparingCommands(Commands):
     _workers: WorkerRegistry
     subscribers: Subscribers
 
-    @abstractmethod
-    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
-        """Run one command; see ``world.engine.protocol.WorldProtocol.run``."""
-
-    def run_prepared(self, prepare: Callable[[Reading], Prepared | None], command: Callable[[UnitOfWork], R]) -> R:
-        """Prepare a command and run it.
+    def attempts(self, command: Command, prepare: Prepare | None) -> Iterator[Command]:
+        """Yield a command with its preparation, again while the one before did not hold; at last the command alone.
 
         Args:
-            prepare: calls the foreign code that the command is going to need; None where it prepares nothing.
             command: what to do.
+            prepare: calls the foreign code that the command is going to need; None prepares nothing.
 
         Raises:
-            RefusedError: what the preparation or the command refuses; ``CALL_FROM_WITHIN``, ``CALL_FROM_HANDLER``.
+            RefusedError: what the preparation refuses; ``CALL_FROM_WITHIN``.
         """
-        self.subscribers.refuse_inside_handler()
-        for left in range(self._limits.max_preparations, 0, -1):
+        left = 0 if prepare is None else self._limits.max_preparations
+        while prepare is not None and left > 0:
             begin = self._stopwatch()
-            prepared = self._group.before(lambda: prepare(self))
+            prepared = self._group.before(partial(prepare, self))
             if prepared is None:
                 break
             taken_ms = (self._stopwatch() - begin) * 1000
             prepared.is_repeatable = left > 1 and taken_ms >= FAST_MS * (1 + self._group.preparing)
-            try:
-                result: R = self.run(PreparedCommand(command, prepared))
-                return result
-            except StalePreparationError:
-                continue
-        return self.run(command)
+            yield PreparedCommand(command, prepared)
+            left -= 1
+        yield command
 
     def add_recording(self, recording: EffectRecorder) -> None:
         """Prepare the step that follows a result, and leave the result to the next unit of work."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
 from world.core import Domain
+from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
-from world.engine.preparation import PreparingCommands
+from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -28,6 +30,7 @@ from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.model.canonical_json import canonical_text
 from world.pipeline.driver import advance, due, recover, reevaluate
+from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
@@ -43,7 +46,6 @@ from world.state.realm_state import RealmState, apply_event
 __all__ = ["Command", "WorldProtocol"]
 
 R = TypeVar("R")
-Command = Callable[[UnitOfWork], Any]
 
 
 class _SpoiledError(Exception):
@@ -168,13 +170,14 @@ class WorldProtocol(PreparingCommands):
 
     # Running commands
 
-    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
         """Run one command in a shared commit, then make the effects it asked for, until none is left.
 
         Args:
             command: what to do.
             others_too: also make the scheduled effects, of proposals that continued because leases were released, or
                 because something was due. Without a timer every caller makes them.
+            prepare: calls foreign code for the command before the log's lock is taken.
 
         Raises:
             RefusedError: what the command refuses, or ``CALL_FROM_HANDLER``.
@@ -184,7 +187,10 @@ class WorldProtocol(PreparingCommands):
         tasks: list[Task] = []
         try:
             try:
-                result, tasks = self._group.submit(command)
+                for attempt in self.attempts(command, prepare):
+                    with suppress(StalePreparationError):
+                        result, tasks = self._group.submit(attempt)
+                        break
             finally:
                 self.subscribers.tell()
                 while task := tasks.pop(0) if tasks else self._scheduled.take() if others_too else None:
@@ -290,10 +296,7 @@ class WorldProtocol(PreparingCommands):
         self._scheduled.add(others + work.tasks)
         self._scheduled.plan(work.realm.next_due(), work.at)
         for pending, result, error in outcomes:
-            if error is not None:
-                pending.fail(error)
-            else:
-                pending.succeed(result)
+            pending.succeed(result) if error is None else pending.fail(error)
         return [(item.position, item.event) for item in work.emitted]
 
     def _outcomes(

@@ -24,7 +24,7 @@ from world.model.scope_patterns import SCOPE_RULES, check_number
 from world.model.secrets.literal import may_name_secrets, named_literals, refuse_literals
 from world.pipeline.branches import check_base, create_branch, find_branch, fork_name
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
-from world.pipeline.preparation.prepared import check_submission, prepared_wire
+from world.pipeline.preparation.prepared import check_submission, prepared_wire, unchanged_submission
 from world.pipeline.steps import Submitted
 from world.pipeline.unit_of_work import UnitOfWork
 
@@ -82,13 +82,15 @@ def record_proposal(
     check_intent(work, intent, wire)
     if asked.record is not None:
         _check_record(intent, asked.record)
-    base = base_of(work, asked)
-    event = submission_event(work, asked, base, proposal_id, wire, scope_rules=scope_rules)
-    check_submission(work, event)
-    if event.at != work.at:
-        event = structs.replace(event, at=work.at)
-    if base.is_fork:
-        create_branch(work, base.branch, base.world, by=intent.meta.origin.actor.actor_id)
+    event = None if asked.base_world is not None else unchanged_submission(work, intent)
+    if event is None:
+        base = base_of(work, asked)
+        event = submission_event(work, asked, base, proposal_id, wire, scope_rules=scope_rules)
+        check_submission(work, event)
+        if event.at != work.at:
+            event = structs.replace(event, at=work.at)
+        if base.is_fork:
+            create_branch(work, base.branch, base.world, by=intent.meta.origin.actor.actor_id)
     if asked.record is not None:
         work.emit(f"projection:{asked.record.projection_id}", asked.record)
     work.emit(proposal_id, event)

@@ -40,6 +40,7 @@ __all__ = [
     "prepared_step",
     "prepared_wire",
     "take_up",
+    "unchanged_submission",
 ]
 
 MAX_QUERIES: Final = 1_000
@@ -249,6 +250,14 @@ def prepared_wire(work: UnitOfWork, intent: IntentInstance) -> dict[str, Any] | 
     submitted = None if work.prepared is None else work.prepared.submitted
     ruling = None if work.prepared is None else work.prepared.ruling
     return submitted.intent if submitted is not None and ruling is not None and ruling.case.intent is intent else None
+
+
+def unchanged_submission(work: UnitOfWork, intent: IntentInstance) -> ProposalSubmitted | None:
+    """Return the prepared submission of an intent, where no event was appended since; then all that was read holds."""
+    prepared = work.prepared
+    if prepared is None or prepared.ruling is None or work.realm.position != prepared.position:
+        return None
+    return prepared.submitted if prepared.ruling.case.intent is intent else None
 
 
 def check_submission(work: UnitOfWork, submitted: ProposalSubmitted) -> None:
