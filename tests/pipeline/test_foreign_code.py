@@ -150,7 +150,7 @@ def test_a_projection_that_is_held_beyond_its_limit_is_refused(tmp_path: Path) -
 def test_a_domain_whose_computed_values_are_held_delays_no_other_while_it_is_adopted(tmp_path: Path) -> None:
     address, gate = str(tmp_path / "w.db"), renew()
     create(address)
-    later = Domain("urn:test:held", version="2.0.0", state=State2)
+    later = Domain("urn:test:held", version="2.0.0", state=held.State)
 
     @later.computed("slow", deps=["count"])
     def slow(data: Any) -> int:
@@ -171,10 +171,6 @@ def test_a_domain_whose_computed_values_are_held_delays_no_other_while_it_is_ado
             assert act_often(world, "main", MEANWHILE) == ["completed"] * MEANWHILE
             assert results == []
         assert results == [later.schema.hash]
-
-
-class State2(held.State):
-    note: str = ""
 
 
 # What changes between a preparation and the lock

@@ -354,7 +354,7 @@ def _reads_same(then: ExecutionOrder, now: ExecutionOrder) -> bool:
         and then.approved_scope == now.approved_scope
         and then.actor == now.actor
         and then.journal == now.journal
-        and then.intent == now.intent
+        and (then.intent is now.intent or then.intent == now.intent)
     )
 
 
