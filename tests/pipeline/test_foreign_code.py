@@ -237,7 +237,7 @@ def totals(bench: Bench) -> tuple[Domain, Policy, Any]:
 @contextmanager
 def between(tmp_path: Path, bench: Bench, **more: Any) -> Iterator[tuple[Realm, dict[str, Any]]]:
     domain, policy, adds = totals(bench)
-    code = {"domain": domain, "policies": [policy], "projections": [adds]}
+    code: dict[str, Any] = {"domain": domain, "policies": [policy], "projections": [adds]}
     address = str(tmp_path / "w.db")
     with Realm.create(address, **code, **more) as bench.world:
         bench.world.register("ann", "human", binding={"kind": "auto_approve"})
@@ -442,7 +442,7 @@ def test_what_eight_threads_record_on_one_branch_is_exact(tmp_path: Path, seed: 
 
 def test_an_effect_that_code_asks_for_again_under_the_lock_is_made_once(tmp_path: Path, fast_ms: int) -> None:
     """An execution that was computed ahead in vain leaves nothing behind."""
-    rung: list[str] = []
+    rung: list[int] = []
     bench = Bench()
     domain = Domain("urn:test:rings", version="1.0.0", state=Total)
 

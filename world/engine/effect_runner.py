@@ -20,7 +20,7 @@ from world.model.snapshot import ErrorValue
 from world.pipeline.driver import advance
 from world.pipeline.execute import fulfil
 from world.pipeline.execution_state import lost_leases, why_over
-from world.pipeline.preparation.prepared import Prepared
+from world.pipeline.preparation.prepared import Prepared, take_up
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Executor, Performed
 from world.state.proposal import ROLLBACK
@@ -97,7 +97,8 @@ class EffectRecorder:
 
     def record(self, work: UnitOfWork) -> None:
         """Record the result, and continue the execution as far as possible; keep the effects that follow."""
-        work.prepared = self.prepared
+        if self.prepared is not None:
+            take_up(work, self.prepared)
         advance(work, fulfil(work, self.task, self.performed))
         work.prepared = None
         self.tasks, work.tasks = work.tasks, []  # the thread that made the effect makes the next one

@@ -30,7 +30,7 @@ from world.pipeline.preparation.prepared import (
     adopted_hash,
 )
 from world.pipeline.project import Projector, Selected, select
-from world.pipeline.schema_compatibility import misfit
+from world.pipeline.schema_compatibility import is_recorded, misfit
 from world.pipeline.shadowing import shadow_ruling, shadowed_by
 from world.pipeline.submit import Submission, base_of, submission_event
 from world.pipeline.unit_of_work import Task, UnitOfWork
@@ -309,10 +309,15 @@ def prepare_worlds(reading: Reading, worlds: Iterable[str] | None = None) -> Pre
 
     Args:
         reading: the committed state.
-        worlds: ids of worlds; None is the heads of all branches.
+        worlds: worlds at which a branch is created; None is the heads of all branches, for the adoption of the domain.
+
+    Raises:
+        RefusedError: ``COMPUTED_TIMED_OUT``.
     """
     realm = reading.peek(_Excerpt(is_fork=True).of)
-    work = reading.unit_on(realm)
+    work, adopted = reading.unit_on(realm), realm.domain
+    if adopted is None or (is_recorded(adopted, work.domain) if worlds is None else adopted.previous is None):
+        return None  # nothing is compared
     prepared = Prepared(realm.position, None, work.domain)
     for world in [branch.head for branch in realm.branches.values()] if worlds is None else worlds:
         if world not in prepared.misfits and work.lookup.world_outcome(world) is not None:
