@@ -101,6 +101,7 @@ class Host:
         "_enforcement",
         "_environment",
         "_live",
+        "_live_lock",
         "_performer",
         "_time_limit",
     )
@@ -118,6 +119,7 @@ class Host:
         self._time_limit = options.get("time_limit") or TimeLimit()
         self._environment = options.get("environment")
         self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
+        self._live_lock = threading.Lock()
         self._performer = EffectPerformer(
             effects,
             options.get("workers") or WorkerThreads(),
@@ -217,17 +219,26 @@ class Host:
         The second value is the number of patches that an earlier step has compared with the approved scope.
         """
         attempt, key = _attempt(order), (order.proposal_id, order.approved_scope)
-        live = self._live.pop(key, None)  # popped, so that no other thread can use it
+        with self._live_lock:
+            live = self._live.pop(key, None)  # removed, so that no other thread can use it
         if live is not None and not live.is_of(*attempt):
             live.close()
             live = None
         live = live or LiveExecution(self._domain, *attempt)
         done = live.compute(order.journal)
         if live.waits:
-            self._live[key] = live
-        if len(self._live) > MAX_LIVE:
-            self._live.pop(next(iter(self._live))).close()
+            self._keep(key, live)
         return done, live.patches_before
+
+    def _keep(self, key: tuple[str, IntentScope | None], live: LiveExecution) -> None:
+        """Keep a suspended execution; the oldest ones beyond ``MAX_LIVE`` are dropped."""
+        dropped = []
+        with self._live_lock:
+            self._live[key] = live
+            while len(self._live) > MAX_LIVE:
+                dropped.append(self._live.pop(next(iter(self._live))))
+        for one in dropped:
+            one.close()
 
     def _compute(self, order: ExecutionOrder) -> Computation:
         return compute(self._domain, *_attempt(order), order.journal)

@@ -25,10 +25,12 @@ class Limits:
         max_open_proposals: proposals that wait or execute at the same time.
         checkpoint_every: worlds between two checkpoints on a line of descent; recorded when the index of a log is
             built, and in force until it is rebuilt (`worldctl doctor --rebuild`).
-        max_call_ms: milliseconds that one call of foreign Python code may hold the log's lock (an action's step, a
-            rule, a projection, the computed values of a world).
+        max_call_ms: milliseconds that one call of foreign Python code may take (an action's step, a rule, a
+            projection, the computed values of a world), before the log's lock is taken or under it.
         max_unit_ms: milliseconds that one command may hold the log's lock all in all; one that takes longer is refused
             (``UNIT_TOO_LARGE``), and nothing of it is recorded.
+        max_preparations: how often the foreign code of a command is called before the log's lock is taken, until what
+            it read is still in force under the lock; 0 calls it under the lock only.
         klis: settings of leases, for a realm that is founded now; see ``world.klis.settings``.
     """
 
@@ -39,6 +41,7 @@ class Limits:
     checkpoint_every: int = 128
     max_call_ms: int = 10_000
     max_unit_ms: int = 60_000
+    max_preparations: int = 3
     klis: KlisSettings = field(default_factory=KlisSettings)
 
     def in_time(self, call: Callable[[], R]) -> R:

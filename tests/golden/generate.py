@@ -34,8 +34,12 @@ class AsThen:
 
     @staticmethod
     def create(address: str, *, clock: ManualClock, **given: Any) -> Realm:
-        """Found it with the settings of then; the policy was adopted by a command of its own, later by one step."""
-        world = World.create(address, clock=clock, limits=Limits(klis=KlisSettings.recorded({})), **given)
+        """Found it with the settings of then; the policy was adopted by a command of its own, later by one step.
+
+        Each reading moves the clock, and a preparation reads it once more than the release did.
+        """
+        limits = Limits(klis=KlisSettings.recorded({}), max_preparations=0)
+        world = World.create(address, clock=clock, limits=limits, **given)
         clock.now_ms()
         return world
 

@@ -1,4 +1,7 @@
-"""Time limit for foreign code that runs under the log's lock.
+"""Time limit of a call of foreign code.
+
+Foreign code usually runs before the log's lock is taken; then the limit gives the caller its thread back. Under the
+lock (``world.pipeline.preparation``) it is the last resort that frees the other callers.
 
 A Python function cannot be terminated, but an exception can be raised in its thread. One thread of the process
 watches the calls and raises it when a limit has passed, repeatedly until the call has ended, because code

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from world.core import ComputeContext, Domain, genesis
+from world.core import ComputeContext, genesis
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted, PolicyRetired
@@ -27,7 +27,7 @@ from world.model.id_alphabet import check_new_id
 from world.model.identity import content_id, state_hash, world_id
 from world.pipeline.driver import advance
 from world.pipeline.leasing.klis_settings_in_force import configure_klis
-from world.pipeline.schema_compatibility import misfit
+from world.pipeline.schema_compatibility import is_recorded, misfit
 from world.pipeline.steps import LeftBehind
 from world.pipeline.unit_of_work import LINEAGE_STREAM, REALM_STREAM, UnitOfWork
 from world.state.proposal import INGRESS
@@ -104,7 +104,7 @@ def adopt_domain(work: UnitOfWork, by: str) -> bool:
     in_force = work.realm.domain
     if in_force is None:
         raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")
-    if in_force.schema_hash == work.domain.schema.hash and _is_recorded(in_force, work.domain):
+    if is_recorded(in_force, work.domain):
         return False
     changed = in_force.schema_hash != work.domain.schema.hash
     if changed:
@@ -121,11 +121,6 @@ def adopt_domain(work: UnitOfWork, by: str) -> bool:
             )
     emit_domain(work, by)
     return True
-
-
-def _is_recorded(adopted: DomainAdopted, domain: Domain) -> bool:
-    is_same_code = adopted.sources == domain.sources()
-    return is_same_code and (adopted.distributions or {}) == domain.distributions()
 
 
 def end_open_proposals(work: UnitOfWork) -> None:

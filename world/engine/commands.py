@@ -17,6 +17,14 @@ from world.model.intent import IntentInstance
 from world.pipeline.branches import check_base, create_branch, switch_branch
 from world.pipeline.driver import advance, project, submit
 from world.pipeline.judge import answer
+from world.pipeline.preparation.prepared import Prepared
+from world.pipeline.preparation.preparing import (
+    Reading,
+    prepare_answer,
+    prepare_projection,
+    prepare_submission,
+    prepare_worlds,
+)
 from world.pipeline.project import Projected, Projector
 from world.pipeline.recover import Choice, cancel, resolve
 from world.pipeline.submit import Submission
@@ -25,6 +33,8 @@ from world.read_models.archive import Archive
 from world.state.proposal import Proposal
 
 R = TypeVar("R")
+Prepare = Callable[[Reading], Prepared | None]
+"""Calls the foreign code that a command is going to need, before the log's lock is taken."""
 
 
 class Commands(ABC):
@@ -34,7 +44,7 @@ class Commands(ABC):
     _ids: IdSource
 
     @abstractmethod
-    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
         """Run one command; see ``world.engine.protocol.WorldProtocol.run``."""
 
     # Founding and adopting
@@ -67,7 +77,7 @@ class Commands(ABC):
             return adopt_domain(work, by)
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
-        return self.run(command)
+        return self.run(command, prepare=prepare_worlds)
 
     def register_actor(self, actor: ActorRef, *, by: str) -> None:
         """Make an actor known, or change its name and meta; its kind stays.
@@ -108,7 +118,10 @@ class Commands(ABC):
             RefusedError: see ``world.pipeline.submit.record_proposal``.
         """
         proposal_id = self._ids.new_id()
-        proposal = self.run(lambda work: submit(work, asked, proposal_id))
+        proposal = self.run(
+            lambda work: submit(work, asked, proposal_id),
+            prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
+        )
         return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
 
     def project(
@@ -125,7 +138,10 @@ class Commands(ABC):
             RefusedError: what the projector or the submission refuses.
         """
         proposal_id = self._ids.new_id()
-        projected = self.run(lambda work: project(work, projector, submission, branch, proposal_id))
+        projected = self.run(
+            lambda work: project(work, projector, submission, branch, proposal_id),
+            prepare=lambda reading: prepare_projection(reading, projector, submission, branch, proposal_id),
+        )
         if projected.refused is not None:
             raise projected.refused
         return projected
@@ -136,7 +152,10 @@ class Commands(ABC):
         Raises:
             RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
         """
-        self.run(lambda work: advance(work, answer(work, proposal_id, given)))
+        self.run(
+            lambda work: advance(work, answer(work, proposal_id, given)),
+            prepare=lambda reading: prepare_answer(reading, proposal_id, given),
+        )
         return self._archive.proposal(proposal_id)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
@@ -174,7 +193,7 @@ class Commands(ABC):
             check_base(work, world, allow_failed=allow_failed)
             create_branch(work, name, world, by=by)
 
-        self.run(command)
+        self.run(command, prepare=lambda reading: prepare_worlds(reading, [world]))
 
     def switch_branch(self, name: str, *, by: str) -> None:
         """Make a branch the active one; undecided proposals are superseded (WP-epoch).

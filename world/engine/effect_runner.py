@@ -16,7 +16,10 @@ from world.clock import Clock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.snapshot import EffectAnswer, ErrorValue
+from world.pipeline.driver import advance
+from world.pipeline.execute import fulfil
 from world.pipeline.execution_state import lost_leases, why_over
+from world.pipeline.preparation.prepared import Prepared, take_up
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Executor, Performed
 from world.state.proposal import ROLLBACK
@@ -81,14 +84,23 @@ class EffectRecorder:
         performed: its result.
     """
 
-    __slots__ = ("is_left", "performed", "task", "tasks")
+    __slots__ = ("is_left", "performed", "prepared", "task", "tasks")
 
     def __init__(self, task: Task, performed: Performed) -> None:
         """Wait to be recorded."""
         self.task = task
         self.performed = performed
+        self.prepared: Prepared | None = None  # the step that follows the result
         self.tasks: list[Task] = []
         self.is_left = False  # nobody will come for the tasks
+
+    def record(self, work: UnitOfWork) -> None:
+        """Record the result, and continue the execution as far as possible; keep the effects that follow."""
+        if self.prepared is not None:
+            take_up(work, self.prepared)
+        advance(work, fulfil(work, self.task, self.performed))
+        work.prepared = None
+        self.tasks, work.tasks = work.tasks, []  # the thread that made the effect makes the next one
 
     def __call__(self, work: UnitOfWork) -> None:
         """Hand over what follows, as a command of its own caller."""

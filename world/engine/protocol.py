@@ -9,14 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
 from world.core import Domain
-from world.engine.commands import Commands
+from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
+from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -27,12 +29,12 @@ from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.limits import Limits
 from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.model.canonical_json import canonical_text
-from world.model.snapshot import Snapshot
 from world.pipeline.driver import advance, due, recover, reevaluate
-from world.pipeline.execute import fulfil
+from world.pipeline.preparation.prepared import StalePreparationError
+from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
-from world.pipeline.unit_of_work import MAX_SNAPSHOTS, Task, UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import Task, UnitOfWork, WorkerRegistry
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
@@ -45,7 +47,6 @@ from world.state.realm_view import RealmView
 __all__ = ["Command", "WorldProtocol"]
 
 R = TypeVar("R")
-Command = Callable[[UnitOfWork], Any]
 
 
 class _SpoiledError(Exception):
@@ -56,7 +57,7 @@ class _SpoiledError(Exception):
         self.error = error
 
 
-class WorldProtocol(Commands):
+class WorldProtocol(PreparingCommands):
     """The writer of one realm in this process; safe to use from many threads."""
 
     def __init__(
@@ -93,7 +94,7 @@ class WorldProtocol(Commands):
         self._is_unfinished = False
         self._units_left = 0
         self._live = self._archive.live
-        self._snapshots: dict[str, Snapshot] = {}
+        self._snapshots = SnapshotCache()
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[EffectRecorder] = []
@@ -169,13 +170,14 @@ class WorldProtocol(Commands):
 
     # Running commands
 
-    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
         """Run one command in a shared commit, then make the effects it asked for, until none is left.
 
         Args:
             command: what to do.
             others_too: also make the scheduled effects, of proposals that continued because leases were released, or
                 because something was due. Without a timer every caller makes them.
+            prepare: calls foreign code for the command before the log's lock is taken.
 
         Raises:
             RefusedError: what the command refuses, or ``CALL_FROM_HANDLER``.
@@ -185,7 +187,10 @@ class WorldProtocol(Commands):
         tasks: list[Task] = []
         try:
             try:
-                result, tasks = self._group.submit(command)
+                for attempt in self.attempts(command, prepare):
+                    with suppress(StalePreparationError):
+                        result, tasks = self._group.submit(attempt)
+                        break
             finally:
                 self.subscribers.tell()
                 while task := tasks.pop(0) if tasks else self._scheduled.take() if others_too else None:
@@ -217,7 +222,7 @@ class WorldProtocol(Commands):
 
     def record(self, recording: EffectRecorder) -> list[Task]:
         """Record what came of an effect; returns the effects that follow."""
-        self._unrecorded.append(recording)  # should recording it fail now, the next unit does
+        self.add_recording(recording)  # should recording it fail now, the next unit does
         try:
             _, tasks = self._group.submit(recording)
         except BaseException:
@@ -269,8 +274,7 @@ class WorldProtocol(Commands):
             confirmed = _confirm_clock(work, confirming, asked, fits=fits)
             recorded = self._unrecorded[:]
             for done in recorded:
-                advance(work, fulfil(work, done.task, done.performed))
-                done.tasks, work.tasks = work.tasks, []  # whoever made the effect makes the next one
+                done.record(work)
             left = [task for done in recorded if done.is_left for task in done.tasks]
             unsettled = self._unsettled
             if fits:
@@ -292,15 +296,10 @@ class WorldProtocol(Commands):
                 self._performing.discard(claim)
         self._is_unfinished = work.is_unfinished
         self._unsettled = work.is_unfinished or (self._unsettled and not unsettled)
-        while len(self._snapshots) > MAX_SNAPSHOTS:
-            self._snapshots.pop(next(iter(self._snapshots)))
         self._scheduled.add(others + work.tasks)
         self._scheduled.plan(work.realm.next_due(), work.at)
         for pending, result, error in outcomes:
-            if error is not None:
-                pending.fail(error)
-            else:
-                pending.succeed(result)
+            pending.succeed(result) if error is None else pending.fail(error)
         return [(item.position, item.event) for item in work.emitted]
 
     def _outcomes(
@@ -424,7 +423,7 @@ def _outcome(
             at_hand=work.domain.schema.hash,
         )
         return pending, None, refused
-    before = len(work.emitted)
+    before, unit_at = len(work.emitted), work.at
     try:
         if not isinstance(pending.command, EffectRecorder) and pending.command is not recover:
             work.budget.start()
@@ -442,4 +441,5 @@ def _outcome(
         return pending, None, error
     finally:
         work.budget.stop()
+        work.prepared, work.at = None, max(work.at, unit_at)
     return pending, (result, tasks), None

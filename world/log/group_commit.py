@@ -21,6 +21,7 @@ MAX_BATCH: Final = 256
 
 C = TypeVar("C")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Pending(Generic[C, R]):
@@ -82,23 +83,39 @@ class GroupCommit(Generic[C, R]):
         self._queue: deque[Pending[C, R]] = deque()
         self._led = False
         self._leader: int | None = None
+        self._preparing: set[int] = set()
+
+    @property
+    def preparing(self) -> int:
+        """Number of threads that run ``before``."""
+        return len(self._preparing)
+
+    def before(self, call: Callable[[], T]) -> T:
+        """Return the result of a call that prepares a command; commands from inside of it are refused.
+
+        Raises:
+            RefusedError: ``CALL_FROM_WITHIN``, as ``submit``.
+            Exception: what the call raises.
+        """
+        self._refuse_within()
+        thread = threading.get_ident()
+        self._preparing.add(thread)
+        try:
+            return call()
+        finally:
+            self._preparing.discard(thread)
 
     def submit(self, command: C) -> R:
         """Run a command in a batch with others and return its result.
 
         Raises:
-            RefusedError: ``CALL_FROM_WITHIN`` in a thread that runs a batch: whatever the batch calls must not.
+            RefusedError: ``CALL_FROM_WITHIN`` in a thread that runs a batch or ``before``: code called from there must
+                not run commands.
             WorldProtocolError: ``BATCH_INTERRUPTED`` when the batch was broken off by an interrupt in another
                 thread: it is not known whether the command took effect.
             Exception: what the command failed with.
         """
-        if self._leader == threading.get_ident():  # nobody else writes this thread's name there
-            raise RefusedError(
-                ErrorCode.CALL_FROM_WITHIN,
-                "A rule, projection, action or computed value cannot call the world that is asking it; it would wait "
-                "for itself. Answer from what it is given, and make the call when the world has returned, or in an "
-                "effect handler or a scheduled reaction.",
-            )
+        self._refuse_within()
         mine: Pending[C, R] = Pending(command)
         try:
             with self._mutex:
@@ -113,6 +130,16 @@ class GroupCommit(Generic[C, R]):
             self._abandon(mine)
             raise
         return mine.outcome()
+
+    def _refuse_within(self) -> None:
+        thread = threading.get_ident()
+        if self._leader == thread or thread in self._preparing:  # only this thread writes its id there
+            raise RefusedError(
+                ErrorCode.CALL_FROM_WITHIN,
+                "A rule, projection, action or computed value cannot call the world that is asking it; it would wait "
+                "for itself. Answer from what it is given, and make the call when the world has returned, or in an "
+                "effect handler or a scheduled reaction.",
+            )
 
     def _lead(self, mine: Pending[C, R]) -> None:
         """Run one batch; the leader's own command is its first."""

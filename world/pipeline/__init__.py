@@ -1,1 +1,1 @@
-"""The stages from an intent to a sealed World, each under the log's lock."""
+"""The stages from an intent to a sealed World; foreign code is called before the log's lock."""

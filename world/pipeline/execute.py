@@ -17,10 +17,11 @@ from world.events.execution_events import EffectDropped, EffectFulfilled, Effect
 from world.events.resource_values import ResourceExistence, SecretDigest
 from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 from world.model.secrets.literal import LITERAL_SECRET, literal_message
-from world.model.snapshot import EffectAnswer, ErrorValue, Requirement, Snapshot
+from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, lacks_workspace, leased_by, order_of, why_over
 from world.pipeline.leasing.existence import RESOURCE_ABSENT, Base, absent_in, absent_message
+from world.pipeline.preparation.prepared import prepared_step
 from world.pipeline.steps import Approved, Computed, EffectAnswered, Executing, Resumable, Step
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Performed, StepOutcome
@@ -84,8 +85,7 @@ def compute(work: UnitOfWork, executing: Executing) -> Iterable[Step]:
     over = why_over(work.realm, proposal) or _why_absent(proposal)
     if over is not None:
         return (_ended_early(work, proposal, *over),)
-    base = work.snapshot(proposal.started.on_world)
-    outcome = work.executor.step(order_of(proposal, base))
+    outcome = _step(work, proposal, proposal.started.on_world)
     if outcome.status == "pending":
         for requirement in outcome.requirements:
             error = None if requirement.id in proposal.requested else _request(work, proposal, requirement)
@@ -94,7 +94,7 @@ def compute(work: UnitOfWork, executing: Executing) -> Iterable[Step]:
         return ()
     head = work.realm.branches[proposal.branch].head
     if head != proposal.started.on_world:
-        outcome = _on_new_head(work, proposal, work.snapshot(head))
+        outcome = _on_new_head(work, proposal, head)
     return (Computed(proposal, head, outcome),)
 
 
@@ -131,13 +131,19 @@ def _request(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> 
     return ErrorValue.at(code, message, requirement.action_id, requirement.node_path, work.at)
 
 
-def _on_new_head(work: UnitOfWork, proposal: Proposal, head: Snapshot) -> StepOutcome:
+def _step(work: UnitOfWork, proposal: Proposal, world: str) -> StepOutcome:
+    """Return the outcome of a step on a world: the prepared one, or that of a call of the executor."""
+    order = order_of(proposal, work.snapshot(world))
+    return prepared_step(work, order, world) or work.executor.step(order)
+
+
+def _on_new_head(work: UnitOfWork, proposal: Proposal, head: str) -> StepOutcome:
     """Compute an execution again on a head that moved meanwhile; other effects than before are a conflict."""
-    outcome = work.executor.step(order_of(proposal, head))
+    outcome = _step(work, proposal, head)
     if outcome.status != "pending":
         return outcome
     return failed(
-        head,
+        work.snapshot(head),
         ErrorValue.at(
             "STATE_CONFLICT",
             "The branch moved while the effects were made, and on its new head the action would ask for other "

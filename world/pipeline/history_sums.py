@@ -22,7 +22,7 @@ CHOICES: Final = {"decision": ("approved", "rejected"), "outcome": ("completed",
 """What a decision and an outcome can be."""
 
 MAX_SUMMED: Final = 10_000
-"""Earlier proposals that one sum may go through; each is read from the log while the log's lock is held."""
+"""Earlier proposals that one sum may go through; each is read from the log, which may be under its lock."""
 
 
 def check_conditions(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from world.model.overruling import not_adopted, overruled
 from world.model.scope_patterns import check_number
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
+from world.pipeline.preparation.prepared import prepared_ruling
 from world.pipeline.shadowing import shadow
 from world.pipeline.steps import Approvable, Decidable, Step, Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
@@ -33,12 +34,17 @@ _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
 
 
 def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
-    """Call the Authority for a new proposal and record its ruling; nothing follows while people are asked."""
+    """Record the ruling on a new proposal, prepared or of a call of the Authority; no step while people are asked."""
     proposal = submitted.proposal
     binding = work.realm.bindings[proposal.submitted.actor.actor_id]
-    case = case_of(work, proposal, binding)
-    ruling = work.authority.judge(case)
-    shadow(work, case)
+    ready = prepared_ruling(work, proposal.proposal_id, binding=binding)
+    if ready is None:
+        case = case_of(work, proposal, binding)
+        ruling = work.authority.judge(case)
+        shadow(work, case)
+    else:
+        ruling = ready.ruling
+        shadow(work, ready.case, ready.shadow_ruling)
     return _record(work, proposal, in_force(work, ruling, binding), binding)
 
 
@@ -65,7 +71,11 @@ def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[S
     check_number(0 if given.scope is None else len(given.scope.allowed_paths or ()), "The answer's scope")
     _check_mentioned(work, proposal, given)
     binding = proposal.binding or {}
-    ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
+    ready = prepared_ruling(work, proposal_id, binding=binding, asked=asked)
+    if ready is None:
+        ruling = work.authority.answer(case_of(work, proposal, binding), asked, given)
+    else:
+        ruling = ready.ruling
     _check_size(work, ruling, given)
     work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given))
     if ruling == asked:

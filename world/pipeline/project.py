@@ -15,9 +15,10 @@ from world.events.proposal_events import ProjectionRecorded
 from world.model.intent import IntentInstance
 from world.model.snapshot import Snapshot
 from world.pipeline.branches import find_branch
+from world.pipeline.preparation.prepared import prepared_projection
 from world.pipeline.unit_of_work import UnitOfWork
 
-__all__ = ["Projected", "Projector", "Selected", "project_source"]
+__all__ = ["Projected", "Projector", "Selected", "project_source", "select"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Projector(Protocol):
 def project_source(
     work: UnitOfWork, projector: Projector, branch: str | None, proposal_id: str
 ) -> Selected | Projected:
-    """Call the projections for a source event; record their result here where they select no intent.
+    """Take the prepared result of the projections, or call them; record their result here where they select no intent.
 
     Args:
         work: the unit of work.
@@ -69,12 +70,25 @@ def project_source(
 
     Raises:
         RefusedError: ``UNKNOWN_BRANCH``, and what the projector refuses.
+        StalePreparationError: see ``world.pipeline.preparation.prepared.prepared_projection``.
     """
     head = find_branch(work, branch).head
-    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
+    ready = prepared_projection(work, head)
+    if ready is None:
+        record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
+    else:
+        record, intent = ready.record, ready.intent
+    selected = select(record, intent, proposal_id)
+    if isinstance(selected, Projected) and record is not None:
+        work.emit(f"projection:{record.projection_id}", record)
+    return selected
+
+
+def select(
+    record: ProjectionRecorded | None, intent: IntentInstance | RefusedError | None, proposal_id: str
+) -> Selected | Projected:
+    """Return what follows from the result of a projector; see ``project_source``."""
     if intent is None or isinstance(intent, RefusedError):
-        if record is not None:
-            work.emit(f"projection:{record.projection_id}", record)
         return Projected(record, None, intent)
     if record is not None:
         record = replace(record, proposal_id=proposal_id, intent_id=intent.intent_id, intent_key=intent.intent_key)

@@ -72,12 +72,18 @@ def _check_is_another(work: UnitOfWork, name: str, actors: Sequence[str]) -> Non
         )
 
 
-def shadow(work: UnitOfWork, case: Case) -> None:
-    """Ask the second policy about a new proposal and record what it says, where there is one for this actor."""
+def shadow(work: UnitOfWork, case: Case, ready: Ruling | None = None) -> None:
+    """Judge a new proposal by the shadowing policy and record its ruling, where there is one for this actor.
+
+    Args:
+        work: the unit of work.
+        case: the case of the proposal.
+        ready: the ruling, where it was prepared.
+    """
     name = shadowed_by(work.realm.shadow, case.actor.actor_id)
     if name is None:
         return
-    ruling = shadow_ruling(work.authority.judge, case, name)
+    ruling = shadow_ruling(work.authority.judge, case, name) if ready is None else ready
     try:
         _record(work, case.proposal_id, name, ruling)
     except RefusedError:  # what it says cannot be recorded: then only what it comes to

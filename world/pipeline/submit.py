@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from world.core.fields import secret_literals
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -21,6 +23,7 @@ from world.model.scope_patterns import SCOPE_RULES, check_number
 from world.model.secrets.literal import may_name_secrets, named_literals, refuse_literals
 from world.pipeline.branches import check_base, create_branch, find_branch, fork_name
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
+from world.pipeline.preparation.prepared import check_submission, unchanged_submission
 from world.pipeline.steps import Submitted
 from world.pipeline.unit_of_work import UnitOfWork
 
@@ -71,35 +74,76 @@ def record_proposal(
             ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``,
             ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``,
             ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed then.
+        StalePreparationError: see ``world.pipeline.preparation.prepared.check_submission``; nothing was changed then.
     """
     intent = asked.intent
     check_intent(work, intent)
     if asked.record is not None:
         _check_record(intent, asked.record)
-    branch, base = _base(work, asked)
-    actor = intent.meta.origin.actor
+    event = None if asked.base_world is not None else unchanged_submission(work, intent)
+    if event is None:
+        base = base_of(work, asked)
+        event = submission_event(work, asked, base, proposal_id, scope_rules=scope_rules)
+        check_submission(work, event)
+        if event.at != work.at:
+            event = structs.replace(event, at=work.at)
+        if base.is_fork:
+            create_branch(work, base.branch, base.world, by=intent.meta.origin.actor.actor_id)
     if asked.record is not None:
         work.emit(f"projection:{asked.record.projection_id}", asked.record)
-    work.emit(
-        proposal_id,
-        ProposalSubmitted(
-            at=work.at,
-            proposal_id=proposal_id,
-            actor=work.realm.actors[actor.actor_id],
-            intent=intent,
-            branch=branch,
-            base_world=base,
-            epoch=work.realm.epoch,
-            execution_key=asked.execution_key or _own_key(work, branch, proposal_id),
-            schema_hash=work.realm.schema_hash,
-            attempt=work.lookup.attempts(intent.intent_key) + 1,
-            trace=None if asked.trace is None else dict(asked.trace),
-            scope_rules=None if scope_rules < 2 else scope_rules,
-        ),
-    )
+    work.emit(proposal_id, event)
     proposal = work.realm.proposals[proposal_id]
     proposal.carries(intent)
     return Submitted(proposal)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionBase:
+    """Where a proposal begins.
+
+    Args:
+        branch: the branch that it moves.
+        world: id of its base world.
+        is_fork: whether the branch is created at that world.
+    """
+
+    branch: str
+    world: str
+    is_fork: bool = False
+
+
+def submission_event(
+    work: UnitOfWork,
+    asked: Submission,
+    base: SubmissionBase,
+    proposal_id: str,
+    *,
+    scope_rules: int = SCOPE_RULES,
+) -> ProposalSubmitted:
+    """Return the event that records a proposal, without emitting it.
+
+    Args:
+        work: the unit of work.
+        asked: the submission.
+        base: where it begins.
+        proposal_id: id for the new proposal.
+        scope_rules: as for ``record_proposal``.
+    """
+    intent = asked.intent
+    return ProposalSubmitted(
+        at=work.at,
+        proposal_id=proposal_id,
+        actor=work.realm.actors[intent.meta.origin.actor.actor_id],
+        intent=intent,
+        branch=base.branch,
+        base_world=base.world,
+        epoch=work.realm.epoch,
+        execution_key=asked.execution_key or _own_key(work, base.branch, proposal_id),
+        schema_hash=work.realm.schema_hash,
+        attempt=work.lookup.attempts(intent.intent_key) + 1,
+        trace=None if asked.trace is None else dict(asked.trace),
+        scope_rules=None if scope_rules < 2 else scope_rules,
+    )
 
 
 def _own_key(work: UnitOfWork, branch: str, proposal_id: str) -> str:
@@ -190,8 +234,12 @@ def _check_record(intent: IntentInstance, record: ProjectionRecorded) -> None:
         )
 
 
-def _base(work: UnitOfWork, asked: Submission) -> tuple[str, str]:
-    """Return the branch and the base world, making a branch for a fork."""
+def base_of(work: UnitOfWork, asked: Submission) -> SubmissionBase:
+    """Return the branch and the base world of a submission; the branch of a fork does not exist yet.
+
+    Raises:
+        RefusedError: ``UNKNOWN_BRANCH``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``DATA_DOES_NOT_FIT``.
+    """
     if asked.base_world is None or asked.branch is not None:
         branch = find_branch(work, asked.branch)
         if asked.base_world not in (None, branch.head):
@@ -202,8 +250,7 @@ def _base(work: UnitOfWork, asked: Submission) -> tuple[str, str]:
                 head=branch.head,
                 base_world=asked.base_world,
             )
-        return branch.name, branch.head
+        return SubmissionBase(branch.name, branch.head)
     check_base(work, asked.base_world, allow_failed=asked.allow_failed_base)
     name = fork_name(work, asked.base_world) if asked.fork_name is None else asked.fork_name
-    create_branch(work, name, asked.base_world, by=asked.intent.meta.origin.actor.actor_id)
-    return name, asked.base_world
+    return SubmissionBase(name, asked.base_world, is_fork=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Unpack
 
 from world.clock import IdSource
 from world.code.time_limit import unbroken
@@ -31,17 +31,18 @@ from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
 from world.pipeline.leasing.existence import Base, check_existence, observe
+from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
 from world.state.ports import Authority, Conditions, EffectAttempt, ExecutionOrder, Executor
 from world.state.realm_state import RealmState, apply_event
 
+if TYPE_CHECKING:
+    from world.pipeline.preparation.prepared import Prepared
+
 REALM_STREAM = "realm"
 LINEAGE_STREAM = "lineage"
 KLIS_STREAM = "klis"
-MAX_SNAPSHOTS = 64
-"""States of worlds kept ready to compute on between commits."""
-
 SUMMED_AT_ONCE: Final = 64
 """Earlier proposals whose inputs a sum reads at once."""
 
@@ -168,7 +169,8 @@ class UnitOfWork:
     """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
 
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
-    that something due was left to the unit after it (``world.pipeline.unit_budget``).
+    that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
+    command took along: the results of foreign code that was called before the lock was taken.
     """
 
     realm: RealmState
@@ -181,7 +183,7 @@ class UnitOfWork:
     workers: WorkerRegistry
     limits: Limits
     types: ResourceTypes
-    snapshots: dict[str, Snapshot]
+    snapshots: SnapshotCache
     performing: set[tuple[str, str]]
     claimed: set[tuple[str, str]] = field(default_factory=set)
     at: int = 0
@@ -192,6 +194,7 @@ class UnitOfWork:
     budget: UnitBudget = field(default_factory=UnitBudget)
     begun: int = 0
     is_unfinished: bool = False
+    prepared: Prepared | None = None
 
     def emit(self, stream: str, event: Event) -> None:
         """Append an event to the unit and fold it into the realm.
@@ -329,7 +332,7 @@ class UnitOfWork:
     def keep(self, world_id: str, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
         """Remember the state of a world, and return it as a base to compute on."""
         base = Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
-        self.snapshots[world_id] = base
+        self.snapshots.keep(world_id, base)
         return base
 
     def history(self, own: str) -> PastAt:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -17,7 +18,8 @@ from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
 from world.log import EventLog, LoggedEvent
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
-from world.model.snapshot import Snapshot, error_state_hash
+from world.model.snapshot import error_state_hash
+from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.unit_of_work import Earlier
 from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
@@ -46,14 +48,6 @@ class WorldRow:
     outcome: str
 
 
-def _keep(cache: OrderedDict[str, V], name: str, value: V) -> None:
-    """Put a value into a cache of the recently used ones."""
-    cache[name] = value
-    cache.move_to_end(name)
-    while len(cache) > KEPT_STATES:
-        cache.popitem(last=False)
-
-
 def _input(event: Event) -> tuple[str, Any]:
     if not isinstance(event, ProposalSubmitted):
         raise index_damaged()
@@ -68,6 +62,7 @@ class Archive:
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
         self._sealed: OrderedDict[str, WorldSealed] = OrderedDict()
+        self._keeping = threading.Lock()
         self._live = LiveState(log, lambda: self.load_realm(), self._note)  # noqa: PLW0108
 
     @property
@@ -201,13 +196,21 @@ class Archive:
 
     def keep(self, world_id: str, data: FrozenDict) -> None:
         """Cache the state of a world that is likely to be requested again."""
-        _keep(self._states, world_id, data)
+        self._keep(self._states, world_id, data)
 
-    def keep_states(self, events: Iterable[Event], snapshots: Mapping[str, Snapshot]) -> None:
-        """Cache the states of the worlds that committed events sealed; ``snapshots`` has them by id."""
+    def keep_states(self, events: Iterable[Event], snapshots: SnapshotCache) -> None:
+        """Cache the states of the worlds that committed events sealed; ``snapshots`` may have them."""
         for event in events:
-            if isinstance(event, WorldSealed) and event.world_id in snapshots:
-                self.keep(event.world_id, snapshots[event.world_id].data)
+            if isinstance(event, WorldSealed) and (snapshot := snapshots.get(event.world_id)) is not None:
+                self.keep(event.world_id, snapshot.data)
+
+    def _keep(self, cache: OrderedDict[str, V], name: str, value: V) -> None:
+        """Put a value into a cache of the recently used ones."""
+        with self._keeping:
+            cache[name] = value
+            cache.move_to_end(name)
+            while len(cache) > KEPT_STATES:
+                cache.popitem(last=False)
 
     def _checkpoint(self, world_id: str) -> FrozenDict | None:
         rows = self.rows("checkpoint", of_world=world_id)
@@ -349,7 +352,7 @@ class Archive:
         """Cache the events that sealed worlds, as they are published."""
         for event in events:
             if isinstance(event, WorldSealed):
-                _keep(self._sealed, event.world_id, event)
+                self._keep(self._sealed, event.world_id, event)
 
     def ledger_position(self) -> tuple[int, int]:
         """Return the log position and the ledger version of the ledger's stored copy; zeros without a copy."""

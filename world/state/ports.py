@@ -112,7 +112,11 @@ class Case:
 
 
 class Authority(Protocol):
-    """Judges proposals; never executes effects, never raises for what a case contains (WP-bind)."""
+    """Judges proposals; never executes effects, never raises for what a case contains (WP-bind).
+
+    It is called from several threads at a time, usually before the log's lock is taken; a ruling may be discarded and
+    made again (``world.pipeline.preparation``).
+    """
 
     def judge(self, case: Case) -> Ruling:
         """Return the ruling on a new proposal."""
@@ -308,7 +312,11 @@ class BackupService(Protocol):
 
 
 class Executor(Protocol):
-    """Executes approved proposals; the Host implements it."""
+    """Executes approved proposals; the Host implements it.
+
+    ``step`` is called from several threads at a time, usually before the log's lock is taken; its outcome may be
+    discarded and computed again (``world.pipeline.preparation``).
+    """
 
     @property
     def enforcement(self) -> Enforcement:

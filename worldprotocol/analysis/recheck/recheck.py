@@ -45,8 +45,10 @@ from world.model.snapshot import Requirement
 from world.pipeline.execution_state import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
 from world.pipeline.judge import case_of
 from world.pipeline.leasing.existence import absent_in
+from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import PastAt, UnitOfWork
+from world.read_models.unit_lookup import CommittedLookup
 from world.state.ports import Case, Enforcement
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState, apply_event
@@ -59,7 +61,7 @@ from worldprotocol.analysis.recheck.existence import (
     recheck_withdrawal,
 )
 from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_manifest, recheck_verdict
-from worldprotocol.analysis.recheck.past import Nobody, PastLookup
+from worldprotocol.analysis.recheck.past import Nobody
 from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
 from worldprotocol.analysis.recheck.ruling_checks import _is_repeatable, _not_at_hand, _Question, _Refusing
 from worldprotocol.analysis.recheck.shadow import recheck_shadow
@@ -71,7 +73,6 @@ from worldprotocol.api.realm import Realm
 __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
 
 Progress = Callable[[int, int], None]
-MAX_STATES: Final = 64
 PROGRESS_EVERY: Final = 500  # events between two reports
 
 
@@ -156,7 +157,7 @@ class Rechecking:
         self._code = AvailableCode(parts, self._realm)
         self._work = UnitOfWork(
             realm=self._realm,
-            lookup=PastLookup(world.archive),
+            lookup=CommittedLookup(world.archive),
             domain=parts.domain,
             authority=parts.authority,
             executor=parts.executor,
@@ -165,7 +166,7 @@ class Rechecking:
             workers=Nobody(),
             limits=Limits(),
             types=ResourceTypes.installed(),
-            snapshots={},
+            snapshots=SnapshotCache(),
             performing=set(),
         )
 
@@ -208,8 +209,6 @@ class Rechecking:
         if note is not None:
             note(self, event)
         apply_event(self._realm, event, position)
-        while len(self._work.snapshots) > MAX_STATES:
-            self._work.snapshots.pop(next(iter(self._work.snapshots)))
 
     def _check(self, event: Event) -> Iterator[DivergenceError]:
         step = _STEPS.get(type(event))

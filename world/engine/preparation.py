@@ -1,0 +1,152 @@
+"""Foreign code outside the log's lock: a command is prepared in its caller's thread before it is queued.
+
+A preparation that does not hold under the lock any more is repeated, ``Limits.max_preparations`` times in all. Then the
+stages call the code under the lock, within its time limit; they do so at once where the calls had been fast, because
+repeating them outside would cost more than it spares the others. Whether a call is repeated may depend on time; what is
+recorded does not. Source: decision record 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from world.clock import Clock
+from world.core import Domain
+from world.engine.commands import Commands, Prepare
+from world.engine.effect_runner import EffectRecorder
+from world.engine.event_bus import Subscribers
+from world.klis.resources.resource_types import ResourceTypes
+from world.limits import Limits
+from world.pipeline.preparation.prepared import Prepared, take_up
+from world.pipeline.preparation.preparing import prepare_effect_result
+from world.pipeline.preparation.snapshots import SnapshotCache
+from world.pipeline.recorded_time import Evidence, GuardedClock
+from world.pipeline.unit_of_work import UnitOfWork, WorkerRegistry
+from world.read_models.unit_lookup import CommittedLookup
+from world.state.ports import Authority, Executor
+from world.state.realm_state import RealmState
+
+__all__ = ["FAST_MS", "PreparedCommand", "PreparingCommands"]
+
+R = TypeVar("R")
+Command = Callable[[UnitOfWork], Any]
+
+FAST_MS: Final = 20
+"""A stale preparation that took less is called again under the lock, in milliseconds for each thread that prepares."""
+
+_UNGUARDED: Final = Evidence(None, None, None, 0)
+
+
+class CommandQueue(Protocol):
+    """What a preparation needs of the queue of commands (``world.log.group_commit.GroupCommit``)."""
+
+    @property
+    def preparing(self) -> int:
+        """Number of threads that run ``before``."""
+        ...
+
+    def before(self, call: Callable[[], R]) -> R:
+        """Return the result of a call that prepares a command; commands from inside of it are refused."""
+        ...
+
+
+class PreparedCommand:
+    """A command with its preparation; ``world.engine.protocol`` runs it like the command alone.
+
+    Args:
+        command: what to do.
+        prepared: results of the foreign code that it is going to need.
+    """
+
+    __slots__ = ("command", "prepared")
+
+    def __init__(self, command: Callable[[UnitOfWork], Any], prepared: Prepared) -> None:
+        """Combine both."""
+        self.command = command
+        self.prepared = prepared
+
+    @property
+    def any_schema(self) -> bool:
+        """Whether it runs under another schema than the one in force."""
+        return getattr(self.command, "any_schema", False)
+
+    def __call__(self, work: UnitOfWork) -> Any:
+        """Run the command on its preparation.
+
+        Raises:
+            StalePreparationError: it does not hold any more, and is to be repeated; nothing was emitted.
+        """
+        take_up(work, self.prepared)
+        return self.command(work)
+
+
+class PreparingCommands(Commands):
+    """Commands that are prepared; ``world.engine.protocol.WorldProtocol`` runs them."""
+
+    _authority: Authority
+    _clock: Clock
+    _domain: Domain
+    _executor: Executor
+    _group: CommandQueue
+    _limits: Limits
+    _snapshots: SnapshotCache
+    _stopwatch: Callable[[], float]
+    _types: ResourceTypes
+    _unrecorded: list[EffectRecorder]
+    _workers: WorkerRegistry
+    subscribers: Subscribers
+
+    def attempts(self, command: Command, prepare: Prepare | None) -> Iterator[Command]:
+        """Yield a command with its preparation, again while the one before did not hold; at last the command alone.
+
+        Args:
+            command: what to do.
+            prepare: calls the foreign code that the command is going to need; None prepares nothing.
+
+        Raises:
+            RefusedError: what the preparation refuses; ``CALL_FROM_WITHIN``.
+        """
+        left = 0 if prepare is None else self._limits.max_preparations
+        while prepare is not None and left > 0:
+            begin = self._stopwatch()
+            prepared = self._group.before(partial(prepare, self))
+            if prepared is None:
+                break
+            taken_ms = (self._stopwatch() - begin) * 1000
+            prepared.is_repeatable = left > 1 and taken_ms >= FAST_MS * (1 + self._group.preparing)
+            yield PreparedCommand(command, prepared)
+            left -= 1
+        yield command
+
+    def add_recording(self, recording: EffectRecorder) -> None:
+        """Prepare the step that follows a result, and leave the result to the next unit of work."""
+        task, done, call_ms = recording.task, recording.performed, self._limits.max_call_ms
+        try:
+            if self._limits.max_preparations:
+                recording.prepared = self._group.before(lambda: prepare_effect_result(self, task, done, call_ms))
+        except Exception:  # noqa: BLE001 - the unit that records the result calls the code again, and reports it
+            recording.prepared = None
+        finally:
+            self._unrecorded.append(recording)
+
+    # What a preparation reads (``world.pipeline.preparation.preparing.Reading``)
+
+    def unit(self) -> UnitOfWork:
+        """Return a unit of work that reads the published state, at the present time, and is never committed."""
+        return UnitOfWork(
+            realm=cast(RealmState, self._archive.realm()),  # an immutable view has the attributes that are read
+            lookup=CommittedLookup(self._archive),
+            domain=self._domain,
+            authority=self._authority,
+            executor=self._executor,
+            clock=GuardedClock(self._clock, _UNGUARDED, is_confirmed=True),
+            ids=self._ids,
+            workers=self._workers,
+            limits=self._limits,
+            types=self._types,
+            snapshots=self._snapshots,
+            performing=set(),
+            at=self._clock.now_ms(),
+        )

@@ -1,0 +1,1 @@
+"""Preparation of commands: calls of foreign code before the log's lock is taken."""

@@ -1,0 +1,276 @@
+"""Calls of foreign code for a command, in its caller's thread and without a lock, on the committed state.
+
+What is likely to be refused is not prepared: the command refuses it under the lock. A preparation follows the stages up
+to the first step of an execution: project, issue, judge, compute. It appends nothing. Source: decision record 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from world.errors import RefusedError
+from world.events.proposal_events import ProposalSubmitted
+from world.model.decision import HumanAnswer, Ruling
+from world.model.intent import IntentInstance
+from world.model.snapshot import Snapshot
+from world.pipeline.branches import find_branch
+from world.pipeline.execution_state import order_of
+from world.pipeline.judge import case_of, in_force
+from world.pipeline.preparation.prepared import (
+    Prepared,
+    PreparedProjection,
+    PreparedRuling,
+    PreparedStep,
+    ReadHistory,
+    adopted_hash,
+)
+from world.pipeline.project import Projector, Selected, select
+from world.pipeline.schema_compatibility import is_recorded, misfit
+from world.pipeline.shadowing import shadow_ruling, shadowed_by
+from world.pipeline.submit import Submission, base_of, submission_event
+from world.pipeline.unit_of_work import Task, UnitOfWork
+from world.state.ports import Case, ExecutionOrder, Performed
+from world.state.proposal import ROLLBACK, Proposal
+
+__all__ = [
+    "Reading",
+    "prepare_answer",
+    "prepare_effect_result",
+    "prepare_projection",
+    "prepare_submission",
+    "prepare_worlds",
+]
+
+class Reading(Protocol):
+    """Access to the committed state, without the log's lock."""
+
+    def unit(self) -> UnitOfWork:
+        """Return a unit of work that reads the published state, at the present time, and is never committed."""
+        ...
+
+
+def _begin(reading: Reading) -> tuple[UnitOfWork, Prepared] | None:
+    """Return a reading unit and an empty preparation; None where another domain is in force."""
+    work = reading.unit()
+    if work.realm.schema_hash != work.domain.schema.hash:
+        return None
+    return work, Prepared(work.realm.position, work.at, work.domain)
+
+
+def prepare_projection(
+    reading: Reading,
+    projector: Projector,
+    submission: Callable[[IntentInstance], Submission],
+    branch: str | None,
+    proposal_id: str,
+) -> Prepared | None:
+    """Call the projections, and prepare the submission of the intent that they select.
+
+    Arguments as for ``world.pipeline.driver.project``. Nothing is prepared for a branch that does not exist.
+
+    Raises:
+        RefusedError: what the projector refuses; nothing is recorded of it.
+    """
+    begun = _begin(reading)
+    if begun is None:
+        return None
+    work, prepared = begun
+    if (work.realm.active if branch is None else branch) not in work.realm.branches:
+        return None
+    head = find_branch(work, branch).head
+    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
+    prepared.projection = PreparedProjection(head, work.realm.schema_hash, record, intent)
+    selected = select(record, intent, proposal_id)
+    if isinstance(selected, Selected):
+        asked = replace(submission(selected.intent), record=selected.record)
+        later = reading.unit()
+        if find_branch(later, branch).head == head:
+            _add_submission(later, prepared, asked, proposal_id)
+    return prepared
+
+
+def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) -> Prepared | None:
+    """Call the Authority for an intent, and the executor where the ruling approves.
+
+    Args:
+        reading: the committed state.
+        asked: the submission.
+        proposal_id: id that the proposal is going to have.
+
+    Raises:
+        RefusedError: ``COMPUTED_TIMED_OUT`` where the computed values of the base take too long.
+    """
+    begun = _begin(reading)
+    if begun is None:
+        return None
+    work, prepared = begun
+    _add_submission(work, prepared, asked, proposal_id)
+    return prepared if prepared.submitted is not None else None
+
+
+def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, proposal_id: str) -> None:
+    """Prepare the ruling and the first step, at the prepared time."""
+    actor = asked.intent.meta.origin.actor
+    is_known = actor.actor_id in work.realm.bindings and work.realm.actors[actor.actor_id].kind == actor.kind
+    if prepared.at is None or not is_known or asked.intent.body.type not in work.domain.schema.actions:
+        return
+    prepared.position, work.at = work.realm.position, prepared.at
+    try:
+        base = base_of(work, asked)
+    except RefusedError:  # it is refused again under the lock
+        return
+    work.snapshot(base.world)
+    submitted = submission_event(work, asked, base, proposal_id)
+    proposal = Proposal(submitted)
+    proposal.carries(asked.intent)
+    prepared.submitted = submitted
+    binding = work.realm.bindings[actor.actor_id]
+    history = ReadHistory(work.history(proposal_id))
+    case = case_of(work, proposal, binding, history)
+    ruling = work.authority.judge(case)
+    name = shadowed_by(work.realm.shadow, actor.actor_id)
+    prepared.ruling = PreparedRuling(
+        case=case,
+        ruling=ruling,
+        history=history,
+        policy_hash=adopted_hash(work, binding),
+        shadow=work.realm.shadow,
+        shadow_ruling=None if name is None else shadow_ruling(work.authority.judge, case, name),
+    )
+    _add_first_step(work, prepared, submitted, case, in_force(work, ruling, binding))
+
+
+def _add_first_step(
+    work: UnitOfWork, prepared: Prepared, submitted: ProposalSubmitted, case: Case, ruling: Ruling
+) -> None:
+    """Compute the first step of an execution on the head of its branch, where a ruling approves it."""
+    if ruling.verdict != "approve" or prepared.at is None:
+        return
+    branch = work.realm.branches.get(submitted.branch)
+    world = submitted.base_world if branch is None else branch.head  # a fork begins at its base
+    order = ExecutionOrder(
+        proposal_id=submitted.proposal_id,
+        intent=case.intent,
+        snapshot=work.snapshot(world),
+        approved_scope=ruling.approved_scope,
+        now=prepared.at,
+        seed=case.intent.intent_id,
+        actor=submitted.actor,
+        scope_rules=case.scope_rules,
+    )
+    _add_step(work, prepared, order, world)
+
+
+def _add_step(work: UnitOfWork, prepared: Prepared, order: ExecutionOrder, world: str) -> str:
+    """Call the executor, and return the status of the outcome."""
+    outcome = work.executor.step(order)
+    prepared.steps.append(PreparedStep(order, world, work.executor.enforcement, outcome))
+    return outcome.status
+
+
+def _own_copy(work: UnitOfWork, proposal_id: str) -> Proposal | None:
+    """Return a copy of an open proposal; None where it is not open."""
+    proposal = work.realm.proposals.get(proposal_id)
+    return None if proposal is None else proposal.copy()
+
+
+def prepare_answer(reading: Reading, proposal_id: str, given: HumanAnswer) -> Prepared | None:
+    """Apply a person's answer, and compute the first step where the proposal is approved by it.
+
+    Args:
+        reading: the committed state.
+        proposal_id: the waiting proposal.
+        given: the answer.
+    """
+    begun = _begin(reading)
+    proposal = None if begun is None else _own_copy(begun[0], proposal_id)
+    asked = None if proposal is None else proposal.asked
+    if begun is None or proposal is None or asked is None:
+        return None
+    work, prepared = begun
+    binding = proposal.binding or {}
+    history = ReadHistory(work.history(proposal_id))
+    case = case_of(work, proposal, binding, history)
+    try:
+        ruling = work.authority.answer(case, asked, given)
+    except RefusedError:  # it is refused again under the lock
+        return None
+    prepared.ruling = PreparedRuling(case, ruling, history, adopted_hash(work, binding), asked=asked)
+    _add_first_step(work, prepared, proposal.submitted, case, ruling)
+    return prepared
+
+
+def prepare_effect_result(reading: Reading, task: Task, performed: Performed, call_ms: int) -> Prepared | None:
+    """Compute the step of an execution that follows the result of an effect.
+
+    The result is not recorded before that. So nothing is prepared where the effect could be taken over meanwhile.
+
+    Args:
+        reading: the committed state.
+        task: the effect.
+        performed: its result.
+        call_ms: time limit of the step, in milliseconds.
+    """
+    begun = _begin(reading)
+    proposal = None if begun is None else _own_copy(begun[0], task.proposal_id)
+    if begun is None or proposal is None or not _continues(begun[0], proposal, task, performed, call_ms):
+        return None
+    work, prepared = begun
+    assert proposal.started is not None
+    prepared.at = None
+    journal = task.order.journal
+    if len(journal) != len(proposal.journal):  # effects of other tasks have results, too
+        journal = proposal.effect_journal()
+    world = proposal.started.on_world
+    order = replace(_order(proposal, work.snapshot(world)), journal={**journal, task.requirement.id: performed.result})
+    head = work.realm.branches[proposal.branch].head
+    if _add_step(work, prepared, order, world) != "pending" and head != world:
+        _add_step(work, prepared, replace(order, snapshot=work.snapshot(head)), head)
+    return prepared
+
+
+def _order(proposal: Proposal, base: Snapshot) -> ExecutionOrder:
+    """Return the order of a step without its journal, which is expensive to read."""
+    recorded, proposal.journal = proposal.journal, {}
+    try:
+        return order_of(proposal, base)
+    finally:
+        proposal.journal = recorded
+
+
+def _continues(work: UnitOfWork, proposal: Proposal, task: Task, performed: Performed, call_ms: int) -> bool:
+    """Return whether an execution is computed when the result is recorded, and there is time to compute it before."""
+    asked = proposal.requested.get(task.requirement.id)
+    started = proposal.started
+    if asked is None or started is None or asked.attempt != task.attempt or task.requirement.type == ROLLBACK:
+        return False
+    if len(proposal.requested) > 1 or proposal.in_doubt or proposal.cancelled is not None:
+        return False
+    if performed.retryable and performed.result.error is not None:
+        terms = work.executor.terms(task.requirement.type, task.requirement.params)
+        if terms.idempotent and task.call.attempt <= terms.retries:
+            return False  # it is made again
+    return asked.deadline - work.at >= call_ms
+
+
+def prepare_worlds(reading: Reading, worlds: Iterable[str] | None = None) -> Prepared | None:
+    """Check whether worlds obey the schema of the domain, and compute their values.
+
+    Args:
+        reading: the committed state.
+        worlds: worlds at which a branch is created; None is the heads of all branches, for the adoption of the domain.
+
+    Raises:
+        RefusedError: ``COMPUTED_TIMED_OUT``.
+    """
+    work = reading.unit()
+    realm, adopted = work.realm, work.realm.domain
+    if adopted is None or (is_recorded(adopted, work.domain) if worlds is None else adopted.previous is None):
+        return None  # nothing is compared
+    prepared = Prepared(realm.position, None, work.domain)
+    for world in [branch.head for branch in realm.branches.values()] if worlds is None else worlds:
+        if world not in prepared.misfits and work.lookup.world_outcome(world) is not None:
+            prepared.misfits[world] = misfit(work, world)
+    return prepared
