@@ -61,6 +61,11 @@ def governed(address: str, *, policy: Policy | None = None, durability: Durabili
     return world
 
 
+def reopened(address: str) -> Realm:
+    """Return a realm that ``governed`` made, opened once more."""
+    return Realm.open(address, domain=shelf())
+
+
 def propose(world: Realm, number: int) -> None:
     """Submit the number-th proposal and wait until its world is sealed."""
     done = world.act("ann", "counter.raise", {"counter": f"c{number % MEMBERS}", "by": number % 7 + 1})

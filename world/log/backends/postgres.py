@@ -54,7 +54,7 @@ _LOCK = SqlStatement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", (
 _NOW = SqlStatement("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT", (), {})
 
 
-class _FlushingConnection(Connection[Row]):
+class FlushingConnection(Connection[Row]):
     """A connection that goes on sending while it waits for an answer.
 
     In pipeline mode psycopg hands its last command to libpq, flushes once and then only reads. What did not
@@ -237,7 +237,7 @@ class PostgresStore(Store):
         if self._closed:
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         try:
-            connection: Connection[Row] = _FlushingConnection.connect(**self._arguments, autocommit=autocommit)
+            connection: Connection[Row] = FlushingConnection.connect(**self._arguments, autocommit=autocommit)
         except psycopg.Error as error:
             raise self.translate(error) from error
         connection.prepare_threshold = 2
