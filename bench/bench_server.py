@@ -1,7 +1,7 @@
 """Governed proposals on a PostgreSQL server of the benchmark's own, beside the bare driver under the same lock.
 
-Usage: ``python -m bench server [--seconds S] [--processes N]``. ``act`` of a pure action: one process with one caller and
-with 64, N processes on one realm and on N realms. The bare driver stores events of as many bytes in one table, in one
+Usage: ``python -m bench server [--seconds S] [--processes N]``. ``act`` of a pure action: one process with one
+caller and with 64, N processes on one realm and on N realms. The bare driver stores events of as many bytes in one table, in one
 pipeline with the commit, under the same advisory lock and without one. Proposals a second, and round trips of the
 writing connection for each. To reach: N processes on one realm as fast as one, at least 0.4 of the bare driver under
 the lock; at most 3 round trips.
@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -64,13 +65,13 @@ def counted() -> Iterator[list[int]]:
         try:
             wanted = next(gen)
             while True:
-                waited = True
+                waited |= wanted == 1
                 wanted = gen.send((yield wanted))
         except StopIteration as end:
             found[0] += waited
             return end.value
 
-    FlushingConnection.wait = wait  # type: ignore[method-assign, assignment]
+    FlushingConnection.wait = wait  # type: ignore[method-assign]
     try:
         yield found
     finally:
@@ -96,15 +97,11 @@ def raw_saver(url: str, states: list[bytes], *, locked: bool) -> Save:
     return save
 
 
-def work(
-    kind: str, url: str, name: str, states: list[bytes], seconds: float, barrier: Barrier, done: Any
-) -> None:
+def work(kind: str, url: str, name: str, states: list[bytes], seconds: float, barrier: Barrier, done: Any) -> None:
     """Save for so long, in a process of its own; put how many, and the seconds and the CPU time they took."""
     if kind == "act":
         world = reopened(f"{url}#{name}")
-
-        def save(number: int) -> object:
-            return propose(world, number)
+        save: Save = partial(propose, world)
     else:
         save = raw_saver(url, states, locked=kind == "locked")
     for number in range(WARM):
@@ -122,9 +119,7 @@ def processes(kind: str, url: str, names: list[str], states: list[bytes], second
     """Run one process for each name; return proposals a second in all, and the CPU time of one in microseconds."""
     context = multiprocessing.get_context("spawn")
     barrier, done = context.Barrier(len(names)), context.SimpleQueue()
-    running = [
-        context.Process(target=work, args=(kind, url, name, states, seconds, barrier, done)) for name in names
-    ]
+    running = [context.Process(target=work, args=(kind, url, name, states, seconds, barrier, done)) for name in names]
     for process in running:
         process.start()
     found = [done.get() for _ in running]

@@ -1,8 +1,8 @@
 """A governed proposal, durable on SQLite, beside other ways to store as many events of as many bytes.
 
-Usage: ``python -m bench writing [--proposals N] [--rounds R] [--folder DIR]``. ``act`` of a pure action with leases on,
-one caller, approved at once and judged by three rules in Python; beside it ``Application.save`` of the ``eventsourcing``
-library, raw sqlite3 with the same tables and indexes, and a minimal pipeline in Python. CPU time of the process, in
+Usage: ``python -m bench writing [--proposals N] [--rounds R] [--folder DIR]``. ``act`` of a pure action with
+leases on, one caller, approved at once and judged by three rules in Python; beside it ``Application.save`` of the
+``eventsourcing`` library, raw sqlite3 with the same tables and indexes, and a minimal pipeline in Python. CPU time of the process, in
 turns. Then 64 callers of one process, commits a second and CPU, beside raw sqlite3 with one commit each. Last the bytes
 of a proposal, by table and index. To reach: 1.0 and 1.2 of the library's CPU, 1.5 of the raw commits a second with 64
 callers, 3 KB a proposal.
@@ -75,9 +75,9 @@ def one_caller(place: Path, proposals: int, rounds: int) -> None:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for turn in range(rounds + 1):
         for name, work in works.items():
-            taken = measured(work, range(turn * proposals, (turn + 1) * proposals))
+            once = measured(work, range(turn * proposals, (turn + 1) * proposals))
             if turn:
-                found[name].append(taken)
+                found[name].append(once)
     base = statistics.median(cpu for cpu, _ in found["eventsourcing, Application.save"])
     for name, taken in found.items():
         cpu, wall = (statistics.median(values) for values in zip(*taken, strict=True))

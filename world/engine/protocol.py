@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
@@ -21,12 +21,14 @@ from world.engine.scheduled_work import ScheduledWork, Timer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.limits import Limits
-from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
+from world.log import NEXT_VERSION, EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.model.canonical_json import canonical_text
+from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Snapshot
 from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.execute import fulfil
@@ -37,9 +39,11 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
-from world.read_models.unit_lookup import UnitLookup
+from world.read_models.recent_worlds import RecentWorlds
+from world.read_models.unit_lookup import IntentNames, UnitLookup, intent_questions
+from world.state.catch_up import apply_others
 from world.state.ports import Authority, Executor
-from world.state.realm_state import RealmState, apply_event
+from world.state.realm_state import RealmState
 
 __all__ = ["Command", "WorldProtocol"]
 
@@ -94,6 +98,7 @@ class WorldProtocol(Commands):
         self._realm: RealmState | None = None
         self._recorded_ms: int | None = None  # time of the realm's last event, as far as that is known
         self._snapshots: dict[str, Snapshot] = {}
+        self._recent = RecentWorlds()
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[EffectRecorder] = []
@@ -259,10 +264,12 @@ class WorldProtocol(Commands):
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
-        with self._log.write() as transaction:
+        intents = _intents(commands)
+        with self._log.write(intent_questions(intents, self._log.log_id, self._log.backend)) as transaction:
+            commands += self._group.join()
             confirming = [pending for pending in commands if _confirms_clock(pending)]
             boot = boot_of(self._clock)
-            work, rows = self._begin(transaction, boot, is_confirmed=bool(confirming))
+            work, rows = self._begin(transaction, boot, intents, is_confirmed=bool(confirming))
             fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
             asked: list[Task] = []
             confirmed = _confirm_clock(work, confirming, asked, fits=fits)
@@ -313,18 +320,19 @@ class WorldProtocol(Commands):
         return outcomes
 
     def _begin(
-        self, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool
+        self, transaction: Transaction, boot: Boot | None, intents: Sequence[IntentNames], *, is_confirmed: bool
     ) -> tuple[UnitOfWork, IndexRows]:
         realm = self._realm
         assert realm is not None
-        for logged in transaction.new_events(realm.position):
-            event = known(logged)
-            apply_event(realm, event, logged.position)
+        for event in apply_others(realm, transaction.new_events(realm.position), known):
             self._recorded_ms = event.at
+            if isinstance(event, WorldSealed):
+                self._recent.follow(event, self._computed)
         self._follow(realm)
         clock = GuardedClock(self._clock, self._evidence(transaction, boot), is_confirmed=is_confirmed)
         rows = IndexRows()
-        lookup = UnitLookup(transaction, self._archive, rows)
+        lookup = UnitLookup(transaction, self._archive, rows, self._recent)
+        lookup.take_answers(intents)
 
         def on_emit(event: Event, position: int) -> None:
             rows.add(event, position)
@@ -349,6 +357,11 @@ class WorldProtocol(Commands):
         )
         return work, rows
 
+    def _computed(self, world_id: str) -> FrozenDict | None:
+        """Return the data of a world that this process has computed lately."""
+        snapshot = self._snapshots.get(world_id)
+        return None if snapshot is None else snapshot.data
+
     def _follow(self, realm: RealmState) -> None:
         """Have names of files compared in the workspace as the settings in force say."""
         if self._executor.keeper is not None and realm.klis.settings is not None:
@@ -357,7 +370,10 @@ class WorldProtocol(Commands):
     def _write(self, transaction: Transaction, work: UnitOfWork, rows: IndexRows, boot: Boot | None) -> None:
         self._add_checkpoints(work, rows)
         self._keep_ledger(work, rows)
-        events = [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
+        events = [
+            NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state, _version(item.event))
+            for item in work.emitted
+        ]
         self._log.insert_events(events, transaction=transaction)
         rows.write(transaction.cursor())
         self._views.apply(transaction, transaction.appended)
@@ -396,6 +412,18 @@ class WorldProtocol(Commands):
         self._realm = None
         self._recorded_ms = None
         self._snapshots.clear()
+        self._recent.clear()
+
+
+def _intents(commands: Sequence[Pending[Command, Any]]) -> list[IntentNames]:
+    """Return the intents that commands are going to submit."""
+    named = [getattr(pending.command, "intent_names", None) for pending in commands]
+    return [names for names in named if names is not None]
+
+
+def _version(event: Event) -> int:
+    """Return the stream version of a new event, where it is known: a submission is the first event of its stream."""
+    return 1 if type(event) is ProposalSubmitted else NEXT_VERSION
 
 
 def _confirms_clock(pending: Pending[Command, Any]) -> bool:

@@ -2,32 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
-from world.log import Transaction, ViewCursor
+from world.log import Question, Transaction, ViewCursor
+from world.log.url import Backend
 from world.model.immutable_json import FrozenDict
 from world.pipeline.unit_of_work import Earlier
 from world.read_models.archive import Archive
 from world.read_models.index import IndexRows, history_query, statement
+from world.read_models.recent_worlds import RecentWorlds
 
-__all__ = ["UnitLookup"]
+__all__ = ["IntentNames", "UnitLookup", "intent_questions"]
+
+
+class IntentNames(NamedTuple):
+    """An intent that a command will submit: its intentId, and its intentKey."""
+
+    intent_id: str
+    intent_key: str
+
+
+def intent_questions(intents: Iterable[IntentNames], log_id: int, backend: Backend) -> list[Question]:
+    """Return the questions by which the submission of intents finds out whether they are known.
+
+    Args:
+        intents: that are to be submitted.
+        log_id: the log.
+        backend: its database.
+    """
+    query = statement("intent", backend)
+    return [
+        Question(query, {"of_log": log_id, "of_intent": one.intent_id, "of_key": one.intent_key}) for one in intents
+    ]
 
 
 class UnitLookup:
     """Lookups that include the unit's own events (``world.pipeline.unit_of_work.Lookup``)."""
 
-    def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows) -> None:
+    def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows, worlds: RecentWorlds) -> None:
         self._transaction = transaction
         self._archive = archive
         self._rows = rows
+        self._recent = worlds
         self._intents: dict[str, str] = {}
+        self._earlier: dict[str, str | None] = {}
+        self._tried: dict[str, int] = {}
         self._inputs: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
-        self._worlds: dict[str, tuple[str, int]] = {}
+
+    def take_answers(self, intents: Sequence[IntentNames]) -> None:
+        """Take the answers to ``intent_questions``, which came with the opening of the transaction."""
+        for names, rows in zip(intents, self._transaction.answers, strict=True):
+            self._take(names, rows[0])
+
+    def _take(self, names: IntentNames, row: Sequence[Any]) -> None:
+        proposal_id, attempts = row
+        self._earlier[names.intent_id] = None if proposal_id is None else str(proposal_id)
+        self._tried[names.intent_key] = int(attempts or 0)
 
     def note(self, event: Event) -> None:
         """Add an emitted event that is not in the tables yet."""
@@ -36,13 +71,15 @@ class UnitLookup:
             self._inputs[event.proposal_id] = event.intent["body"].get("input")
             self._attempts[event.intent["intentKey"]] = event.attempt
         elif isinstance(event, WorldSealed):
-            self._worlds[event.world_id] = (event.outcome, event.height)
+            self._recent.add(event)
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
         """Return the proposal with an intentId, or None."""
         known = self._intents.get(intent_id)
         if known is not None:
             return known
+        if intent_id in self._earlier:
+            return self._earlier[intent_id]
         row = self._one("by_intent", of_intent=intent_id)
         return None if row is None else str(row[0])
 
@@ -51,6 +88,8 @@ class UnitLookup:
         known = self._attempts.get(intent_key)
         if known is not None:
             return known
+        if intent_key in self._tried:
+            return self._tried[intent_key]
         row = self._one("attempts", of_key=intent_key)
         return 0 if row is None or row[0] is None else int(row[0])
 
@@ -79,17 +118,19 @@ class UnitLookup:
         self._rows.write(cursor)
         return cursor
 
-    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+    def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
         """Return a world's outcome and height."""
-        known = self._worlds.get(world_id)
+        known = self._recent.outcome(world_id)
         if known is not None:
             return known
+        if parent is not None and self._recent.is_new(world_id, parent):
+            return None
         row = self._one("world", of_world=world_id)
         return None if row is None else (row[5], row[2])
 
     def checked_state(self, world_id: str) -> FrozenDict:
         """Return a world's data after comparing it with the world's snapshotHash."""
-        return self._archive.checked_state(world_id)
+        return self._recent.checked_state(world_id) or self._archive.checked_state(world_id)
 
     def _one(self, name: str, **values: Any) -> tuple[Any, ...] | None:
         cursor = self._transaction.cursor()

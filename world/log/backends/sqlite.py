@@ -27,6 +27,7 @@ from world.log.store import (
     Batch,
     Cursor,
     Opening,
+    Question,
     Row,
     Store,
     conflict,
@@ -81,7 +82,6 @@ class SqliteStore(Store):
         self._mutex = threading.RLock()  # guards the only connection of a database in memory
         self._writer: sqlite3.Connection | None = None
         self._files: OpenedFiles | None = None  # of a file that is open for writing
-        self._commits_of_others = 0  # SQLite's data_version of the writing connection
         self._polite_until = 0.0
         if path != MEMORY:
             _check_path(path, create=create, read_only=read_only)
@@ -175,7 +175,7 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
-    def begin(self, log_id: int, known: int) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
         """See ``Store.begin``."""
         self._mutex.acquire()
         try:
@@ -185,17 +185,19 @@ class SqliteStore(Store):
             if time.monotonic() < self._polite_until:
                 time.sleep(_PAUSE_S)
             self._patiently(writer, "BEGIN IMMEDIATE")
-            self._notice_others(writer)
-            head = self.within(self.sql.last_head, **key_range(log_id))
-            views = self.within(self.sql.read_views, view_log=log_id)
-            clocks = self.within(self.sql.read_clock, log_id=log_id)
+            rows = self.within(self.sql.opening, log_id=log_id, **key_range(log_id))
+            answers = [self.within(one.statement, **one.values) for one in questions]
         except BaseException as error:
             self.end()
             if isinstance(error, sqlite3.Error):
                 raise self.translate(error) from error
             raise
-        size, root, last = newest(head)
-        return Opening(size, last, root, views, clock=clocks[0] if clocks else None)
+        size, root, last = newest([row[:3] for row in rows])
+        if size > known:
+            self._polite_until = time.monotonic() + _POLITE_S
+        clock = None if rows[0][3] is None else rows[0][3:7]
+        views = [row[7:] for row in rows if row[7] is not None]
+        return Opening(size, last, root, views, clock=clock, answers=answers)
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
@@ -261,13 +263,6 @@ class SqliteStore(Store):
         if self._writer is not None and self._writer.in_transaction:
             with suppress(sqlite3.Error):  # SQLite rolls back by itself after grave errors
                 self._writer.execute("ROLLBACK")
-
-    def _notice_others(self, writer: sqlite3.Connection) -> None:
-        (version,) = writer.execute("PRAGMA data_version").fetchone()
-        if version != self._commits_of_others:
-            if self._commits_of_others:
-                self._polite_until = time.monotonic() + _POLITE_S
-            self._commits_of_others = version
 
     def _patiently(self, connection: sqlite3.Connection, sql: str) -> None:
         """Execute a statement that needs a lock, asking again until the patience ends."""

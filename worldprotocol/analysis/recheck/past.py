@@ -41,7 +41,7 @@ class PastLookup:
         """Return the inputs of their intents."""
         return self.archive.inputs(found)
 
-    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+    def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
         """Return a world's outcome and height."""
         row = self.archive.find_world(world_id)
         return None if row is None else (row.outcome, row.height)
