@@ -1,10 +1,10 @@
 """Governed proposals on a PostgreSQL server of the benchmark's own, beside the bare driver under the same lock.
 
-Usage: ``python -m bench server [--seconds S] [--processes N]``. ``act`` of a pure action: one process with one
-caller and with 64, N processes on one realm and on N realms. The bare driver stores events of as many bytes in one table, in one
-pipeline with the commit, under the same advisory lock and without one. Proposals a second, and round trips of the
-writing connection for each. To reach: N processes on one realm as fast as one, at least 0.4 of the bare driver under
-the lock; at most 3 round trips.
+Usage: ``python -m bench server [--seconds S] [--processes N]``. ``act`` of a pure action: one process with one caller
+and with 64, N processes on one realm and on N realms. The bare driver stores events of as many bytes in one table, in
+one pipeline with the commit, under the same advisory lock and without one. Proposals a second, CPU time of the
+process, and how often a connection waits for the server. To reach: N processes on one realm as fast as one, and at
+least 0.4 of the bare driver under the lock; at most 3 round trips of the connection that writes.
 """
 
 from __future__ import annotations

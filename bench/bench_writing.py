@@ -1,11 +1,11 @@
 """A governed proposal, durable on SQLite, beside other ways to store as many events of as many bytes.
 
-Usage: ``python -m bench writing [--proposals N] [--rounds R] [--folder DIR]``. ``act`` of a pure action with
-leases on, one caller, approved at once and judged by three rules in Python; beside it ``Application.save`` of the
-``eventsourcing`` library, raw sqlite3 with the same tables and indexes, and a minimal pipeline in Python. CPU time of the process, in
-turns. Then 64 callers of one process, commits a second and CPU, beside raw sqlite3 with one commit each. Last the bytes
-of a proposal, by table and index. To reach: 1.0 and 1.2 of the library's CPU, 1.5 of the raw commits a second with 64
-callers, 3 KB a proposal.
+Usage: ``python -m bench writing [--proposals N] [--rounds R] [--folder DIR]``. ``act`` of a pure action with leases
+on, one caller, approved at once and judged by three rules in Python. Beside it: ``Application.save`` of the
+``eventsourcing`` library, raw sqlite3 with the same tables and indexes, and a minimal pipeline in Python. CPU time of
+the process, in turns. Then 64 callers of one process, commits a second and CPU, beside raw sqlite3 with one commit
+each. Last the bytes of a proposal, by table and index. To reach: 1.0 and 1.2 of the library's CPU, 1.5 of the raw
+commits a second with 64 callers, 3 KB a proposal.
 """
 
 from __future__ import annotations

@@ -120,7 +120,9 @@ class PostgresStore(Store):
         self._arguments["options"] = f"{given} {chosen}".strip()
         self._idle: list[Connection[Row]] = []
         self._writer: Connection[Row] | None = None
-        self._pipeline: AbstractContextManager[Pipeline] | None = None
+        self._within: AbstractContextManager[Pipeline] | None = None
+        self._pipeline: Pipeline | None = None
+        self._has_begun = False
         self._expect_others_until = 0.0
         self._mutex = threading.Lock()
         self._closed = False
@@ -191,7 +193,7 @@ class PostgresStore(Store):
     def commit(self, batch: Batch | None) -> None:
         """See ``Store.commit``; one round trip."""
         writer = self._writer
-        if writer is None:
+        if writer is None or self._pipeline is None:
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         if batch is not None:
             cursor = self.cursor()
@@ -199,7 +201,9 @@ class PostgresStore(Store):
             for row in batch.chunks:
                 cursor.execute(self.sql.insert_chunk.sql, row)
         try:
-            writer.commit()
+            self.cursor().execute("COMMIT")
+            self._pipeline.sync()
+            self._has_begun = False
         except psycopg.OperationalError as error:
             if not writer.broken:
                 raise
@@ -216,9 +220,10 @@ class PostgresStore(Store):
             return
         if writer.closed or writer.broken:
             self._drop_writer()
-        elif writer.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        elif self._has_begun:
             try:
                 writer.rollback()
+                self._has_begun = False
             except psycopg.Error:
                 self._drop_writer()
 
@@ -284,9 +289,9 @@ class PostgresStore(Store):
     def _open(self, log_id: int, known: int, questions: Sequence[Question]) -> Opening:
         if self._writer is None:
             self._writer = self._connect(autocommit=True)  # else psycopg waits for the server before each BEGIN
-            pipeline = self._writer.pipeline()
-            pipeline.__enter__()
-            self._pipeline = pipeline
+            self._within = self._writer.pipeline()
+            self._pipeline = self._within.__enter__()
+        self._has_begun = True  # the driver learns it from the server with the next Sync, which only a commit sends
         self.cursor().execute("BEGIN")
         self._run(_LOCK, space=LOCK_SPACE, key=log_id)
         found = self._run(self.sql.opening, log_id=log_id, **key_range(log_id))
@@ -310,7 +315,8 @@ class PostgresStore(Store):
 
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
-        pipeline, self._pipeline = self._pipeline, None
+        pipeline, self._within, self._pipeline = self._within, None, None
+        self._has_begun = False
         if writer is None:
             return
         with suppress(psycopg.Error):
