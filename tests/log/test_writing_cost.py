@@ -49,6 +49,7 @@ def test_a_proposal_takes_these_statements_on_sqlite(tmp_path: Path) -> None:
         writer_of(world).set_trace_callback(None)
     assert statements(traced) == [
         "BEGIN",
+        "PRAGMA data_version",  # whether others have written to the file, to any of its logs
         "SELECT (SELECT",  # head, last event, clocks and views
         "SELECT (SELECT",  # whether the intent is known, and its attempts
         "INSERT wp_proposal",

@@ -82,6 +82,7 @@ class SqliteStore(Store):
         self._mutex = threading.RLock()  # guards the only connection of a database in memory
         self._writer: sqlite3.Connection | None = None
         self._files: OpenedFiles | None = None  # of a file that is open for writing
+        self._commits_of_others = 0  # SQLite's data_version of the writing connection
         self._polite_until = 0.0
         if path != MEMORY:
             _check_path(path, create=create, read_only=read_only)
@@ -185,6 +186,7 @@ class SqliteStore(Store):
             if time.monotonic() < self._polite_until:
                 time.sleep(_PAUSE_S)
             self._patiently(writer, "BEGIN IMMEDIATE")
+            self._notice_others(writer)
             rows = self.within(self.sql.opening, log_id=log_id, **key_range(log_id))
             answers = [self.within(one.statement, **one.values) for one in questions]
         except BaseException as error:
@@ -193,8 +195,6 @@ class SqliteStore(Store):
                 raise self.translate(error) from error
             raise
         size, root, last = newest([row[:3] for row in rows])
-        if size > known:
-            self._polite_until = time.monotonic() + _POLITE_S
         clock = None if rows[0][3] is None else rows[0][3:7]
         views = [row[7:] for row in rows if row[7] is not None]
         return Opening(size, last, root, views, clock=clock, answers=answers)
@@ -263,6 +263,13 @@ class SqliteStore(Store):
         if self._writer is not None and self._writer.in_transaction:
             with suppress(sqlite3.Error):  # SQLite rolls back by itself after grave errors
                 self._writer.execute("ROLLBACK")
+
+    def _notice_others(self, writer: sqlite3.Connection) -> None:
+        (version,) = writer.execute("PRAGMA data_version").fetchone()
+        if version != self._commits_of_others:
+            if self._commits_of_others:
+                self._polite_until = time.monotonic() + _POLITE_S
+            self._commits_of_others = version
 
     def _patiently(self, connection: sqlite3.Connection, sql: str) -> None:
         """Execute a statement that needs a lock, asking again until the patience ends."""
