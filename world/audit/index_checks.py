@@ -272,7 +272,7 @@ class IndexAudit:
             if decision == "rejected":
                 row["ended_pos"] = position
         elif topic in _ENDED:
-            row |= {"status": _ENDED[topic], "ended_pos": position, "world_id": getattr(event, "world_id", None)}
+            row |= {"status": _ENDED[topic], "ended_pos": position}
 
     def _indexed(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._log.query(statement(name, self._log.backend), of_log=self._log.log_id, **values)
@@ -307,7 +307,6 @@ def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
         "decision": None,
         "decided_pos": None,
         "ended_pos": None,
-        "world_id": None,
     }
 
 

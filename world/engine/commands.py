@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from world.clock import IdSource
@@ -30,11 +31,29 @@ from world.pipeline.recover import Choice, cancel, resolve
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
+from world.read_models.unit_lookup import IntentNames
 from world.state.proposal import Proposal
 
 R = TypeVar("R")
 Prepare = Callable[[Reading], Prepared | None]
 """Calls the foreign code that a command is going to need, before the log's lock is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    """The command that submits an intent; it names what it will look up (``world.engine.protocol``)."""
+
+    asked: Submission
+    proposal_id: str
+
+    @property
+    def intent_names(self) -> IntentNames:
+        """Return the intent that is looked up under the lock."""
+        return IntentNames(self.asked.intent.intent_id, self.asked.intent.intent_key)
+
+    def __call__(self, work: UnitOfWork) -> Proposal:
+        """Submit the intent, and take it as far as it goes."""
+        return submit(work, self.asked, self.proposal_id)
 
 
 class Commands(ABC):
@@ -119,8 +138,7 @@ class Commands(ABC):
         """
         proposal_id = self._ids.new_id()
         proposal = self.run(
-            lambda work: submit(work, asked, proposal_id),
-            prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
+            _Submit(asked, proposal_id), prepare=lambda reading: prepare_submission(reading, asked, proposal_id)
         )
         return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
 

@@ -24,7 +24,7 @@ from world.pipeline.preparation.preparing import prepare_effect_result
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import UnitOfWork, WorkerRegistry
-from world.read_models.unit_lookup import CommittedLookup
+from world.read_models.unit_lookup import CommittedLookup, IntentNames
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState
 
@@ -71,6 +71,11 @@ class PreparedCommand:
     def any_schema(self) -> bool:
         """Whether it runs under another schema than the one in force."""
         return getattr(self.command, "any_schema", False)
+
+    @property
+    def intent_names(self) -> IntentNames | None:
+        """The intent that the command looks up; None without one."""
+        return getattr(self.command, "intent_names", None)
 
     def __call__(self, work: UnitOfWork) -> Any:
         """Run the command on its preparation.

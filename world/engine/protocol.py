@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -23,11 +23,12 @@ from world.engine.scheduled_work import ScheduledWork, Timer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.limits import Limits
-from world.log import EventLog, GroupCommit, NewEvent, Pending, Transaction
+from world.log import NEXT_VERSION, EventLog, GroupCommit, NewEvent, Pending, Transaction
 from world.model.canonical_json import canonical_text
 from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.preparation.prepared import StalePreparationError
@@ -39,7 +40,7 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
-from world.read_models.unit_lookup import UnitLookup
+from world.read_models.unit_lookup import IntentNames, UnitLookup, intent_questions
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView
@@ -265,10 +266,14 @@ class WorldProtocol(PreparingCommands):
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
-        with self._live.unit() as live, self._log.write() as transaction:
+        intents = _intents(commands)
+        questions = intent_questions(intents, self._log.log_id, self._log.backend)
+        with self._live.unit() as live, self._log.write(questions) as transaction:
+            commands += self._group.join()
             confirming = [pending for pending in commands if _confirms_clock(pending)]
             boot = boot_of(self._clock)
-            work, rows = self._begin(live.begin(transaction), transaction, boot, is_confirmed=bool(confirming))
+            realm = live.begin(transaction)
+            work, rows = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
             fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
             asked: list[Task] = []
             confirmed = _confirm_clock(work, confirming, asked, fits=fits)
@@ -315,12 +320,19 @@ class WorldProtocol(PreparingCommands):
         return outcomes
 
     def _begin(
-        self, realm: RealmState, transaction: Transaction, boot: Boot | None, *, is_confirmed: bool
+        self,
+        realm: RealmState,
+        transaction: Transaction,
+        boot: Boot | None,
+        intents: Sequence[IntentNames],
+        *,
+        is_confirmed: bool,
     ) -> tuple[UnitOfWork, IndexRows]:
         self._follow(realm)
         clock = GuardedClock(self._clock, self._evidence(realm, transaction, boot), is_confirmed=is_confirmed)
         rows = IndexRows()
         lookup = UnitLookup(transaction, self._archive, rows)
+        lookup.take_answers(intents)
 
         def on_emit(event: Event, position: int) -> None:
             rows.add(event, position)
@@ -353,7 +365,10 @@ class WorldProtocol(PreparingCommands):
     def _write(self, transaction: Transaction, work: UnitOfWork, rows: IndexRows, boot: Boot | None) -> None:
         self._add_checkpoints(work, rows)
         self._keep_ledger(work, rows)
-        events = [NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state) for item in work.emitted]
+        events = [
+            NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state, _version(item.event))
+            for item in work.emitted
+        ]
         self._log.insert_events(events, transaction=transaction)
         rows.write(transaction.cursor())
         self._views.apply(transaction, transaction.appended)
@@ -390,6 +405,17 @@ class WorldProtocol(PreparingCommands):
         """Drop what a unit noted of events that were not committed."""
         self._snapshots.clear()
         self._ledger_kept = None
+
+
+def _intents(commands: Sequence[Pending[Command, Any]]) -> list[IntentNames]:
+    """Return the intents that commands are going to submit."""
+    named = [getattr(pending.command, "intent_names", None) for pending in commands]
+    return [names for names in named if names is not None]
+
+
+def _version(event: Event) -> int:
+    """Return the stream version of a new event, where it is known: a submission is the first event of its stream."""
+    return 1 if type(event) is ProposalSubmitted else NEXT_VERSION
 
 
 def _confirms_clock(pending: Pending[Command, Any]) -> bool:

@@ -81,6 +81,7 @@ class GroupCommit(Generic[C, R]):
         self._max_batch = max_batch
         self._mutex = threading.Lock()
         self._queue: deque[Pending[C, R]] = deque()
+        self._batch: list[Pending[C, R]] = []
         self._led = False
         self._leader: int | None = None
         self._preparing: set[int] = set()
@@ -141,6 +142,19 @@ class GroupCommit(Generic[C, R]):
                 "effect handler or a scheduled reaction.",
             )
 
+    def join(self) -> list[Pending[C, R]]:
+        """Add the commands that have arrived meanwhile to the batch that this thread runs, and return them.
+
+        A batch may have waited long for a lock that another process held; what arrived in that time shares its commit.
+        """
+        joined: list[Pending[C, R]] = []
+        if self._leader == threading.get_ident():
+            with self._mutex:
+                while self._queue and len(self._batch) < self._max_batch:
+                    joined.append(self._queue.popleft())
+                    self._batch.append(joined[-1])
+        return joined
+
     def _lead(self, mine: Pending[C, R]) -> None:
         """Run one batch; the leader's own command is its first."""
         batch: list[Pending[C, R]] = []
@@ -151,7 +165,7 @@ class GroupCommit(Generic[C, R]):
         )
         try:
             with self._mutex:
-                self._leader = threading.get_ident()
+                self._leader, self._batch = threading.get_ident(), batch
                 while self._queue and len(batch) < self._max_batch:
                     batch.append(self._queue.popleft())
             self._run_batch(batch)
@@ -171,7 +185,7 @@ class GroupCommit(Generic[C, R]):
         with self._mutex:
             if not mine.leads:
                 return
-            self._leader = None
+            self._leader, self._batch = None, []
             mine.leads = False
             if self._queue:
                 self._queue[0].leads = True

@@ -21,7 +21,7 @@ from world.log.backends.registry import Durability, StoreOptions, storage_backen
 from world.log.migration import find_log, log_names, make_derived_tables
 from world.log.reading import BATCH_BYTES, READ_BATCH, next_limit
 from world.log.recorder import NotificationReader, new_event, persistence_errors
-from world.log.store import BUSY_TIMEOUT_MS, Opening, Store
+from world.log.store import BUSY_TIMEOUT_MS, Opening, Question, Store
 from world.log.transaction import Memory, Transaction
 from world.log.url import LogAddress, parse_address
 from world.log.values import MAX_EVENT_BYTES, NewEvent
@@ -174,12 +174,16 @@ class EventLog(NotificationReader):
         self._writer: int | None = None
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, questions: Sequence[Question] = ()) -> Iterator[Transaction]:
         """Take the log's lock, give a transaction, and commit it when the block ends normally.
 
         Events, tree head and what the transaction's cursor did are committed together. An exception in the
         block, or while committing, leaves nothing behind. With a view, the block must apply every event it
         appends to it.
+
+        Args:
+            questions: reading statements on the state under the lock; ``Transaction.answers`` has their rows. A server
+                answers them in the round trip that takes the lock.
 
         Raises:
             LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
@@ -190,11 +194,11 @@ class EventLog(NotificationReader):
                 when the log's file is not under its name any more.
         """
         with self._exclusive():
-            opening = self._begin()
+            opening = self._begin(questions)
             while not self._is_view_live(opening):
                 self._store.end()
                 self._advance_view(None)
-                opening = self._begin()
+                opening = self._begin(questions)
             with self._transaction(opening) as transaction:
                 yield transaction
 
@@ -265,10 +269,10 @@ class EventLog(NotificationReader):
             finally:
                 self._writer = None
 
-    def _begin(self) -> Opening:
+    def _begin(self, questions: Sequence[Question] = ()) -> Opening:
         if self._memory is None:
             self._memory = self._load_memory()
-        return self._store.begin(self.log_id, self._memory.head.size)
+        return self._store.begin(self.log_id, self._memory.head.size, questions)
 
     @contextmanager
     def _transaction(self, opening: Opening) -> Iterator[Transaction]:

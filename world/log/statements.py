@@ -54,8 +54,7 @@ class Statements:
         self.insert_chunk = sql(_keep_chunk(backend))
         self.clear_chunks = sql(CHUNKS.delete().where(CHUNKS.c.id > bindparam(LOW), CHUNKS.c.id <= bindparam(HIGH)))
         self.last_head = sql(_newest())
-        clock = CLOCKS.c.size, CLOCKS.c.boot_id, CLOCKS.c.boot_ms, CLOCKS.c.recorded_ms
-        self.read_clock = sql(select(*clock).where(CLOCKS.c.log_id == bindparam("log_id")))
+        self.opening = sql(_opening(backend))
         self.keep_clock = sql(_keep_clock(backend))
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
@@ -172,6 +171,23 @@ def _keep_clock(backend: Backend) -> Insert:
     row = make(CLOCKS)
     others = {column.name: row.excluded[column.name] for column in CLOCKS.columns if not column.primary_key}
     return row.on_conflict_do_update(index_elements=[CLOCKS.c.log_id], set_=others)
+
+
+def _opening(backend: Backend) -> Select[Any]:
+    """Find the newest tree head, the last event, the clocks and the views of a log; one row for each view, or one.
+
+    The columns are those of ``_newest``; the row of ``wp_clock`` on SQLite (NULL where it has none), the time of the
+    server elsewhere; name, version and position of a view.
+    """
+    newest, viewed = _newest(), VIEWS.c.log_id == bindparam("log_id")
+    alone = select(literal_column("1").label("alone")).subquery("alone")
+    views = VIEWS.c.name, VIEWS.c.version, VIEWS.c.position
+    if backend == "sqlite":
+        clock = CLOCKS.c.size, CLOCKS.c.boot_id, CLOCKS.c.boot_ms, CLOCKS.c.recorded_ms
+        joined = alone.outerjoin(CLOCKS, CLOCKS.c.log_id == bindparam("log_id")).outerjoin(VIEWS, viewed)
+        return newest.add_columns(*clock, *views).select_from(joined)
+    now: ColumnElement[Any] = literal_column("(extract(epoch FROM clock_timestamp()) * 1000)::BIGINT")
+    return newest.add_columns(now, *views).select_from(alone.outerjoin(VIEWS, viewed))
 
 
 def _newest() -> Select[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -55,6 +55,7 @@ class Opening:
         clock: on SQLite, the row of ``wp_clock`` of the last commit: size, boot id, boot clock and recorded time in ms.
         database_ms: on a server, its clock now, ms since 1970.
         events: rows of the events after those the writer knew; None when they were not fetched.
+        answers: the rows of each question that came with the opening, in order.
     """
 
     size: int
@@ -64,6 +65,15 @@ class Opening:
     events: Sequence[Row] | None = None
     clock: Row | None = None
     database_ms: int | None = None
+    answers: Sequence[Sequence[Row]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A reading statement and its values, answered under the lock together with the opening of a write."""
+
+    statement: SqlStatement
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +131,13 @@ class Store(ABC):
         """Prepare for writing, once the store is known to be one of ours."""
 
     @abstractmethod
-    def begin(self, log_id: int, known: int) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
         """Take the log's lock and begin a transaction; the caller has the writer's mutex.
 
         Args:
             log_id: the log.
             known: events the caller knows of; a store may fetch what came after them along with the head.
+            questions: answered under the lock, on a server in the same round trip.
 
         Raises:
             LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.

@@ -12,7 +12,7 @@ from world.errors import DamagedLogError
 from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.merkle import Chunk, Frontier
 from world.log.statements import events_query
-from world.log.store import Batch, Opening, Store, check_covered, key_range
+from world.log.store import Batch, Opening, Row, Store, check_covered, key_range
 from world.log.tables import LOG_SHIFT
 from world.log.tree import gap
 from world.log.values import NEXT_VERSION, LoggedEvent, NewEvent, TreeHead, check_event, event_leaf
@@ -80,6 +80,7 @@ class Transaction:
         self._appended: list[LoggedEvent] = []
         self._noted: tuple[Boot, int] | None = None
         self._clocks = Clocks()
+        self._answers: Sequence[Sequence[Row]] = ()
 
     @property
     def head(self) -> TreeHead:
@@ -90,6 +91,11 @@ class Transaction:
     def clocks(self) -> Clocks:
         """Return what the store has to compare the writer's clock with."""
         return self._clocks
+
+    @property
+    def answers(self) -> Sequence[Sequence[Row]]:
+        """Return the rows of each question of ``EventLog.write``, in order."""
+        return self._answers
 
     @property
     def appended(self) -> Sequence[LoggedEvent]:
@@ -172,7 +178,7 @@ class Transaction:
 
     def _catch_up(self, opening: Opening) -> None:
         """Bring the memory to the head found under the lock, and check that the log only grew."""
-        self._clocks = _clocks(opening)
+        self._clocks, self._answers = _clocks(opening), opening.answers
         memory = self._memory
         known, size = memory.head.size, opening.size
         if size >= known:

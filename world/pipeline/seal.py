@@ -107,7 +107,7 @@ def _seal_world(work: UnitOfWork, proposal: Proposal, parent: str, outcome: Step
     schema_hash = work.realm.schema_hash
     snapshot_hash = error_state_hash(data, error)
     new_world = world_id(schema_hash, snapshot_hash, parent)
-    if work.lookup.world_outcome(new_world) is not None:
+    if work.lookup.world_outcome(new_world, parent) is not None:
         return new_world
     height = base.meta.version + 1
     work.emit(

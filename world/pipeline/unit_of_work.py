@@ -81,8 +81,13 @@ class Lookup(Protocol):
         """
         ...
 
-    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
-        """Return a world's outcome and height, None when there is no such world."""
+    def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
+        """Return a world's outcome and height, None when there is no such world.
+
+        Args:
+            world_id: the world.
+            parent: its parent, where the caller knows it; this can make a query unnecessary.
+        """
         ...
 
     def checked_state(self, world_id: str) -> FrozenDict:

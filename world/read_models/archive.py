@@ -25,6 +25,7 @@ from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
 from world.read_models.live.live_state import LiveState
 from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
+from world.read_models.recent_worlds import RecentWorlds
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, view_of
@@ -61,9 +62,10 @@ class Archive:
         """Create a reader of an open log."""
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
-        self._sealed: OrderedDict[str, WorldSealed] = OrderedDict()
+        self.recent = RecentWorlds()
+        """The worlds that were sealed lately; the state that is published adds them."""
         self._keeping = threading.Lock()
-        self._live = LiveState(log, lambda: self.load_realm(), self._note)  # noqa: PLW0108
+        self._live = LiveState(log, lambda: self.load_realm(), self._note, self.recent.clear)  # noqa: PLW0108
 
     @property
     def log(self) -> EventLog:
@@ -148,7 +150,7 @@ class Archive:
         Raises:
             RefusedError: ``UNKNOWN_WORLD``.
         """
-        return self._sealed.get(world_id) or self._sealed_at(self.world(world_id))
+        return self.recent.sealed(world_id) or self._sealed_at(self.world(world_id))
 
     def state(self, world_id: str) -> FrozenDict:
         """Return the data of a world, restored from the nearest known state and the later patches (WP-restore).
@@ -196,21 +198,17 @@ class Archive:
 
     def keep(self, world_id: str, data: FrozenDict) -> None:
         """Cache the state of a world that is likely to be requested again."""
-        self._keep(self._states, world_id, data)
+        with self._keeping:
+            self._states[world_id] = data
+            self._states.move_to_end(world_id)
+            while len(self._states) > KEPT_STATES:
+                self._states.popitem(last=False)
 
     def keep_states(self, events: Iterable[Event], snapshots: SnapshotCache) -> None:
         """Cache the states of the worlds that committed events sealed; ``snapshots`` may have them."""
         for event in events:
             if isinstance(event, WorldSealed) and (snapshot := snapshots.get(event.world_id)) is not None:
                 self.keep(event.world_id, snapshot.data)
-
-    def _keep(self, cache: OrderedDict[str, V], name: str, value: V) -> None:
-        """Put a value into a cache of the recently used ones."""
-        with self._keeping:
-            cache[name] = value
-            cache.move_to_end(name)
-            while len(cache) > KEPT_STATES:
-                cache.popitem(last=False)
 
     def _checkpoint(self, world_id: str) -> FrozenDict | None:
         rows = self.rows("checkpoint", of_world=world_id)
@@ -225,7 +223,7 @@ class Archive:
         return data
 
     def _parent(self, world_id: str) -> WorldSealed:
-        known = self._sealed.get(world_id)
+        known = self.recent.sealed(world_id)
         if known is not None:
             return known
         row = self.find_world(world_id)
@@ -349,10 +347,10 @@ class Archive:
         return view_of(fold_realm(self._log, upto))
 
     def _note(self, events: Iterable[Event]) -> None:
-        """Cache the events that sealed worlds, as they are published."""
+        """Remember the worlds that were sealed, as they are published."""
         for event in events:
             if isinstance(event, WorldSealed):
-                self._keep(self._sealed, event.world_id, event)
+                self.recent.add(event)
 
     def ledger_position(self) -> tuple[int, int]:
         """Return the log position and the ledger version of the ledger's stored copy; zeros without a copy."""

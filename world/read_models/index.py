@@ -45,6 +45,7 @@ from world.read_models.index_tables import (
     VERDICTS,
     WORLDS,
 )
+from world.read_models.index_writes import write_rows
 from world.state.realm_state import LANDMARKS
 
 __all__ = [
@@ -72,7 +73,7 @@ __all__ = [
 ]
 
 VIEW_NAME: Final = "world.index"
-VIEW_VERSION: Final = 4
+VIEW_VERSION: Final = 5
 LEDGER_EVERY: Final = 2_000
 """Minimum number of events of the lease ledger between two stored copies."""
 
@@ -98,14 +99,14 @@ class IndexRows:
         """Create an empty collector."""
         self._new: dict[str, dict[str, Any]] = {}
         self._changed: dict[str, dict[str, Any]] = {}
-        self._worlds: list[tuple[Any, ...]] = []
+        self._worlds: list[dict[str, Any]] = []
         self._new_branches: dict[str, list[Any]] = {}
         self._branches: dict[str, list[str | None]] = {}
         self._landmarks: list[int] = []
         self._checkpoints: list[tuple[str, str]] = []
         self._verdicts: list[dict[str, Any]] = []
         self._ledger: dict[str, Any] | None = None
-        self._runs: list[dict[str, Any]] = []
+        self._runs: dict[str, dict[str, Any]] = {}
         self._closed: list[dict[str, Any]] = []
 
     def add(self, event: Event, position: int) -> None:
@@ -126,34 +127,32 @@ class IndexRows:
 
     def write(self, cursor: ViewCursor) -> None:
         """Write all collected changes and clear the collector."""
-        backend, log_id = cursor.backend, cursor.log_id
-        many: list[tuple[str, list[dict[str, Any]]]] = [
-            ("insert_proposal", list(self._new.values())),
-            ("update_proposal", list(self._changed.values())),
-            ("insert_world", [dict(zip(_WORLD_NAMES, row, strict=True)) for row in self._worlds]),
-            (
-                "insert_branch",
-                [
-                    {"name": name, "head": head, "tip": tip, "created_pos": at}
-                    for name, (head, tip, at) in self._new_branches.items()
-                ],
-            ),
-            (
-                "update_branch",
-                [{"of_branch": n, "new_head": h, "new_tip": t} for n, (h, t) in self._branches.items()],
-            ),
-            ("insert_landmark", [{"position": at} for at in self._landmarks]),
-            ("insert_checkpoint", [{"world_id": w, "data": data} for w, data in self._checkpoints]),
-            ("insert_verdict", self._verdicts),
-            ("insert_run", self._runs),
-            ("close_run", self._closed),
-        ]
-        if self._ledger is not None:
-            many += [("clear_wp_ledger", [{}]), ("insert_ledger", [self._ledger])]
-        for name, rows in many:
-            if rows:
-                query = statement(name, backend)
-                cursor.executemany(query.sql, [query.bind(log_id=log_id, of_log=log_id, **row) for row in rows])
+        write_rows(
+            cursor,
+            [
+                ("insert_proposal", list(self._new.values())),
+                ("update_proposal", list(self._changed.values())),
+                ("insert_world", self._worlds),
+                (
+                    "insert_branch",
+                    [
+                        {"name": name, "head": head, "tip": tip, "created_pos": at}
+                        for name, (head, tip, at) in self._new_branches.items()
+                    ],
+                ),
+                (
+                    "update_branch",
+                    [{"of_branch": n, "new_head": h, "new_tip": t} for n, (h, t) in self._branches.items()],
+                ),
+                ("insert_landmark", [{"position": at} for at in self._landmarks]),
+                ("insert_checkpoint", [{"world_id": w, "data": data} for w, data in self._checkpoints]),
+                ("insert_verdict", self._verdicts),
+                ("insert_run", list(self._runs.values())),
+                ("close_run", self._closed),
+                ("clear_wp_ledger", [] if self._ledger is None else [{}]),
+                ("insert_ledger", [] if self._ledger is None else [self._ledger]),
+            ],
+        )
         self.__init__()  # type: ignore[misc]  # clears all collections
 
     def _submitted(self, event: ProposalSubmitted, position: int) -> None:
@@ -172,7 +171,6 @@ class IndexRows:
             "decision": None,
             "decided_pos": None,
             "ended_pos": None,
-            "world_id": None,
         }
 
     def _change(self, proposal_id: str, **columns: Any) -> None:
@@ -199,11 +197,11 @@ class IndexRows:
         self._change(event.proposal_id, status="executing")
 
     def _completed(self, event: ProposalCompleted, position: int) -> None:
-        self._change(event.proposal_id, status="completed", ended_pos=position, world_id=event.world_id)
+        self._change(event.proposal_id, status="completed", ended_pos=position)
         self._move(event.branch, event.world_id, event.world_id)
 
     def _failed(self, event: ProposalFailed, position: int) -> None:
-        self._change(event.proposal_id, status="failed", ended_pos=position, world_id=event.world_id)
+        self._change(event.proposal_id, status="failed", ended_pos=position)
         self._move(event.branch, None, event.world_id)
 
     def _move(self, branch: str, head: str | None, tip: str) -> None:
@@ -215,7 +213,16 @@ class IndexRows:
         self._branches[branch] = [head or known[0], tip]
 
     def _sealed(self, event: WorldSealed, position: int) -> None:
-        self._worlds.append((event.world_id, event.parent, event.height, position, event.branch, event.outcome))
+        self._worlds.append(
+            {
+                "world_id": event.world_id,
+                "parent": event.parent,
+                "height": event.height,
+                "position": position,
+                "branch": event.branch,
+                "outcome": event.outcome,
+            }
+        )
 
     def _verdict(self, event: VerdictGiven, position: int) -> None:
         self._verdicts.append(
@@ -229,22 +236,24 @@ class IndexRows:
 
     def _opened(self, event: RunOpened, position: int) -> None:
         ids = {"run_id": event.run_id, "agent_id": event.agent_id, "session_id": event.session_id}
-        self._runs.append({**ids, "opened_pos": position, "closed_pos": None})
+        self._runs[event.run_id] = {**ids, "opened_pos": position, "closed_pos": None}
 
     def _closed_run(self, event: RunClosed, position: int) -> None:
-        self._closed.append({"of_run": event.run_id, "new_closed": position})
+        opened = self._runs.get(event.run_id)
+        if opened is not None:
+            opened["closed_pos"] = position
+        else:
+            self._closed.append({"of_run": event.run_id, "new_closed": position})
 
     def _branched(self, event: BranchCreated, position: int) -> None:
         self._new_branches[event.branch] = [event.world_id, event.world_id, position]
 
 
-_WORLD_NAMES: Final = ("world_id", "parent", "height", "position", "branch", "outcome")
 _NEW_NAMES: Final = {
     "status": "new_status",
     "decision": "new_decision",
     "decided_pos": "new_decided",
     "ended_pos": "new_ended",
-    "world_id": "new_world",
 }
 _NO_CHANGE: Final[Mapping[str, None]] = dict.fromkeys(_NEW_NAMES.values())
 _ROW_STEPS: Final[Mapping[type[Event], Callable[[IndexRows, Any, int], None]]] = {

@@ -42,7 +42,6 @@ def _after_update() -> Any:
             decision=func.coalesce(bindparam("new_decision", type_=Text), old.decision),
             decided_pos=func.coalesce(bindparam("new_decided", type_=BigInteger), old.decided_pos),
             ended_pos=func.coalesce(bindparam("new_ended", type_=BigInteger), old.ended_pos),
-            world_id=func.coalesce(bindparam("new_world", type_=Text), old.world_id),
         )
     )
 
@@ -143,6 +142,10 @@ _SOURCES: Final[Mapping[str, Any]] = {
     .where(_V.log_id == _LOG, _V.verdict_id >= bindparam("low"), _V.verdict_id < bindparam("high"))
     .limit(bindparam("most")),
     "by_intent": select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")),
+    "intent": select(
+        select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")).scalar_subquery(),
+        select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")).scalar_subquery(),
+    ),
     "attempts": select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")),
     "open_proposals": select(_P.proposal_id, _P.submitted_pos)
     .where(_P.log_id == _LOG, _P.ended_pos.is_(None))

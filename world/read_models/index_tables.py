@@ -24,7 +24,6 @@ PROPOSALS: Final = Table(
     Column("decision", Text),
     Column("decided_pos", BigInteger),
     Column("ended_pos", BigInteger),
-    Column("world_id", Text),
 )
 Index("wp_proposal_intent", PROPOSALS.c.log_id, PROPOSALS.c.intent_id, unique=True)
 Index("wp_proposal_key", PROPOSALS.c.log_id, PROPOSALS.c.intent_key, PROPOSALS.c.attempt)

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
-from world.log import Transaction, ViewCursor
+from world.log import Question, Transaction, ViewCursor
+from world.log.url import Backend
 from world.model.immutable_json import FrozenDict
 from world.pipeline.unit_of_work import Earlier
 from world.read_models.archive import Archive
 from world.read_models.index import IndexRows, history_query, statement
 
-__all__ = ["CommittedLookup", "UnitLookup"]
+__all__ = ["CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
+
+
+class IntentNames(NamedTuple):
+    """An intent that a command will submit: its intentId, and its intentKey."""
+
+    intent_id: str
+    intent_key: str
+
+
+def intent_questions(intents: Iterable[IntentNames], log_id: int, backend: Backend) -> list[Question]:
+    """Return the questions by which the submission of intents finds out whether they are known.
+
+    Args:
+        intents: that are to be submitted.
+        log_id: the log.
+        backend: its database.
+    """
+    query = statement("intent", backend)
+    return [
+        Question(query, {"of_log": log_id, "of_intent": one.intent_id, "of_key": one.intent_key}) for one in intents
+    ]
 
 
 class UnitLookup:
@@ -25,10 +47,22 @@ class UnitLookup:
         self._transaction = transaction
         self._archive = archive
         self._rows = rows
+        self._worlds: dict[str, tuple[str, int]] = {}
         self._intents: dict[str, str] = {}
+        self._earlier: dict[str, str | None] = {}
+        self._tried: dict[str, int] = {}
         self._inputs: dict[str, Any] = {}
         self._attempts: dict[str, int] = {}
-        self._worlds: dict[str, tuple[str, int]] = {}
+
+    def take_answers(self, intents: Sequence[IntentNames]) -> None:
+        """Take the answers to ``intent_questions``, which came with the opening of the transaction."""
+        for names, rows in zip(intents, self._transaction.answers, strict=True):
+            self._take(names, rows[0])
+
+    def _take(self, names: IntentNames, row: Sequence[Any]) -> None:
+        proposal_id, attempts = row
+        self._earlier[names.intent_id] = None if proposal_id is None else str(proposal_id)
+        self._tried[names.intent_key] = int(attempts or 0)
 
     def note(self, event: Event) -> None:
         """Add an emitted event that is not in the tables yet."""
@@ -44,6 +78,8 @@ class UnitLookup:
         known = self._intents.get(intent_id)
         if known is not None:
             return known
+        if intent_id in self._earlier:
+            return self._earlier[intent_id]
         row = self._one("by_intent", of_intent=intent_id)
         return None if row is None else str(row[0])
 
@@ -52,6 +88,8 @@ class UnitLookup:
         known = self._attempts.get(intent_key)
         if known is not None:
             return known
+        if intent_key in self._tried:
+            return self._tried[intent_key]
         row = self._one("attempts", of_key=intent_key)
         return 0 if row is None or row[0] is None else int(row[0])
 
@@ -80,11 +118,14 @@ class UnitLookup:
         self._rows.write(cursor)
         return cursor
 
-    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+    def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
         """Return a world's outcome and height."""
-        known = self._worlds.get(world_id)
+        recent = self._archive.recent
+        known = self._worlds.get(world_id) or recent.outcome(world_id)
         if known is not None:
             return known
+        if parent is not None and (parent in self._worlds or recent.is_new(world_id, parent)):
+            return None
         row = self._one("world", of_world=world_id)
         return None if row is None else (row[5], row[2])
 
@@ -127,7 +168,7 @@ class CommittedLookup:
         """Return the inputs of their intents."""
         return self.archive.inputs(found)
 
-    def world_outcome(self, world_id: str) -> tuple[str, int] | None:
+    def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
         """Return a world's outcome and height."""
         row = self.archive.find_world(world_id)
         return None if row is None else (row.outcome, row.height)

@@ -242,6 +242,27 @@ def apply_event(realm: RealmState, event: Event, position: int) -> None:
     realm.position = position
 
 
+def apply_end(realm: RealmState, event: ProposalCompleted | ProposalFailed, position: int) -> None:
+    """Move the branch of a proposal that has ended and that the realm never held (``world.state.catch_up``).
+
+    Args:
+        realm: changed in place.
+        event: the proposal's last event.
+        position: its place in the log.
+
+    Raises:
+        DamagedLogError: ``WRONG_PARENT`` when its world does not follow the head of the branch.
+    """
+    try:
+        branch = _moved(realm, event)
+    except DamagedLogError as damage:
+        damage.details.setdefault("position", position)
+        raise
+    if isinstance(event, ProposalCompleted):
+        realm.branches[event.branch] = structs.replace(branch, head=event.world_id)
+    realm.position = position
+
+
 def _fold_open_proposal(realm: RealmState, event: Any) -> None:
     known = realm.proposals.get(event.proposal_id)
     if known is None:

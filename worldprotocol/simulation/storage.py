@@ -7,13 +7,13 @@ crashes loses its objects and opens the log again in this store, as a process wo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import LogBusyError, WorldProtocolError
 from world.log.backends.sqlite import SqliteStore
-from world.log.store import Batch, Opening
+from world.log.store import Batch, Opening, Question
 from world.log.url import MEMORY
 
 __all__ = ["FAULTS", "KilledError", "SimulatedStore"]
@@ -62,12 +62,12 @@ class SimulatedStore(SqliteStore):
         super().__init__(MEMORY, read_only=False, create=True, durability="normal", busy_timeout_ms=0)
         self.fault: str | None = None
 
-    def begin(self, log_id: int, known: int) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
         """See ``Store.begin``."""
         if self.fault == "busy":
             self.fault = None
             raise LogBusyError(ErrorCode.LOG_BUSY, "Another writer keeps the log locked; try again.")
-        return super().begin(log_id, known)
+        return super().begin(log_id, known, questions)
 
     def commit(self, batch: Batch | None) -> None:
         """See ``Store.commit``."""

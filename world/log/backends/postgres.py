@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
+import orjson
 import psycopg
 from psycopg import Connection, Pipeline, errors
 from psycopg.abc import Buffer
@@ -26,7 +27,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
 from world.log.backends.registry import Durability
 from world.log.statements import events_query
-from world.log.store import Batch, Cursor, Opening, Row, Store, conflict, key_range, newest
+from world.log.store import Batch, Cursor, Opening, Question, Row, Store, conflict, key_range, newest
 from world.log.tables import SqlStatement, dialect
 from world.masking import masked
 
@@ -51,10 +52,15 @@ _DAMAGE: Final = (
 )
 
 _LOCK = SqlStatement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
-_NOW = SqlStatement("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT", (), {})
+_INSERT_EVENTS: Final = (
+    "WITH event AS (INSERT INTO wp_event (id, log_id, stream, version, topic, schema_version, leaf, state) "
+    "SELECT i, l, s, v, t, c, decode(h, 'hex'), j FROM json_to_recordset(%s::json) AS "
+    "given (i BIGINT, l INTEGER, s TEXT, v INTEGER, t TEXT, c INTEGER, h TEXT, j TEXT)) "
+)
+"""The events of a commit in one statement, which the statement that stores the tree head follows."""
 
 
-class _FlushingConnection(Connection[Row]):
+class FlushingConnection(Connection[Row]):
     """A connection that goes on sending while it waits for an answer.
 
     In pipeline mode psycopg hands its last command to libpq, flushes once and then only reads. What did not
@@ -114,7 +120,9 @@ class PostgresStore(Store):
         self._arguments["options"] = f"{given} {chosen}".strip()
         self._idle: list[Connection[Row]] = []
         self._writer: Connection[Row] | None = None
-        self._pipeline: AbstractContextManager[Pipeline] | None = None
+        self._within: AbstractContextManager[Pipeline] | None = None
+        self._pipeline: Pipeline | None = None
+        self._has_begun = False
         self._expect_others_until = 0.0
         self._mutex = threading.Lock()
         self._closed = False
@@ -158,18 +166,18 @@ class PostgresStore(Store):
         finally:
             connection.close()
 
-    def begin(self, log_id: int, known: int) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
         """See ``Store.begin``; one round trip, repeated when the idle connection is found broken."""
         fresh = self._writer is None
         try:
             try:
-                return self._open(log_id, known)
+                return self._open(log_id, known, questions)
             except psycopg.OperationalError:
                 broken = self._writer is None or self._writer.broken
                 if fresh or not broken:
                     raise
                 self._drop_writer()
-                return self._open(log_id, known)
+                return self._open(log_id, known, questions)
         except BaseException as error:
             self.end()
             if isinstance(error, psycopg.Error):
@@ -185,18 +193,17 @@ class PostgresStore(Store):
     def commit(self, batch: Batch | None) -> None:
         """See ``Store.commit``; one round trip."""
         writer = self._writer
-        if writer is None:
+        if writer is None or self._pipeline is None:
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         if batch is not None:
             cursor = self.cursor()
-            sql = self.sql
-            for row in batch.events:
-                cursor.execute(sql.insert_event.sql, row)
-            cursor.execute(self.head_statement.sql, self.head_row(batch))
+            cursor.execute(_INSERT_EVENTS + self.head_statement.sql, (_as_json(batch.events), *self.head_row(batch)))
             for row in batch.chunks:
-                cursor.execute(sql.insert_chunk.sql, row)
+                cursor.execute(self.sql.insert_chunk.sql, row)
         try:
-            writer.commit()
+            self.cursor().execute("COMMIT")
+            self._pipeline.sync()
+            self._has_begun = False
         except psycopg.OperationalError as error:
             if not writer.broken:
                 raise
@@ -213,9 +220,10 @@ class PostgresStore(Store):
             return
         if writer.closed or writer.broken:
             self._drop_writer()
-        elif writer.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        elif self._has_begun:
             try:
                 writer.rollback()
+                self._has_begun = False
             except psycopg.Error:
                 self._drop_writer()
 
@@ -237,7 +245,7 @@ class PostgresStore(Store):
         if self._closed:
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         try:
-            connection: Connection[Row] = _FlushingConnection.connect(**self._arguments, autocommit=autocommit)
+            connection: Connection[Row] = FlushingConnection.connect(**self._arguments, autocommit=autocommit)
         except psycopg.Error as error:
             raise self.translate(error) from error
         connection.prepare_threshold = 2
@@ -278,24 +286,27 @@ class PostgresStore(Store):
 
     # Writing
 
-    def _open(self, log_id: int, known: int) -> Opening:
+    def _open(self, log_id: int, known: int, questions: Sequence[Question]) -> Opening:
         if self._writer is None:
-            self._writer = self._connect(autocommit=False)
-            pipeline = self._writer.pipeline()
-            pipeline.__enter__()
-            self._pipeline = pipeline
+            self._writer = self._connect(autocommit=True)  # else psycopg waits for the server before each BEGIN
+            self._within = self._writer.pipeline()
+            self._pipeline = self._within.__enter__()
+        self._has_begun = True  # the driver learns it from the server with the next Sync, which only a commit sends
+        self.cursor().execute("BEGIN")
         self._run(_LOCK, space=LOCK_SPACE, key=log_id)
-        head = self._run(self.sql.last_head, **key_range(log_id))
-        views = self._run(self.sql.read_views, view_log=log_id)
-        clock = self._run(_NOW)
+        found = self._run(self.sql.opening, log_id=log_id, **key_range(log_id))
+        asked = [self._run(one.statement, **one.values) for one in questions]
         newer = None
         if time.monotonic() < self._expect_others_until:
             newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
-        size, root, last = newest(head.fetchall())
+        rows = found.fetchall()
+        size, root, last = newest([row[:3] for row in rows])
         if size > known:
             self._expect_others_until = time.monotonic() + _EXPECT_S
         events = newer.fetchall() if newer is not None else None
-        return Opening(size, last, root, views.fetchall(), events, database_ms=clock.fetchone()[0])
+        views = [row[4:] for row in rows if row[4] is not None]
+        answers = [cursor.fetchall() for cursor in asked]
+        return Opening(size, last, root, views, events, database_ms=rows[0][3], answers=answers)
 
     def _run(self, statement: SqlStatement, **values: Any) -> Cursor:
         cursor = self.cursor()
@@ -304,7 +315,8 @@ class PostgresStore(Store):
 
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
-        pipeline, self._pipeline = self._pipeline, None
+        pipeline, self._within, self._pipeline = self._within, None, None
+        self._has_begun = False
         if writer is None:
             return
         with suppress(psycopg.Error):
@@ -312,6 +324,16 @@ class PostgresStore(Store):
         if pipeline is not None:
             with suppress(psycopg.Error):
                 pipeline.__exit__(None, None, None)
+
+
+def _as_json(events: Sequence[Row]) -> str:
+    """Return the rows of events as the JSON that ``_INSERT_EVENTS`` expands."""
+    return orjson.dumps(
+        [
+            {"i": key, "l": log_id, "s": stream, "v": version, "t": topic, "c": schema, "h": leaf.hex(), "j": state}
+            for key, log_id, stream, version, topic, schema, leaf, state in events
+        ]
+    ).decode()
 
 
 def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn) -> Generator[Any, Any, _T]:

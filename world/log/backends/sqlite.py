@@ -27,6 +27,7 @@ from world.log.store import (
     Batch,
     Cursor,
     Opening,
+    Question,
     Row,
     Store,
     conflict,
@@ -187,7 +188,7 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
-    def begin(self, log_id: int, known: int) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
         """See ``Store.begin``."""
         self._mutex.acquire()
         try:
@@ -198,16 +199,17 @@ class SqliteStore(Store):
                 time.sleep(_PAUSE_S)
             self._patiently(writer, "BEGIN IMMEDIATE")
             self._notice_others(writer)
-            head = self.within(self.sql.last_head, **key_range(log_id))
-            views = self.within(self.sql.read_views, view_log=log_id)
-            clocks = self.within(self.sql.read_clock, log_id=log_id)
+            rows = self.within(self.sql.opening, log_id=log_id, **key_range(log_id))
+            answers = [self.within(one.statement, **one.values) for one in questions]
         except BaseException as error:
             self.end()
             if isinstance(error, sqlite3.Error):
                 raise self.translate(error) from error
             raise
-        size, root, last = newest(head)
-        return Opening(size, last, root, views, clock=clocks[0] if clocks else None)
+        size, root, last = newest([row[:3] for row in rows])
+        clock = None if rows[0][3] is None else rows[0][3:7]
+        views = [row[7:] for row in rows if row[7] is not None]
+        return Opening(size, last, root, views, clock=clock, answers=answers)
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""

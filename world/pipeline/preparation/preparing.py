@@ -43,6 +43,7 @@ __all__ = [
     "prepare_worlds",
 ]
 
+
 class Reading(Protocol):
     """Access to the committed state, without the log's lock."""
 

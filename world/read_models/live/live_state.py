@@ -21,8 +21,9 @@ from world.events.base import Event
 from world.events.execution_events import EffectDropped
 from world.log import EventLog, LoggedEvent, Transaction
 from world.read_models.decoding import known
+from world.state.catch_up import apply_others
 from world.state.proposal import Proposal
-from world.state.realm_state import RealmState, apply_event
+from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, publish, state_of_view, view_of
 
 if TYPE_CHECKING:
@@ -44,15 +45,21 @@ class LiveState:
         log: the log.
         load: returns the state as of the last commit, from storage.
         on_publish: called with the events of each publication, before readers see it.
+        on_load: called when a loaded state replaces the present one, so that events between them were not published.
     """
 
     def __init__(
-        self, log: EventLog, load: Callable[[], RealmState], on_publish: Callable[[Sequence[Event]], None]
+        self,
+        log: EventLog,
+        load: Callable[[], RealmState],
+        on_publish: Callable[[Sequence[Event]], None],
+        on_load: Callable[[], None] = lambda: None,
     ) -> None:
         """Create a holder that loads the state when it is first requested."""
         self._log = log
         self._load = load
         self._on_publish = on_publish
+        self._on_load = on_load
         self._view: RealmView | None = None
         self._state: RealmState | None = None  # None: made again from the view
         self._turn = threading.Condition()
@@ -104,6 +111,7 @@ class LiveState:
             loaded = self._load()
             with self._owning():
                 if not self._reaches(loaded.position):
+                    self._on_load()
                     self._state, self._view, self.recorded_ms = loaded, view_of(loaded), None
             return
         fetched = list(self._log.read(view.position, size))
@@ -140,11 +148,7 @@ class LiveState:
         new = [one for one in logged if one.position > state.position]
         if not new:
             return
-        events = []
-        for one in new:
-            events.append(event := known(one))
-            apply_event(state, event, one.position)
-        self._publish(state, events)
+        self._publish(state, apply_others(state, new, known))
 
     def _publish(self, state: RealmState, events: Sequence[Event]) -> None:
         for event in events:
