@@ -255,7 +255,7 @@ def test_the_verdict_on_a_proposal_is_explained_by_the_proposal(realm: CliRealm)
 def test_an_edge_against_the_order_of_age_would_be_told(realm: CliRealm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60")
     with Realm.open_read_only(realm.folder / "world.db") as world:
-        ledger = world.realm().klis
+        ledger = world.realm().klis.ledger()
     running.kill()
     running.communicate()
     (wait,) = waits(ledger)

@@ -229,7 +229,7 @@ def test_who_needs_a_signature_follows_from_the_setting_the_caller_and_the_keys(
 
     def ledger(authentication: str | None) -> Ledger:
         settings = KlisSettings(authentication=authentication)
-        return Ledger(settings=settings, keys=dict(keys), signers={"ann", "bob"})
+        return Ledger(settings=settings, keys=dict(keys), signers={"ann": None, "bob": None})
 
     for setting in (None, "open"):
         assert is_open(ledger(setting))
@@ -248,7 +248,7 @@ def test_who_needs_a_signature_follows_from_the_setting_the_caller_and_the_keys(
 
 @pytest.mark.requirement("KM-7.1", "CARD-replay")
 def test_a_recorded_channel_is_one_by_which_the_request_could_have_come() -> None:
-    told = Ledger(settings=KlisSettings(), keys={"k": AgentKey("k", "ann", "p")}, signers={"ann"})
+    told = Ledger(settings=KlisSettings(), keys={"k": AgentKey("k", "ann", "p")}, signers={"ann": None})
     runs: dict[str, Any] = {"run": type("Run", (), {"agent_id": "bob"})()}
 
     def fault(channel: dict[str, Any] | None, agent: str = "bob", session: str = "s") -> str | None:

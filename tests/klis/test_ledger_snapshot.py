@@ -21,6 +21,7 @@ from world.events.base import Event
 from world.klis.lease_manager import LeaseManager, RequestOptions
 from world.klis.ledger import Ledger
 from world.klis.ledger_codec import ledger_to_wire, read_ledger
+from world.klis.ledger_view import ReadableLedger
 from world.klis.manifest import read_manifest
 from world.klis.resources.resource_types import STANDARD, ResourceType
 from world.klis.settings import KlisSettings
@@ -106,7 +107,7 @@ class Game:
             self.desk.revoke_key(f"k{self.keys}", self.now, by="test", reason="old")
 
 
-def stored(ledger: Ledger) -> bytes:
+def stored(ledger: ReadableLedger) -> bytes:
     return canonical_bytes(ledger_to_wire(ledger))
 
 

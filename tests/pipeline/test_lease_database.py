@@ -108,7 +108,7 @@ class StoredGame(Game):
     def compare(self) -> None:
         """Compare what is stored with the simple ledger, and with what the running engine holds."""
         super().compare()
-        assert fingerprint(self.world.realm().klis) == fingerprint(self.ledger)
+        assert fingerprint(self.world.realm().klis.ledger()) == fingerprint(self.ledger)
 
 
 @pytest.mark.requirement("CARD-replay", "KP-4a", "KP-5a")
@@ -132,4 +132,4 @@ def test_memory_replay_and_database_agree_move_by_move(
             for step in steps:
                 game.play(step)
             with Realm.open(address, domain=shop, clock=game.clock, limits=LIMITS) as again:
-                assert fingerprint(again.realm().klis) == fingerprint(game.ledger)
+                assert fingerprint(again.realm().klis.ledger()) == fingerprint(game.ledger)

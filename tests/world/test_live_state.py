@@ -71,11 +71,11 @@ def traced() -> Iterator[Traced]:
         yield counts
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
-@pytest.fixture
-def world(log_url: str) -> Iterator[Realm]:
+@pytest.fixture(name="world")
+def a_world(log_url: str) -> Iterator[Realm]:
     with open_shop(log_url, projections=[till]) as opened:
         yield opened
 
@@ -251,7 +251,7 @@ def test_a_reader_inside_a_unit_sees_the_committed_state_and_never_waits(log_url
     with open_shop(log_url) as world:
         opened = world.act("kid", "sell", FREE)
         before = world.log.head().size
-        position = world._protocol.run(command)
+        position = world._acting.run(command)
         assert position > before
         assert looked == [(before, (opened.proposal_id,), True)] * 2
         look()
@@ -325,7 +325,7 @@ def test_a_unit_that_fails_half_way_leaves_the_state_as_it_was(world: Realm) -> 
     world.act("kid", "sell", FREE)
     lease(world, 1)
     before = _snapshot(world)
-    protocol = world._protocol
+    protocol = world._acting
 
     def spoiled(work: UnitOfWork) -> None:
         work.emit("realm", _chosen(work))
@@ -379,7 +379,7 @@ def test_a_commit_whose_fate_is_unknown_is_read_from_the_log(tmp_path: Path) -> 
     with open_shop(str(path)) as world:
         world.act("ann", "sell", FREE)
         before = world.realm()
-        store = world.log._store  # type: ignore[attr-defined]
+        store: Any = world.log._store
         commit: Callable[[Any], None] = store.commit
 
         def unacknowledged(batch: Any) -> None:
