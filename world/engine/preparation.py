@@ -9,7 +9,7 @@ recorded does not. Source: decision record 8.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from world.clock import Clock
@@ -35,8 +35,6 @@ Command = Callable[[UnitOfWork], Any]
 
 FAST_MS: Final = 20
 """A stale preparation that took less is called again under the lock, in milliseconds for each thread that prepares."""
-
-_UNGUARDED: Final = Evidence(None, None, None, 0)
 
 
 class CommandQueue(Protocol):
@@ -136,6 +134,11 @@ class PreparingCommands(Commands):
         finally:
             self._unrecorded.append(recording)
 
+    @cached_property
+    def _reading_clock(self) -> GuardedClock:
+        """The clock of reading units; the unit that records a time compares it with its evidence."""
+        return GuardedClock(self._clock, Evidence(None, None, None, 0), is_confirmed=True)
+
     # What a preparation reads (``world.pipeline.preparation.preparing.Reading``)
 
     def unit(self) -> UnitOfWork:
@@ -146,7 +149,7 @@ class PreparingCommands(Commands):
             domain=self._domain,
             authority=self._authority,
             executor=self._executor,
-            clock=GuardedClock(self._clock, _UNGUARDED, is_confirmed=True),
+            clock=self._reading_clock,
             ids=self._ids,
             workers=self._workers,
             limits=self._limits,
