@@ -15,15 +15,16 @@ from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
+from world.events.streams import KLIS_STREAM
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, LoggedEvent
 from world.model.canonical_json import read_json
 from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import Patch, apply_patches
-from world.pipeline.unit_of_work import KLIS_STREAM, Earlier
 from world.read_models.decoding import decoded, known
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
+from world.state.ports import Earlier
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import Branch, RealmState, apply_event
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import structs
 
-from world.core import EffectAnswer
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
@@ -44,6 +43,9 @@ from world.events.proposal_events import (
 )
 from world.model.decision import DecisionRecord, Ruling
 from world.model.intent import IntentInstance, IntentScope
+
+if TYPE_CHECKING:  # reading a log needs no computation
+    from world.core import EffectAnswer
 
 Status = Literal["submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"]
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -176,6 +178,8 @@ class Proposal:
 
     def effect_journal(self) -> dict[str, EffectAnswer]:
         """Return the results of the effects made so far, by requirement id."""
+        from world.core import EffectAnswer
+
         for name in islice(self.journal, len(self._results), None):  # each is read once, not at every step
             self._results[name] = EffectAnswer.from_wire(self.journal[name])
         return self._results.copy()

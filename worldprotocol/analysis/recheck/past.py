@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from world.model.immutable_json import FrozenDict
-from world.pipeline.unit_of_work import Earlier
 from world.read_models.archive import Archive
+from world.state.ports import Earlier
 
 __all__ = ["Nobody", "PastLookup"]
 

@@ -64,8 +64,9 @@ from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked,
 from worldprotocol.analysis.recheck.ruling_checks import _is_repeatable, _not_at_hand, _Question, _Refusing
 from worldprotocol.analysis.recheck.shadow import recheck_shadow
 from worldprotocol.analysis.ruling_trace import as_ruled
-from worldprotocol.api.bootstrap import compose, open_for_reading
+from worldprotocol.api.bootstrap import compose
 from worldprotocol.api.options import ComponentOptions
+from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.api.realm import Realm
 
 __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
