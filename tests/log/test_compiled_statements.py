@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,18 @@ def test_prepared_statements_equal_compiled_ones_on_both_databases() -> None:
 def test_a_statement_that_is_not_in_the_file_is_compiled() -> None:
     many = 40
     assert events_query("sqlite", topics=many) == compiled_events_query("sqlite", topics=many)
+
+
+def test_opening_a_realm_reads_open_proposals_by_their_own_index(tmp_path: Path) -> None:
+    """Memory and time of opening do not depend on the number of ended proposals."""
+    realm = BenchRealm(str(tmp_path / "world.db"))
+    realm.grow(20)
+    realm.close()
+    query = statement("open_proposals", "sqlite")
+    with sqlite3.connect(tmp_path / "world.db") as database:
+        plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {query.sql}", query.bind(of_log=1))]
+    database.close()
+    assert plan == ["SEARCH wp_proposal USING INDEX wp_proposal_open (log_id=?)"]
 
 
 def test_listing_events_imports_neither_sqlalchemy_nor_the_rooms(tmp_path: Path) -> None:

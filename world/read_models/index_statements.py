@@ -142,9 +142,9 @@ SOURCES: Final[Mapping[str, Any]] = {
     .limit(bindparam("most")),
     "by_intent": select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")),
     "attempts": select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")),
-    "open_proposals": select(_P.proposal_id, _P.submitted_pos)
+    "open_proposals": select(_P.proposal_id, _P.submitted_pos, _P.decided_pos)
     .where(_P.log_id == _LOG, _P.ended_pos.is_(None))
-    .order_by(func.coalesce(_P.decided_pos, 0), _P.submitted_pos),  # in order of execution
+    .order_by(_P.submitted_pos),  # in another order, SQLite would read all proposals instead of the index of open ones
     "branches": select(_B.name, _B.head, _B.tip).where(_B.log_id == _LOG).order_by(_B.created_pos),
     "landmarks": select(LANDMARK_ROWS.c.position)
     .where(LANDMARK_ROWS.c.log_id == _LOG)

@@ -18,7 +18,7 @@ from world.events.realm_events import WorldSealed
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentInstance
-from world.model.patch import Patch, apply_patches
+from world.model.recorded_patch import patched
 from world.model.snapshot import SnapshotView
 from world.pipeline.unit_of_work import Lookup, PastAt
 from world.read_models.archive import Archive
@@ -140,7 +140,7 @@ class Cases:
         """Cache the view of a newly sealed world if that of its parent is cached, without a lookup."""
         parent = self._views.get(sealed.parent or "")
         if sealed.data is None and parent is not None:
-            self._keep(sealed.world_id, apply_patches(parent.data, map(Patch.from_wire, sealed.patches)), parent)
+            self._keep(sealed.world_id, patched(parent.data, sealed.patches), parent)
 
     def _keep(self, world_id: str, data: FrozenDict, parent: SnapshotView | None = None) -> SnapshotView:
         view = self._views[world_id] = self.seen(data, parent)

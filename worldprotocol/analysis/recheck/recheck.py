@@ -154,10 +154,11 @@ class Rechecking:
         self._judged: dict[str, tuple[_Question, Ruling]] = {}
         self._requested: dict[str, list[Requirement]] = {}
         self._drifts: set[tuple[str, str]] = set()
+        self._past = PastLookup(world.archive, self._realm)
         self._code = AvailableCode(parts, self._realm)
         self._work = UnitOfWork(
             realm=self._realm,
-            lookup=PastLookup(world.archive),
+            lookup=self._past,
             domain=parts.domain,
             authority=parts.authority,
             executor=parts.executor,
@@ -272,6 +273,7 @@ class Rechecking:
 
     def _note_sealed(self, event: WorldSealed) -> None:
         self._sealed = event
+        self._past.follow(event)
 
     def _note_superseded(self, event: ProposalSuperseded) -> None:
         self._asking.pop(event.proposal_id, None)
