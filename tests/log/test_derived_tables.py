@@ -82,7 +82,8 @@ def ends(table: str) -> list[str]:
     """Return statements that remove the first row of a table, and the last one."""
     if table == "wp_view":
         return ["DELETE FROM wp_view WHERE log_id = 0", "DELETE FROM wp_view WHERE log_id <> 0"]
-    keys = [column.name for column in index_tables.METADATA.tables[table].primary_key] if table != "wp_chunk" else ["id"]
+    tables = index_tables.METADATA.tables
+    keys = ["id"] if table == "wp_chunk" else [column.name for column in tables[table].primary_key]
     key = keys[-1]
     return [
         f"DELETE FROM {table} WHERE {key} = (SELECT {end}({key}) FROM {table})" for end in ("min", "max")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -58,7 +60,7 @@ def test_look_ups_from_the_events_equal_those_of_the_archive(
     assert len(worlds) > 10
 
 
-def _conditions(own: ProposalSubmitted) -> list[dict[str, object]]:
+def _conditions(own: ProposalSubmitted) -> list[dict[str, Any]]:
     actor, action = own.actor["actorId"], own.intent["body"]["type"]
     return [
         {},
