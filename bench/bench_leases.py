@@ -34,7 +34,7 @@ from world.klis.settings import KlisSettings
 
 HELD = (0, 100, 1_000, 10_000, 100_000)
 PAST = 1_000_000
-FLAT, BUDGET_US = 1.5, 20.0
+FLAT, BUDGET_US = 1.2, 8.0
 ROUNDS = 15
 CALLERS = 64
 CHANNEL = {"kind": "vouched", "by": "bench"}

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 import msgspec
 
+from tests.compiled_statements import write as write_compiled_statements
 from world.audit.event_form import stream_of
 from world.error_codes import ErrorCode
 from world.events.codec import TOPICS
@@ -419,7 +420,8 @@ GENERATED: dict[tuple[Path, str], Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write the generated parts into their pages."""
+    """Write the generated parts into their pages, and the file of compiled statements."""
+    write_compiled_statements()
     for (page, name), make in GENERATED.items():
         text = page.read_text(encoding="utf-8")
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.forked import run
 from tests.golden.garden import FOLDER, record
-from world.log.tables import LOG_SHIFT
+from world.log.sql.statement import LOG_SHIFT
 from worldprotocol import Realm
 
 ROOT = FOLDER.parent.parent

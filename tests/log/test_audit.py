@@ -11,7 +11,7 @@ import pytest
 from world.log import EventLog, NewEvent, TreeHead, event_leaf, open_log
 from world.log.audit import verify_tree
 from world.log.merkle import CHUNK_LEAVES, Frontier
-from world.log.tables import LOG_SHIFT
+from world.log.sql.statement import LOG_SHIFT
 
 COMMITS = 12
 PER_COMMIT = 3

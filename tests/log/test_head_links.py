@@ -16,7 +16,7 @@ from world.errors import RefusedError
 from world.log import EventLog, NewEvent, open_log
 from world.log.audit import verify_tree
 from world.log.schema import schema_faults
-from world.log.tables import LOG_SHIFT, POSITION_MASK
+from world.log.sql.statement import LOG_SHIFT, POSITION_MASK
 from worldprotocol import Realm
 from worldprotocol.export.salvage.salvage import salvage
 

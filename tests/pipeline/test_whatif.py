@@ -26,8 +26,8 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from worldprotocol.analysis.counterfactual import Insertion, WhatIf, WhatIfReport, cut_of, what_if
 from worldprotocol.analysis.counterfactual.effects import recorded_effects, result_for
-from worldprotocol.api.bootstrap import open_for_reading
 from worldprotocol.api.leasing.handle import LeaseHandle
+from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.api.realm import Realm
 
 

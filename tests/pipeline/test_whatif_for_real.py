@@ -13,7 +13,7 @@ from tests.pipeline.counterfactual import HOUSE, OTHERS, History, Step, made, ou
 from tests.pipeline.shop import shop
 from world.audit.verify import verify
 from worldprotocol.analysis.counterfactual import Insertion, WhatIf, WhatIfReport, what_if
-from worldprotocol.api.bootstrap import open_for_reading
+from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.slow

@@ -248,7 +248,7 @@ def test_a_loaded_realm_has_its_proposals_in_the_order_of_a_folded_one() -> None
     for step in draw_steps(6, STEPS, scenario):
         simulation.do(step)
         archive = simulation.workers[0].world.archive
-        in_turn = [proposal_id for proposal_id, _ in archive.rows("open_proposals")]
+        in_turn = archive.execution_order(archive.rows("open_proposals"))
         loaded = list(archive.load_realm().proposals)
         turned += in_turn != loaded
         assert loaded == list(archive.fold_realm().proposals) == list(simulation.model.open)

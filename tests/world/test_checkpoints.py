@@ -16,10 +16,11 @@ from world.audit.verify import verify
 from world.events.codec import decode_event
 from world.events.realm_events import WorldSealed
 from world.log import EventLog, open_log
-from world.log.tables import POSITION_MASK
+from world.log.sql.statement import POSITION_MASK
 from world.model.canonical_json import canonical_text
 from world.read_models.archive import Archive
-from world.read_models.index import METADATA, WorldIndex
+from world.read_models.index import WorldIndex
+from world.read_models.index_tables import METADATA
 from worldprotocol.export.jsonl import export_log, import_log
 
 EVENTS = 2_600

@@ -17,7 +17,7 @@ import pytest
 from tests.golden.garden import record
 from world.errors import DamagedLogError, RefusedError, with_single_stops
 from world.log import LogFinding, open_log
-from world.log.tables import POSITION_MASK
+from world.log.sql.statement import POSITION_MASK
 from worldprotocol.cli.program import run
 
 COMMANDS = [["verify"], ["doctor"], ["replay"]]

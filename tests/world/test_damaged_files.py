@@ -27,7 +27,7 @@ from world.events.codec import TOPICS, decode_event, encode_event
 from world.events.realm_events import EnforcementChosen
 from world.log import NewEvent, event_leaf, open_log
 from world.log.merkle import tree_root
-from world.log.tables import LOG_SHIFT, POSITION_MASK
+from world.log.sql.statement import LOG_SHIFT, POSITION_MASK
 from world.model.canonical_json import canonical_bytes
 from world.model.record import Record
 from world.read_models.archive import Archive

@@ -12,7 +12,7 @@ from tests.cli.counter import counter
 from world.clock import ManualClock, SequentialIds
 from world.events.run_events import RunOpened
 from world.log import compiled
-from world.read_models.index import METADATA
+from world.read_models.index_tables import METADATA
 from worldprotocol import Realm
 from worldprotocol.api.bootstrap import rebuild_index
 

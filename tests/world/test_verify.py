@@ -19,7 +19,7 @@ from world.audit.replay import replay
 from world.audit.verify import VerificationReport, verify
 from world.errors import DamagedLogError, RefusedError
 from world.log import NewEvent, TreeHead, open_log
-from world.log.tables import LOG_SHIFT
+from world.log.sql.statement import LOG_SHIFT
 from world.model.canonical_json import canonical_bytes
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import import_log

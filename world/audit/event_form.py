@@ -18,9 +18,9 @@ from world.events.realm_events import (
     BranchSwitched,
     WorldSealed,
 )
+from world.events.streams import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
 from world.klis.ledger import KLIS_EVENTS
 from world.model.canonical_json import canonical_bytes, read_json
-from world.pipeline.unit_of_work import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
 from world.state.proposal import PROPOSAL_EVENTS
 
 __all__ = ["is_canonical", "is_of_proposal", "stream_of"]

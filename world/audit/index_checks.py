@@ -25,23 +25,13 @@ from world.klis.ledger import Ledger
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, SqlStatement, compiled
 from world.log.schema import LogSchemaFault, schema_faults
-from world.log.statements import statements
+from world.log.sql.queries import statements
 from world.log.url import Backend
 from world.log.views import OF_ALL_LOGS, ViewState
 from world.model.canonical_json import canonical_bytes, read_json
 from world.read_models.checkpoints import MAX_STEPS
-from world.read_models.index import (
-    CHECKPOINTS,
-    METADATA,
-    PROPOSALS,
-    RUNS,
-    VERDICTS,
-    VIEW_NAME,
-    VIEW_VERSION,
-    WORLDS,
-    has_new_copy,
-    statement,
-)
+from world.read_models.index import VIEW_NAME, VIEW_VERSION, has_new_copy, statement
+from world.read_models.index_tables import CHECKPOINTS, METADATA, PROPOSALS, RUNS, VERDICTS, WORLDS
 from world.state.proposal import PROPOSAL_EVENTS
 from world.state.realm_state import LANDMARKS, RealmState
 
@@ -114,12 +104,13 @@ class IndexAudit:
         """
         if self.extent == "none":
             return
+        if type(event) in PROPOSAL_EVENTS:
+            self._proposal(event, position)
+            return
         if isinstance(event, BranchCreated):
             self._places[event.branch] = position
         if isinstance(event, WorldSealed):
             self._sealed(event, position, world)
-        elif type(event) in PROPOSAL_EVENTS:
-            self._proposal(event, position)
         elif isinstance(event, VerdictGiven):
             self._counts["verdicts"] += 1
             if self._counts["verdicts"] % self._every == 0:

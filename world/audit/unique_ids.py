@@ -9,44 +9,44 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
 from world.events.proposal_events import DecisionMade, HumanAnswered, ProjectionRecorded, ProposalSubmitted
 from world.events.realm_events import WorldSealed
 
-_KINDS: Final[frozenset[type[Event]]] = frozenset(
-    {ProjectionRecorded, ProposalSubmitted, HumanAnswered, DecisionMade, VerdictGiven, WorldSealed}
-)
-NAMING: Final = tuple(sorted(kind.TOPIC for kind in _KINDS))
+_IDS: Final[Mapping[type[Event], Callable[[Any], tuple[tuple[str, str], ...]]]] = {
+    ProposalSubmitted: lambda event: (("proposal", event.proposal_id), ("intent", event.intent["intentId"])),
+    WorldSealed: lambda event: (("world", event.world_id),),
+    DecisionMade: lambda event: (("decision", event.decision["decisionId"]),),
+    VerdictGiven: lambda event: (
+        ("verdict", event.verdict_id),
+        *[("lease", str(lease.get("leaseId"))) for lease in event.leases],
+    ),
+    HumanAnswered: lambda event: (("answer", event.answer["answerId"]),),
+    ProjectionRecorded: lambda event: (("record", event.record_id),),
+}
+"""The ids that an event introduces, each with the kind of entity, by type of event."""
+
+NAMING: Final = tuple(sorted(kind.TOPIC for kind in _IDS))
 """Topics of the events that introduce an id that must be unique."""
 
+_BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
 _PART: Final = 1 << 16
 """Approximate number of keys that are compared at a time, which limits memory use."""
 
 
 def _short(text: str) -> int:
     """Return a hash of an id, 64 bits, salted per process so that collisions cannot be prepared."""
-    return hash(text) & 0xFFFF_FFFF_FFFF_FFFF
+    return hash(text) & _BITS
 
 
 def _named(event: Event) -> tuple[tuple[str, str], ...]:
     """Return the ids that an event introduces, each with the kind of entity."""
-    if isinstance(event, ProposalSubmitted):
-        return ("proposal", event.proposal_id), ("intent", event.intent.intent_id)
-    if isinstance(event, WorldSealed):
-        return (("world", event.world_id),)
-    if isinstance(event, DecisionMade):
-        return (("decision", event.decision.decision_id),)
-    if isinstance(event, VerdictGiven):
-        return ("verdict", event.verdict_id), *(("lease", lease.lease_id) for lease in event.leases)
-    if isinstance(event, HumanAnswered):
-        return (("answer", event.answer.answer_id),)
-    if isinstance(event, ProjectionRecorded):
-        return (("record", event.record_id),)
-    return ()
+    ids = _IDS.get(type(event))
+    return () if ids is None else ids(event)
 
 
 class Repeats:
@@ -65,10 +65,11 @@ class Repeats:
 
     def take(self, event: Event) -> None:
         """Add the ids of an event."""
-        if type(event) not in _KINDS:
+        named = _IDS.get(type(event))
+        if named is None:
             return
-        for what, name in _named(event):
-            self._ids[what].append(_short(name))
+        for what, name in named(event):
+            self._ids[what].append(hash(name) & _BITS)
         if isinstance(event, ProposalSubmitted):
             self._keys.append(_short(event.intent.intent_key))
             self._attempts.append(min(max(event.attempt, 0), 2**32 - 1))

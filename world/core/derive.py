@@ -7,7 +7,7 @@ computed again. Source: HC-flow (computed values are a DAG), design section 4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from world.core.expressions.scope import Scope
 from world.core.values import ExpressionError
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from world.core.schema import ComputedSpec
 
 __all__ = ["recompute"]
+
+
+_NOTHING: Final = FrozenDict()
 
 
 def recompute(
@@ -36,6 +39,8 @@ def recompute(
         old_computed: those values; used only where it has all of them.
     """
     specs = program.schema.computed
+    if not specs:
+        return _NOTHING
     known = old_computed if old_data is not None and old_computed is not None else {}
     if any(spec.name not in known for spec in specs):
         known = {}

@@ -21,6 +21,7 @@ from world.events.realm_events import (
     LogFounded,
     WorldSealed,
 )
+from world.events.streams import LINEAGE_STREAM, REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.decision import voters
 from world.model.id_alphabet import check_new_id
@@ -29,7 +30,7 @@ from world.pipeline.driver import advance
 from world.pipeline.leasing.klis_settings_in_force import configure_klis
 from world.pipeline.schema_compatibility import is_recorded, misfit
 from world.pipeline.steps import LeftBehind
-from world.pipeline.unit_of_work import LINEAGE_STREAM, REALM_STREAM, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import INGRESS
 
 LOG_FORMAT = 1

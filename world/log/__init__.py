@@ -13,8 +13,8 @@ from world.log.group_commit import GroupCommit, Pending
 from world.log.log import EventLog, list_logs, open_log, rebuild_view
 from world.log.merkle import verify_consistency, verify_inclusion
 from world.log.recorder import LogNotification
+from world.log.sql.statement import SqlStatement, compiled
 from world.log.store import Question
-from world.log.tables import SqlStatement, compiled
 from world.log.transaction import Transaction
 from world.log.tree import ConsistencyProof, InclusionProof
 from world.log.url import LogAddress, parse_address

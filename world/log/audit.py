@@ -31,9 +31,9 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.log import READ_BATCH, EventLog, next_limit
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
-from world.log.statements import statements
+from world.log.sql.queries import statements
+from world.log.sql.statement import LOG_SHIFT
 from world.log.store import Row
-from world.log.tables import LOG_SHIFT
 from world.log.values import LogFinding, TreeHead, event_leaf
 from world.log.views import Progress
 

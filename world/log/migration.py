@@ -9,19 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from world.errors import RefusedError
+from world.log.sql.statement import FORMAT, FORMAT_VERSION, STORE_TABLE
 from world.log.store import Cursor, Store, check_format, lost_tables, not_a_log, not_found
-from world.log.tables import (
-    BESIDE,
-    CHUNKS,
-    CLOCKS,
-    FORMAT,
-    FORMAT_VERSION,
-    METADATA,
-    STORE,
-    VIEWS,
-    creation,
-    readable_view,
-)
 
 
 def log_names(store: Store) -> dict[str, int]:
@@ -32,9 +21,11 @@ def log_names(store: Store) -> dict[str, int]:
         DamagedLogError: ``LOG_DAMAGED`` when some of the tables are lost; all are made together.
     """
     present = _tables(store)
-    if STORE.name not in present:
+    if STORE_TABLE not in present:
+        from world.log.tables import METADATA
+
         if present & METADATA.tables.keys():
-            raise lost_tables(store.describe(), f"its table {STORE.name} is lost")
+            raise lost_tables(store.describe(), f"its table {STORE_TABLE} is lost")
         what = "it holds none of a log's tables; create the log, or give another address"
         raise not_a_log(store.describe(), what, is_empty=store.shared or not present)
     check_format(store.select(store.sql.read_format), store.describe())
@@ -67,6 +58,8 @@ def find_log(store: Store, name: str, *, create: bool) -> int:
 
 def make_derived_tables(store: Store) -> None:
     """Create the tables of the store that follow from the events, ``wp_chunk`` and ``wp_view``, where they are lost."""
+    from world.log.tables import CHUNKS, METADATA, VIEWS, creation
+
     lost = frozenset({CHUNKS.name, VIEWS.name}) - _tables(store)
     if not lost:
         return
@@ -80,6 +73,8 @@ def _add_what_is_newer(store: Store) -> None:
 
     A role that may write the tables and not change them goes on without; so does who finds the store locked.
     """
+    from world.log.tables import BESIDE, CLOCKS, creation
+
     lacks_clocks = store.keeps_clocks and CLOCKS.name not in _tables(store)
     store.links_heads = store.has_linked_heads()
     if store.links_heads and not lacks_clocks:
@@ -100,12 +95,14 @@ def _tables(store: Store) -> set[str]:
 
 
 def _create_store(store: Store) -> None:
-    if STORE.name in _tables(store):
+    if STORE_TABLE in _tables(store):
         return
+    from world.log.tables import METADATA, creation, readable_view
+
     with store.migrating() as cursor:
         cursor.execute(store.tables_sql)
         present = {row[0] for row in cursor.fetchall()}
-        if STORE.name in present:
+        if STORE_TABLE in present:
             return
         if present and not store.shared:
             raise not_a_log(store.describe(), "the database holds other tables; give a file of its own")

@@ -10,9 +10,9 @@ from typing import Any, Final, Self
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.following import Follower
-from world.log.statements import AT_ONCE, events_at_query, events_query
+from world.log.sql.queries import AT_ONCE, events_at_query, events_query
+from world.log.sql.statement import SqlStatement
 from world.log.store import Row, Store, key_range
-from world.log.tables import SqlStatement
 from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap
 from world.log.url import Backend, LogAddress
 from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead

@@ -18,8 +18,9 @@ from typing import Any, Final
 from sqlalchemy import CheckConstraint, MetaData, PrimaryKeyConstraint, Table, UniqueConstraint
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from world.log.sql.statement import SqlStatement, dialect
 from world.log.store import Row
-from world.log.tables import EARLIER, METADATA, SqlStatement, creation, dialect, readable_view
+from world.log.tables import EARLIER, METADATA, creation, readable_view
 from world.log.url import Backend
 
 __all__ = ["READABLE", "LogSchemaFault", "schema_faults"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import (
     Column,
@@ -22,14 +22,10 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, UNLINKED_HEADS, VIEWS, SqlStatement, compiled
+from world.log.sql.queries import AT_ONCE, BASE, HIGH, LOW
+from world.log.sql.statement import SqlStatement, compiled
+from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, UNLINKED_HEADS, VIEWS
 from world.log.url import Backend
-
-LOW: Final = "low"  # key before the first row wanted
-HIGH: Final = "high"  # key of the last row wanted
-BASE: Final = "base"  # key of position 0 of the log
-AT_ONCE: Final = 64
-"""Events that are fetched by their positions in one query."""
 
 
 class Statements:
@@ -79,16 +75,17 @@ class Statements:
             .where(_viewed(), VIEWS.c.position.is_(None), VIEWS.c.name != bindparam("kept"))
         )
 
+    @classmethod
+    @cache
+    def of(cls, backend: Backend) -> Statements:
+        """Return the statements of a backend, compiled at the first call."""
+        return cls(backend)
 
-@cache
-def statements(backend: Backend) -> Statements:
-    """Return the statements of a backend, compiled at the first call."""
-    return Statements(backend)
 
-
-@cache
-def events_query(backend: Backend, *, topics: int = 0, stream: bool = False, descending: bool = False) -> SqlStatement:
-    """Return the query for events with keys in (low, high], with ``count`` as its limit.
+def compiled_events_query(
+    backend: Backend, *, topics: int = 0, stream: bool = False, descending: bool = False
+) -> SqlStatement:
+    """Compile ``world.log.sql.queries.events_query``.
 
     Args:
         backend: the kind of database.
@@ -115,9 +112,8 @@ def events_query(backend: Backend, *, topics: int = 0, stream: bool = False, des
     return compiled(query, backend)
 
 
-@cache
-def events_at_query(backend: Backend) -> SqlStatement:
-    """Return the query for ``AT_ONCE`` events by their keys (parameters ``key0``...), in the order of the log."""
+def compiled_events_at_query(backend: Backend) -> SqlStatement:
+    """Compile ``world.log.sql.queries.events_at_query``."""
     keys: list[Any] = [bindparam(f"key{n}") for n in range(AT_ONCE)]
     query = select(EVENTS.c.id - bindparam(BASE), *_content(backend), EVENTS.c.leaf)
     return compiled(query.where(EVENTS.c.id.in_(keys)).order_by(EVENTS.c.id), backend)

@@ -12,14 +12,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.errors import StreamConflictError
-from world.log.statements import Statements, statements
-from world.log.tables import FORMAT, FORMAT_VERSION, LOG_SHIFT, SqlStatement
+from world.log.sql.queries import statements
+from world.log.sql.statement import FORMAT, FORMAT_VERSION, LOG_SHIFT, SqlStatement
 from world.log.url import Backend
+
+if TYPE_CHECKING:
+    from world.log.statements import Statements
 
 Row = tuple[Any, ...]
 

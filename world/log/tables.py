@@ -1,4 +1,4 @@
-"""The tables of a store, in SQLAlchemy Core, and statements compiled once for the driver.
+"""The tables of a store, in SQLAlchemy Core.
 
 Events, heads and chunks have one 64-bit key, ``log_id << 40 | position`` (the size, the chunk's index): one
 B-tree per table on SQLite, where the key is the row id, and one index on PostgreSQL. The view
@@ -8,16 +8,14 @@ docs/reference/log-format.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
-    Dialect,
     Integer,
     LargeBinary,
     MetaData,
@@ -26,21 +24,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ClauseElement
 
+from world.log.sql.statement import LOG_SHIFT, POSITION_MASK, STORE_TABLE, dialect
 from world.log.url import Backend
-
-FORMAT: Final = "world-protocol-log"
-FORMAT_VERSION: Final = 1
-"""Version of the tables below; a store of a later version is refused."""
-
-LOG_SHIFT: Final = 40
-POSITION_MASK: Final = (1 << LOG_SHIFT) - 1
-"""Positions in one log are below 2^40; logs in one store below 2^23."""
 
 METADATA: Final = MetaData()
 
@@ -48,7 +35,7 @@ _Key = BigInteger().with_variant(Integer(), "sqlite")
 _Name = Text().with_variant(PG_TEXT(collation="C"), "postgresql")
 
 STORE: Final = Table(
-    "wp_store",
+    STORE_TABLE,
     METADATA,
     Column("format", Text, primary_key=True),
     Column("version", Integer, nullable=False),
@@ -133,49 +120,6 @@ _READABLE: Final = (
     "CREATE VIEW world_events AS SELECT l.name AS log, e.id & {mask} AS position, e.stream, e.version, "
     "e.topic, e.schema_version, e.state, {leaf} AS leaf FROM wp_event e JOIN wp_log l ON l.id = e.log_id"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SqlStatement:
-    """SQL for the driver.
-
-    Args:
-        sql: the text, with the driver's positional parameters.
-        names: the parameters' names, in the order in which the driver wants their values.
-        constants: values of the parameters that the statement itself brings along.
-    """
-
-    sql: str
-    names: tuple[str, ...]
-    constants: Mapping[str, Any]
-
-    def bind(self, **values: Any) -> tuple[Any, ...]:
-        """Return the parameters in the driver's order; KeyError when one is missing."""
-        constants = self.constants
-        return tuple([values[name] if name in values else constants[name] for name in self.names])
-
-
-def compiled(statement: ClauseElement, backend: Backend) -> SqlStatement:
-    """Compile a Core statement once, so that it can be executed on the driver's own cursor.
-
-    Args:
-        statement: any Core statement; an insert without values takes all columns of its table.
-        backend: ``sqlite`` (parameters ``?``) or ``postgresql`` (parameters ``%s``).
-    """
-    result = statement.compile(dialect=dialect(backend))
-    assert isinstance(result, SQLCompiler)
-    names = tuple(result.positiontup or ())
-    constants = {name: bind.value for name, bind in result.binds.items() if not bind.required}
-    return SqlStatement(str(result), names, constants)
-
-
-@cache
-def dialect(backend: Backend) -> Dialect:
-    """Return the SQLAlchemy dialect of a backend, with positional parameters."""
-    if backend == "sqlite":
-        return SQLiteDialect_pysqlite(paramstyle="qmark")
-    make: Callable[..., Dialect] = PGDialect_psycopg
-    return make(paramstyle="format")
 
 
 @cache

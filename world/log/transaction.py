@@ -11,9 +11,9 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.merkle import Chunk, Frontier
-from world.log.statements import events_query
+from world.log.sql.queries import events_query
+from world.log.sql.statement import LOG_SHIFT
 from world.log.store import Batch, Opening, Row, Store, check_covered, key_range
-from world.log.tables import LOG_SHIFT
 from world.log.tree import gap
 from world.log.values import NEXT_VERSION, LoggedEvent, NewEvent, TreeHead, check_event, event_leaf
 from world.log.views import ViewCursor

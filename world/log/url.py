@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
-
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from typing import TYPE_CHECKING, Final, Literal
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log.backends.registry import storage_backend
 from world.masking import URL_START, masked
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 DEFAULT_NAME: Final = "main"
 MEMORY: Final = ":memory:"
@@ -79,6 +79,9 @@ def parse_address(text: str) -> LogAddress:
         if not base or "\x00" in base:
             raise _invalid(text, "it names no file")
         return LogAddress("sqlite", name, path=base)
+    from sqlalchemy import make_url  # the path of a file needs no SQLAlchemy, which takes long to import
+    from sqlalchemy.exc import ArgumentError
+
     try:
         url = make_url(base)
     except (ArgumentError, ValueError):

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
-
-from sqlalchemy import MetaData
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.log.schema import READABLE, schema_faults
-from world.log.statements import events_query
+from world.log.sql.queries import events_query
+from world.log.sql.statement import SqlStatement
 from world.log.store import Cursor, Row, Store, key_range
-from world.log.tables import SqlStatement, creation, readable_view, removal
 from world.log.url import Backend
 from world.log.values import LoggedEvent
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData
 
 REBUILD_BATCH: Final = 2_000
 """Events applied to a view in one transaction while it is rebuilt."""
@@ -149,6 +149,9 @@ def mend_view(store: Store, log_id: int, view: PersistedView) -> None:
     Raises:
         RefusedError: ``VIEW_NEWER`` when a later release made the tables.
     """
+    from world.log.schema import READABLE, schema_faults
+    from world.log.tables import creation, readable_view
+
     faults = schema_faults(store.select, store.backend, {view.name: view.metadata})
     indexes = {str(index.name) for table in view.metadata.tables.values() for index in table.indexes}
     with store.migrating() as cursor:
@@ -172,6 +175,8 @@ def view_states(store: Store, log_id: int) -> dict[str, ViewState]:
 
 
 def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: ViewState | None) -> None:
+    from world.log.tables import creation, removal
+
     if stored is not None and stored.version > view.version:
         raise RefusedError(
             ErrorCode.VIEW_NEWER,

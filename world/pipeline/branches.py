@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import BranchCreated, BranchSwitched
+from world.events.streams import LINEAGE_STREAM
 from world.model.branch_names import check_branch_name
 from world.pipeline.schema_compatibility import misfit
 from world.pipeline.steps import LeftBehind, Step
-from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import INGRESS
 from world.state.realm_state import Branch
 

@@ -11,13 +11,14 @@ from typing import Any
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import WorldSealed
+from world.events.streams import LINEAGE_STREAM
 from world.model.identity import content_id, requirement_id, world_id
 from world.model.immutable_json import freeze
 from world.model.snapshot import ErrorValue, Requirement, error_state_hash
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, leased_by, lost_leases
 from world.pipeline.steps import Computed, Sealed, Step
-from world.pipeline.unit_of_work import LINEAGE_STREAM, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import StepOutcome
 from world.state.proposal import ROLLBACK, Proposal
 

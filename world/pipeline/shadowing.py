@@ -16,9 +16,10 @@ from msgspec import structs
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
+from world.events.streams import REALM_STREAM
 from world.model.decision import Ruling
 from world.model.immutable_json import freeze
-from world.pipeline.unit_of_work import REALM_STREAM, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import Case
 
 _ASKING: Final = ("ask", "timeoutMs", "onTimeout", "then")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Unpack
 
 from world.clock import IdSource
 from world.code.time_limit import unbroken
@@ -20,6 +20,7 @@ from world.events.base import Event
 from world.events.codec import record_event
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.events.resource_values import ResourceExistence
+from world.events.streams import KLIS_STREAM
 from world.klis.lease_manager import LeaseManager
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_types import ResourceTypes
@@ -34,24 +35,14 @@ from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
-from world.state.ports import Authority, Conditions, EffectAttempt, ExecutionOrder, Executor
+from world.state.ports import Authority, Conditions, Earlier, EffectAttempt, ExecutionOrder, Executor
 from world.state.realm_state import RealmState, apply_event
 
 if TYPE_CHECKING:
     from world.pipeline.preparation.prepared import Prepared
 
-REALM_STREAM = "realm"
-LINEAGE_STREAM = "lineage"
-KLIS_STREAM = "klis"
 SUMMED_AT_ONCE: Final = 64
 """Earlier proposals whose inputs a sum reads at once."""
-
-
-class Earlier(NamedTuple):
-    """An earlier proposal, and the position at which it was submitted."""
-
-    proposal_id: str
-    position: int
 
 
 class Lookup(Protocol):

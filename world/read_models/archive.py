@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -19,22 +19,23 @@ from world.log import EventLog, LoggedEvent
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
 from world.model.snapshot import error_state_hash
-from world.pipeline.preparation.snapshots import SnapshotCache
-from world.pipeline.unit_of_work import Earlier
 from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
 from world.read_models.live.live_state import LiveState
 from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
 from world.read_models.recent_worlds import RecentWorlds
+from world.state.ports import Earlier
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, view_of
+
+if TYPE_CHECKING:
+    from world.pipeline.preparation.snapshots import SnapshotCache
 
 KEPT_STATES: Final = 64
 """Number of states of worlds in the cache of recently used ones."""
 
 R = TypeVar("R")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)

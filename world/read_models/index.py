@@ -8,7 +8,7 @@ rebuilding the index creates them again (``world.read_models.checkpoints``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from world.events.base import Event
 from world.events.codec import decode_event
@@ -25,45 +25,24 @@ from world.events.proposal_events import (
 )
 from world.events.realm_events import BranchCreated, WorldSealed
 from world.events.run_events import RunClosed, RunOpened
+from world.events.streams import KLIS_STREAM
 from world.klis.ledger import Ledger
 from world.klis.ledger_codec import ledger_to_wire, read_ledger
 from world.limits import Limits
 from world.log import LoggedEvent, ViewCursor
 from world.model.canonical_json import canonical_text, read_json
-from world.pipeline.unit_of_work import KLIS_STREAM
 from world.read_models.checkpoints import checkpoints
-from world.read_models.index_statements import COMPARED, PLACES_AT_ONCE, history_query, history_rows, statement
-from world.read_models.index_tables import (
-    BRANCHES,
-    CHECKPOINTS,
-    LANDMARK_ROWS,
-    LEDGERS,
-    METADATA,
-    PROPOSALS,
-    RUNS,
-    SETTINGS,
-    VERDICTS,
-    WORLDS,
-)
-from world.read_models.index_writes import write_rows
+from world.read_models.index_sql.queries import PLACES_AT_ONCE, history_query, history_rows, statement
 from world.state.realm_state import LANDMARKS
 
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData
+
 __all__ = [
-    "BRANCHES",
-    "CHECKPOINTS",
-    "COMPARED",
-    "LANDMARK_ROWS",
-    "LEDGERS",
     "LEDGER_EVERY",
-    "METADATA",
     "PLACES_AT_ONCE",
-    "PROPOSALS",
-    "RUNS",
-    "SETTINGS",
-    "VERDICTS",
     "VIEW_NAME",
     "VIEW_VERSION",
-    "WORLDS",
     "IndexRows",
     "WorldIndex",
     "has_new_copy",
@@ -127,6 +106,8 @@ class IndexRows:
 
     def write(self, cursor: ViewCursor) -> None:
         """Write all collected changes and clear the collector."""
+        from world.read_models.index_writes import write_rows  # with SQLAlchemy, which readers do not need
+
         write_rows(
             cursor,
             [
@@ -277,7 +258,13 @@ class WorldIndex:
 
     name = VIEW_NAME
     version = VIEW_VERSION
-    metadata = METADATA
+
+    @property
+    def metadata(self) -> MetaData:
+        """The tables of the index."""
+        from world.read_models.index_tables import METADATA
+
+        return METADATA
 
     def __init__(self, *, checkpoint_every: int = Limits().checkpoint_every) -> None:
         """Create the view.
@@ -290,7 +277,7 @@ class WorldIndex:
 
     def clear(self, cursor: ViewCursor) -> None:
         """Remove all rows of the cursor's log, and record the current settings of the index."""
-        for table in METADATA.tables.values():
+        for table in self.metadata.tables.values():
             cursor.run(statement(f"clear_{table.name}", cursor.backend), of_log=cursor.log_id)
         query = statement("insert_settings", cursor.backend)
         cursor.run(query, log_id=cursor.log_id, checkpoint_every=self._every)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from sqlalchemy import BigInteger, Text, bindparam, delete, func, insert, select
 from world.log import SqlStatement, compiled
 from world.log.tables import EVENTS
 from world.log.url import Backend
+from world.read_models.index_sql.queries import PLACES_AT_ONCE
 from world.read_models.index_tables import (
     BRANCHES,
     CHECKPOINTS,
@@ -23,9 +24,6 @@ from world.read_models.index_tables import (
     VERDICTS,
     WORLDS,
 )
-
-PLACES_AT_ONCE: Final = 64
-"""Number of proposals that the statement ``places`` looks up at once; it has one parameter for each."""
 
 _R = RUNS.c
 _P, _W, _B, _V = PROPOSALS.c, WORLDS.c, BRANCHES.c, VERDICTS.c
@@ -88,7 +86,7 @@ def _descendants() -> Any:
     return select(func.count()).select_from(line)
 
 
-_SOURCES: Final[Mapping[str, Any]] = {
+SOURCES: Final[Mapping[str, Any]] = {
     "counts": _counts(),
     "line": _line(),
     "descendants": _descendants(),
@@ -147,9 +145,9 @@ _SOURCES: Final[Mapping[str, Any]] = {
         select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")).scalar_subquery(),
     ),
     "attempts": select(func.max(_P.attempt)).where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key")),
-    "open_proposals": select(_P.proposal_id, _P.submitted_pos)
+    "open_proposals": select(_P.proposal_id, _P.submitted_pos, _P.decided_pos)
     .where(_P.log_id == _LOG, _P.ended_pos.is_(None))
-    .order_by(func.coalesce(_P.decided_pos, 0), _P.submitted_pos),  # in order of execution
+    .order_by(_P.submitted_pos),  # in another order, SQLite would read all proposals instead of the index of open ones
     "branches": select(_B.name, _B.head, _B.tip).where(_B.log_id == _LOG).order_by(_B.created_pos),
     "landmarks": select(LANDMARK_ROWS.c.position)
     .where(LANDMARK_ROWS.c.log_id == _LOG)
@@ -183,25 +181,14 @@ _SOURCES: Final[Mapping[str, Any]] = {
 } | {f"clear_{table.name}": delete(table).where(table.c.log_id == _LOG) for table in METADATA.tables.values()}
 
 
-@cache
-def statement(name: str, backend: Backend) -> SqlStatement:
-    """Return one of the index's statements, compiled for a backend."""
-    return compiled(_SOURCES[name], backend)
-
-
-def history_query(conditions: Iterable[str], backend: Backend, *, counted: bool = True) -> SqlStatement:
-    """Return the statement that counts earlier proposals by conditions (``world.state.ports.History``).
-
-    Args:
-        conditions: names of the conditions.
-        backend: the database backend.
-        counted: False selects ids and positions of the first ``most`` proposals instead, in the order of the log.
-    """
-    return _history(frozenset(conditions), backend, counted)
+def compiled_statement(name: str, backend: Backend) -> SqlStatement:
+    """Compile one of the index's statements for a backend."""
+    return compiled(SOURCES[name], backend)
 
 
 @cache
-def _history(conditions: frozenset[str], backend: Backend, counted: bool) -> SqlStatement:
+def compiled_history(conditions: frozenset[str], backend: Backend, counted: bool) -> SqlStatement:
+    """Compile ``world.read_models.index_sql.queries.history_query``."""
     before: Any = bindparam("before")
     tests = {
         "actor_id": _P.actor_id == bindparam("actor_id"),
@@ -220,15 +207,6 @@ def _history(conditions: frozenset[str], backend: Backend, counted: bool) -> Sql
     return compiled(query, backend)
 
 
-def history_rows(conditions: Iterable[str], backend: Backend) -> SqlStatement:
-    """Return the statement that selects all proposals by conditions, at any position of the log.
-
-    Allowed are the conditions of ``history_query`` that compare a column with a value (``COMPARED``). The statement
-    selects the submission time of each proposal, and the position from which on it matches.
-    """
-    return _history_rows(frozenset(conditions), backend)
-
-
 COMPARED: Final[Mapping[str, Any]] = {
     "actor_id": _P.actor_id,
     "action": _P.action,
@@ -240,7 +218,8 @@ COMPARED: Final[Mapping[str, Any]] = {
 
 
 @cache
-def _history_rows(conditions: frozenset[str], backend: Backend) -> SqlStatement:
+def compiled_history_rows(conditions: frozenset[str], backend: Backend) -> SqlStatement:
+    """Compile ``world.read_models.index_sql.queries.history_rows``."""
     since: Any = _P.submitted_pos
     if "outcome" in conditions:
         since = _P.ended_pos

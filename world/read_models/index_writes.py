@@ -14,8 +14,8 @@ import orjson
 from sqlalchemy import Table
 
 from world.log import ViewCursor
-from world.log.tables import dialect
-from world.read_models.index_statements import statement
+from world.log.sql.statement import dialect
+from world.read_models.index_sql.queries import statement
 from world.read_models.index_tables import BRANCHES, LANDMARK_ROWS, PROPOSALS, RUNS, VERDICTS, WORLDS
 
 __all__ = ["write_rows"]

@@ -23,7 +23,7 @@ from world.code.time_limit import TimeLimit
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log import EventLog, LoggedEvent, PersistedView, ViewCursor, ViewState
-from world.log.statements import statements
+from world.log.sql.queries import statements
 from world.log.tables import creation, removal
 from world.log.views import OF_ALL_LOGS, REBUILD_BATCH, Progress
 

@@ -12,9 +12,9 @@ from world.events.realm_events import WorldSealed
 from world.log import Question, Transaction, ViewCursor
 from world.log.url import Backend
 from world.model.immutable_json import FrozenDict
-from world.pipeline.unit_of_work import Earlier
 from world.read_models.archive import Archive
 from world.read_models.index import IndexRows, history_query, statement
+from world.state.ports import Earlier
 
 __all__ = ["CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
 

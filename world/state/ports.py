@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from world.events.resource_values import ObservedEffect, SecretDigest, UndeclaredEffect
 from world.klis.resources.names import BYTE_WISE, NameComparison
@@ -20,6 +20,9 @@ from world.model.intent import IntentInstance, IntentScope
 from world.model.patch import Patch
 from world.model.scope_patterns import SCOPE_RULES
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement, Snapshot, SnapshotView
+
+if TYPE_CHECKING:  # reading a log needs no computation
+    from world.core import EffectAnswer
 
 Enforcement = Literal["enforcing", "trusting"]
 
@@ -42,6 +45,13 @@ class Conditions(TypedDict, total=False):
     decision: Literal["approved", "rejected"] | None
     outcome: Literal["completed", "failed"] | None
     since_ms: int | None
+
+
+class Earlier(NamedTuple):
+    """An earlier proposal, and the position at which it was submitted."""
+
+    proposal_id: str
+    position: int
 
 
 class History(Protocol):

@@ -53,7 +53,7 @@ from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
 from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
-from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
+from world.state.proposal import PROPOSAL_EVENTS, TERMINAL, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
     kind.TOPIC
@@ -285,12 +285,15 @@ def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bo
     return realm.klis.holds(proposal.submitted.actor.actor_id, proposal.proposal_id)
 
 
-def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
+_WITH_DEADLINES: Final = frozenset({ProposalJudged, ProposalRescheduled, EffectRequested})
+
+
+def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
-    name, key = proposal.proposal_id, proposal.submitted.execution_key
-    if isinstance(event, ProposalJudged | ProposalRescheduled | EffectRequested):
+    name, key, kind = event.proposal_id, proposal.submitted.execution_key, type(event)
+    if kind in _WITH_DEADLINES:
         note_deadlines(realm, name, event)
-    elif isinstance(event, ExecutionStarted):
+    elif kind is ExecutionStarted:
         if realm.running.get(key) != name:
             queue = realm.queues.get(key, [])
             if not queue or queue[0] != name or key in realm.running:
@@ -303,14 +306,14 @@ def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
             else:
                 del realm.queues[key]
             realm.running[key] = name
-    elif isinstance(event, DecisionMade) and proposal.status == "approved":
+    elif kind is DecisionMade and proposal.status == "approved":
         if realm.klis.settings is not None and not _may_go_on(realm, proposal, event):
             raise DamagedLogError(
                 ErrorCode.APPROVED_WITHOUT_LEASES, f"Proposal {name} was approved and holds no lease."
             )
         realm.queues.setdefault(key, []).append(name)
         realm.queues[key] = realm.queues[key]  # set, so that the change is noted
-    if proposal.is_terminal:
+    if proposal.status in TERMINAL:
         del realm.proposals[name]
         if realm.running.get(key) == name:
             del realm.running[key]

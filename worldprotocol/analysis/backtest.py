@@ -18,7 +18,8 @@ from world.limits import Limits
 from world.read_models.archive import Archive
 from worldprotocol.analysis.log_partitions import Stretch, in_stretches
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
-from worldprotocol.api.bootstrap import load_any_domain, open_for_reading
+from worldprotocol.api.bootstrap import load_any_domain
+from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.policy_tools.hypothetical import policy_named
 
 __all__ = ["Backtest", "BacktestSetup", "CaseSelection", "WorldAncestry"]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from world.engine.administration import bind, register, retire_policy
-from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.clock_events import ClockConfirmed
 from world.model.actor import ActorKind, ActorRef
-from world.pipeline.shadowing import configure_shadow
-from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
-from worldprotocol.api.bootstrap import Components, EventLog
 from worldprotocol.api.read_only import RealmReader
+
+if TYPE_CHECKING:
+    from world.engine.protocol import WorldProtocol
+    from world.pipeline.unit_of_work import UnitOfWork
+    from worldprotocol.api.bootstrap import Components, EventLog
 
 __all__ = ["OPERATOR", "RealmOperator"]
 
@@ -52,6 +52,8 @@ class RealmOperator(RealmReader):
         Raises:
             RefusedError: ``INVALID_VALUE``, ``ACTOR_MISMATCH``, and the codes of ``bind``.
         """
+        from world.engine.administration import bind, register
+
         actor = ActorRef.read({"actorId": actor_id, "kind": kind, "name": name, "meta": meta})
 
         def command(work: UnitOfWork) -> None:
@@ -75,6 +77,8 @@ class RealmOperator(RealmReader):
 
     def retire_policy(self, name: str, *, by: str = OPERATOR, reason: str = "") -> str:
         """Retire a policy that no binding uses, and return its hash."""
+        from world.engine.administration import retire_policy
+
         return self._acting.run(lambda work: retire_policy(work, name, by, reason))
 
     def shadow(self, name: str | None, *, actors: Iterable[str] = (), by: str = OPERATOR) -> bool:
@@ -82,6 +86,8 @@ class RealmOperator(RealmReader):
 
         See ``world.pipeline.shadowing``.
         """
+        from world.pipeline.shadowing import configure_shadow
+
         chosen = (actors,) if isinstance(actors, str) else tuple(actors)
         return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
 

@@ -71,7 +71,6 @@ __all__ = [
     "bootstrap",
     "load_any_domain",
     "log_files",
-    "open_for_reading",
 ]
 
 DAY_MS = 86_400_000
@@ -349,11 +348,6 @@ def rebuild_index(
         with open_log(address, view=index) as log:
             views.rebuild(log, progress)
     return size
-
-
-def open_for_reading(address: str) -> EventLog:
-    """Open a log for reading only; no byte of it changes."""
-    return open_log(address, read_only=True, view=WorldIndex())
 
 
 def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) -> Domain:

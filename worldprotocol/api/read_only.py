@@ -1,29 +1,42 @@
 """``RealmReader``: the read methods of a realm; ``Realm`` adds the commands.
 
-Sources: WP-restore, CARD-audit; design section 9.
+What only some methods need is imported by them: a program that only reads a log imports neither the engine nor the
+rooms. Sources: WP-restore, CARD-audit; design section 9.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from world.core import recompute
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
+from world.log import EventLog, open_log
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Snapshot, System
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
 from world.read_models.decoding import decoded
+from world.read_models.index import WorldIndex
 from world.state.proposal import Proposal
 from world.state.realm_state import Branch
 from world.state.realm_view import RealmView
-from worldprotocol.api.actions import Actions
-from worldprotocol.api.bootstrap import Components, EventLog
-from worldprotocol.api.past_values import PastValues, PastValuesReader
 from worldprotocol.api.requests import waiting_in
+
+if TYPE_CHECKING:
+    from worldprotocol.api.actions import Actions
+    from worldprotocol.api.bootstrap import Components
+    from worldprotocol.api.past_values import PastValues, PastValuesReader
+
+
+def open_for_reading(address: str) -> EventLog:
+    """Open a log for reading only; no byte of it changes.
+
+    Raises:
+        RefusedError: ``LOG_NOT_FOUND``, ``NOT_A_LOG`` and others; see ``world.log.open_log``.
+    """
+    return open_log(address, read_only=True, view=WorldIndex())
 
 
 class RealmReader:
@@ -100,6 +113,8 @@ class RealmReader:
         own schema, as ``computed`` returns them, without the values that would be evaluated by other code than the
         code adopted at that time.
         """
+        from world.core import recompute
+
         sealed = self.sealed(world_id)
         data = self._archive.state(sealed.world_id)
         error = sealed.error
@@ -127,6 +142,8 @@ class RealmReader:
         return self._past_values().of(sealed, self._archive.state(sealed.world_id))
 
     def _past_values(self) -> PastValuesReader:
+        from worldprotocol.api.past_values import PastValuesReader
+
         parts = self._parts
         if parts is None:
             return PastValuesReader(self._archive, None, why_none="the realm was opened without a domain")
@@ -159,6 +176,8 @@ class RealmReader:
     @property
     def actions(self) -> Actions:
         """Actions available to an actor in a state: catalogs, tools, explanations."""
+        from worldprotocol.api.actions import Actions
+
         parts = self._parts
         return Actions(self._archive) if parts is None else Actions(self._archive, parts.domain, parts.limits)
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from world.core import Domain
-from world.engine.administration import adopt_policy, found
-from world.engine.event_bus import Handler, Reaction
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.branch_names import check_branch_name
@@ -21,16 +18,10 @@ from world.model.decision import HumanAnswer, HumanChoice
 from world.model.intent import IntentInstance, IntentScope
 from world.model.intent_origin import check_origin
 from world.model.source import SourceEvent
-from world.pipeline.submit import Submission
-from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 from worldprotocol.api.administration import OPERATOR, RealmOperator
-from worldprotocol.api.bootstrap import bootstrap, open_for_reading
-from worldprotocol.api.config import Config
-from worldprotocol.api.host import Hosting
-from worldprotocol.api.leases import Leases
-from worldprotocol.api.options import EngineOptions, FoundingOptions, SubmitOptions
 from worldprotocol.api.proposal_summary import fate_of
+from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.api.requests import (
     ProjectionOutcome,
     body_of,
@@ -40,6 +31,15 @@ from worldprotocol.api.requests import (
     scope_of,
     with_a_way_out,
 )
+
+if TYPE_CHECKING:  # a realm that is open for reading only needs none of these
+    from world.core import Domain
+    from world.engine.event_bus import Handler, Reaction
+    from world.pipeline.unit_of_work import UnitOfWork
+    from worldprotocol.api.config import Config
+    from worldprotocol.api.host import Hosting
+    from worldprotocol.api.leases import Leases
+    from worldprotocol.api.options import EngineOptions, FoundingOptions, SubmitOptions
 
 
 class Realm(RealmOperator):
@@ -173,6 +173,8 @@ class Realm(RealmOperator):
     def _opened(
         cls, address: str, domain: Domain | str | Path, *, create: bool, **options: Unpack[EngineOptions]
     ) -> Realm:
+        from worldprotocol.api.bootstrap import bootstrap
+
         try:
             log, composed, protocol = bootstrap(address, create=create, domain=domain, **options)
         except RefusedError as refused:
@@ -189,6 +191,8 @@ class Realm(RealmOperator):
 
     def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
         """Found the realm and adopt its policies in one commit."""
+        from world.engine.administration import adopt_policy, found
+
         names = self._composed.policy_names
 
         def command(work: UnitOfWork) -> None:
@@ -336,6 +340,8 @@ class Realm(RealmOperator):
             RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an unregistered
                 projection as origin, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
+        from world.pipeline.submit import Submission
+
         if options.get("fork_name") is not None:
             check_branch_name(options["fork_name"])
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
@@ -356,6 +362,8 @@ class Realm(RealmOperator):
             RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, the errors of projections, and the codes of
                 ``submit``; ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
+        from world.pipeline.submit import Submission
+
         if options.get("fork_name") is not None:
             check_branch_name(options["fork_name"])
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
@@ -423,11 +431,15 @@ class Realm(RealmOperator):
     @property
     def leases(self) -> Leases:
         """Direct use of leases; raises ``RefusedError`` ``LOG_READ_ONLY``."""
+        from worldprotocol.api.leases import Leases
+
         return Leases(self._acting, self._composed.ids, self._composed.executor.keeper)
 
     @property
     def host(self) -> Hosting:
         """Governed runs and effects in doubt; raises ``RefusedError`` ``LOG_READ_ONLY``."""
+        from worldprotocol.api.host import Hosting
+
         return Hosting(self._acting, self.leases, self._composed.ids, self._composed.executor.environment)
 
     def new_id(self) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from world.core import ComputeContext, Domain, genesis
 from world.errors import RefusedError
 from world.limits import Limits
 from world.model.canonical_json import read_json
 from world.model.intent import IntentBody, IntentScope
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
-from worldprotocol.api.bootstrap import load_any_domain
+
+if TYPE_CHECKING:
+    from world.core import Domain
 
 MAX_HEADER_BYTES: Final = 65_536
 """Most bytes that are read of a file's first line to recognise an export."""
@@ -49,6 +50,9 @@ def fitting(
     Raises:
         RefusedError: ``INVALID_DATA``, ``COMPUTED_TIMED_OUT``, and the codes of the domain.
     """
+    from world.core import ComputeContext, genesis
+    from worldprotocol.api.bootstrap import load_any_domain
+
     loaded = load_any_domain(domain, base=folder)
     (limits or Limits()).in_time(lambda: genesis(loaded, ComputeContext(now=0, random_seed=""), data))
     return loaded

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -31,7 +31,9 @@ from world.events.codec import decode_event
 from world.events.lease_events import AgentRegistered, KlisConfigured
 from world.events.realm_events import ActorRegistered
 from world.klis.resources.resource_types import STANDARD
-from worldprotocol.api.bootstrap import EventLog, LoggedEvent
+
+if TYPE_CHECKING:
+    from worldprotocol.api.bootstrap import EventLog, LoggedEvent
 
 __all__ = ["RULES", "Redaction"]
 
@@ -55,7 +57,7 @@ _INPUTS: Final = ("proposal.submitted", "proposal.failed", "projection.recorded"
 _ACTORS: Final = ("actor.*", "agent.*", "key.*")
 _RUNS: Final = "run.*"
 
-_Test = Callable[[LoggedEvent], bool]
+_Test = Callable[["LoggedEvent"], bool]
 
 
 class Redaction:

@@ -20,10 +20,10 @@ from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentInstance
 from world.model.patch import apply_patches
 from world.model.snapshot import SnapshotView
-from world.pipeline.unit_of_work import Earlier, Lookup, PastAt
+from world.pipeline.unit_of_work import Lookup, PastAt
 from world.read_models.archive import Archive
 from world.read_models.counting import Counts
-from world.state.ports import Case
+from world.state.ports import Case, Earlier
 from world.state.proposal import Proposal
 
 MAX_VIEWS: Final = 64

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from world.errors import RefusedError
 from world.events.realm_events import LogFounded
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.export.redaction import Redaction
 from worldprotocol.report.decisions import Decisions
 from worldprotocol.report.effects import Effects
@@ -24,6 +23,9 @@ from worldprotocol.report.lineage import LineagePart
 from worldprotocol.report.proposals import NEWEST, Proposals
 from worldprotocol.report.runs import Runs
 from worldprotocol.report.tally import EventPosition, Part
+
+if TYPE_CHECKING:
+    from worldprotocol.api.bootstrap import LoggedEvent
 
 __all__ = ["RealmReport", "Window", "gather"]
 

@@ -6,14 +6,15 @@ This module imports neither driver; a store's module is imported when a log is o
 from __future__ import annotations
 
 import re
-from typing import Final
-
-from sqlalchemy import URL
+from typing import TYPE_CHECKING, Final
 
 from world.extras import missing_extra
 from world.log.backends.registry import StoreOptions
 from world.log.store import Store
 from world.log.url import MEMORY, LogAddress
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 _POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 

@@ -26,9 +26,9 @@ from sqlalchemy import URL
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
 from world.log.backends.registry import Durability
-from world.log.statements import events_query
+from world.log.sql.queries import events_query
+from world.log.sql.statement import SqlStatement, dialect
 from world.log.store import Batch, Cursor, Opening, Question, Row, Store, conflict, key_range, newest
-from world.log.tables import SqlStatement, dialect
 from world.masking import masked
 
 LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys

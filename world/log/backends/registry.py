@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
-from sqlalchemy import URL
-
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from world.log.store import Store
     from world.log.url import LogAddress
 

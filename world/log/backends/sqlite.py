@@ -36,7 +36,6 @@ from world.log.store import (
     newest,
     not_a_log,
 )
-from world.log.tables import EVENTS
 from world.log.url import MEMORY
 from world.private_files import make_private
 
@@ -384,7 +383,7 @@ def _no_database(path: str) -> WorldProtocolError:
     beginning = b""
     with suppress(OSError), open(path, "rb") as file:
         beginning = file.read(_SCHEMA_BYTES)
-    if f"CREATE TABLE {EVENTS.name}".encode() in beginning:
+    if b"CREATE TABLE wp_event" in beginning:
         return lost_tables(path, "its first bytes are not those of a SQLite database")
     return not_a_log(path, "the file is no SQLite database")
 

@@ -5,19 +5,20 @@ A process does this once for each log; afterwards ``world.read_models.live.live_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
+from world.events.streams import KLIS_STREAM
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog
 from world.model.canonical_json import read_json
-from world.pipeline.unit_of_work import KLIS_STREAM
 from world.read_models.decoding import decoded, known
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import Branch, RealmState, apply_event
 
-__all__ = ["IndexReader", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
+__all__ = ["IndexReader", "execution_order", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
 
 TRIES: Final = 4
 """Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
@@ -119,13 +120,23 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
         active = active or name
     realm.active = active
     open_proposals = index.rows("open_proposals")
-    for proposal_id, _ in open_proposals:
+    for proposal_id in execution_order(open_proposals):
         realm.take_in(stored_proposal(log, proposal_id))
-    in_order = sorted(open_proposals, key=lambda row: row[1])
-    realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, _ in in_order}
+    realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, *_ in open_proposals}
     for (position,) in index.rows("open_runs"):
         apply_event(realm, known(_event_at(log, position)), position)
     return realm
+
+
+def execution_order(open_proposals: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Return the ids of open proposals in the order of their decisions, undecided ones first.
+
+    Args:
+        open_proposals: rows of the statement ``open_proposals``, in the order of submission.
+    """
+    if any(type(at) not in (int, type(None)) for _, _, at in open_proposals):
+        raise index_damaged()
+    return [row[0] for row in sorted(open_proposals, key=lambda row: row[2] or 0)]
 
 
 def _event_at(log: EventLog, position: int) -> Any:

@@ -21,7 +21,8 @@ from worldprotocol.analysis.counterfactual.replaying import Replaying
 from worldprotocol.analysis.counterfactual.report import WhatIfReport, report_of
 from worldprotocol.analysis.counterfactual.scratch import copy_beginning, cut_before, scratch_log
 from worldprotocol.analysis.counterfactual.staging import prepared
-from worldprotocol.api.bootstrap import EventLog, open_for_reading
+from worldprotocol.api.bootstrap import EventLog
+from worldprotocol.api.read_only import open_for_reading
 
 __all__ = ["cut_of", "what_if"]
 

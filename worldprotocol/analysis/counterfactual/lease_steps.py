@@ -17,8 +17,9 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
+from world.events.streams import KLIS_STREAM
 from world.pipeline.leasing.clock_confirmation import confirm_clock
-from world.pipeline.unit_of_work import KLIS_STREAM, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from worldprotocol.analysis.counterfactual.replaying import Replaying

@@ -42,6 +42,7 @@ from world.events.realm_events import (
     EnforcementChosen,
 )
 from world.events.run_events import RunClosed, RunOpened
+from world.events.streams import REALM_STREAM
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.pipeline.branches import check_base, create_branch, switch_branch
@@ -50,7 +51,7 @@ from world.pipeline.judge import answer
 from world.pipeline.recover import cancel
 from world.pipeline.steps import Approved
 from world.pipeline.submit import Submission
-from world.pipeline.unit_of_work import REALM_STREAM, UnitOfWork
+from world.pipeline.unit_of_work import UnitOfWork
 from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.asked import Insertion
 from worldprotocol.analysis.counterfactual.branch_bases import Changing, Elsewhere, made_with

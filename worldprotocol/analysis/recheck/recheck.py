@@ -48,7 +48,6 @@ from world.pipeline.leasing.existence import absent_in
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import PastAt, UnitOfWork
-from world.read_models.unit_lookup import CommittedLookup
 from world.state.ports import Case, Enforcement
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState, apply_event
@@ -61,13 +60,14 @@ from worldprotocol.analysis.recheck.existence import (
     recheck_withdrawal,
 )
 from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_manifest, recheck_verdict
-from worldprotocol.analysis.recheck.past import Nobody
+from worldprotocol.analysis.recheck.past import Nobody, PastLookup
 from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
 from worldprotocol.analysis.recheck.ruling_checks import _is_repeatable, _not_at_hand, _Question, _Refusing
 from worldprotocol.analysis.recheck.shadow import recheck_shadow
 from worldprotocol.analysis.ruling_trace import as_ruled
-from worldprotocol.api.bootstrap import compose, open_for_reading
+from worldprotocol.api.bootstrap import compose
 from worldprotocol.api.options import ComponentOptions
+from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.api.realm import Realm
 
 __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
@@ -154,10 +154,11 @@ class Rechecking:
         self._judged: dict[str, tuple[_Question, Ruling]] = {}
         self._requested: dict[str, list[Requirement]] = {}
         self._drifts: set[tuple[str, str]] = set()
+        self._past = PastLookup(world.archive, self._realm)
         self._code = AvailableCode(parts, self._realm)
         self._work = UnitOfWork(
             realm=self._realm,
-            lookup=CommittedLookup(world.archive),
+            lookup=self._past,
             domain=parts.domain,
             authority=parts.authority,
             executor=parts.executor,
@@ -270,6 +271,7 @@ class Rechecking:
 
     def _note_sealed(self, event: WorldSealed) -> None:
         self._sealed = event
+        self._past.follow(event)
 
     def _note_superseded(self, event: ProposalSuperseded) -> None:
         self._asking.pop(event.proposal_id, None)

@@ -12,8 +12,8 @@ from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import DecisionMade
+from world.events.streams import KLIS_STREAM
 from world.model.branch_names import HEAD
-from world.pipeline.unit_of_work import KLIS_STREAM
 from world.read_models.decoding import decoded
 from world.read_models.lineage import Heads, heads_at, recorded_by
 from worldprotocol.api.time_parsing import moment_of

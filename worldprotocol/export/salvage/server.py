@@ -14,8 +14,8 @@ from world.log import LoggedEvent, parse_address
 from world.log.log import open_store
 from world.log.merkle import HASH_BYTES
 from world.log.migration import log_names
+from world.log.sql.statement import LOG_SHIFT, POSITION_MASK
 from world.log.store import BUSY_TIMEOUT_MS, Row, Store, not_found
-from world.log.tables import LOG_SHIFT, POSITION_MASK
 from world.log.values import TreeHead
 from worldprotocol.export.salvage.scratch import ScratchStore
 

@@ -15,7 +15,7 @@ from world.errors import RefusedError
 from world.log import LoggedEvent
 from world.log.backends.sqlite_pages import rows_of_file
 from world.log.merkle import HASH_BYTES
-from world.log.tables import LOG_SHIFT, POSITION_MASK
+from world.log.sql.statement import LOG_SHIFT, POSITION_MASK
 from world.log.values import TreeHead
 from worldprotocol.export.jsonl_lines import MAX_LINE_BYTES, ExportHeader, Hidden, read_header, read_line
 from worldprotocol.export.salvage.scratch import ScratchStore

@@ -147,7 +147,7 @@ def _diff_logs(desk: CommandContext, a: str, b: str) -> int:
 def _opened(desk: CommandContext, open_logs: ExitStack, address: str) -> Archive:
     """Open a log, or an export, which is read into a log that is gone afterwards."""
     from world.read_models.archive import Archive
-    from worldprotocol.api.bootstrap import open_for_reading
+    from worldprotocol.api.read_only import open_for_reading
 
     if not _is_export(address):
         return Archive(open_logs.enter_context(open_for_reading(address)))

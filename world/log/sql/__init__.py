@@ -1,0 +1,1 @@
+"""SQL of the log as text for the drivers, compiled beforehand for SQLite."""
