@@ -33,8 +33,8 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
         assert heads_at(archive, world.log.head().size).head("side") == side
         with pytest.raises(RefusedError, match="no branch 'side'"):
             heads_at(archive, then).head("side")
-        assert archive.rows("descendants", of_world=first, upto=world.log.head().size) == [(2,)]
-        assert archive.rows("descendants", of_world=first, upto=then) == [(0,)]
+        assert archive.rows("descendants", {"of_world": first, "upto": world.log.head().size}) == [(2,)]
+        assert archive.rows("descendants", {"of_world": first, "upto": then}) == [(0,)]
         actors = [
             cause.submitted and cause.submitted.actor["actorId"]
             for cause in causes_of(archive, (world.sealed(name) for name in (side, second, first, genesis)))

@@ -29,6 +29,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, get_type_hints
 from pydantic import BaseModel
 
 from world.code.identity import Identity, changed_names, identity_of, own_source_hash
+from world.code.keyword_options import check_names
 from world.core.availability import LocalPredicate
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
@@ -240,6 +241,7 @@ class Domain:
         Raises:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where an argument is not what it should be.
         """
+        check_names(spec, ActionOptions)
         self._new(name, self._portable["actions"], "action")
         _check_declared(name, spec)
         given = input_spec(input) if isinstance(input, type) else input

@@ -76,7 +76,7 @@ def verify_tree(
     try:
         audit.run(progress, visit)
     except DamagedLogError as error:
-        audit.add("STORAGE_DAMAGED", audit.position + 1, error.message)
+        audit.add(ErrorCode.STORAGE_DAMAGED, audit.position + 1, error.message)
     return sorted(audit.findings, key=lambda finding: finding.position)
 
 
@@ -138,7 +138,7 @@ class _Audit:
         self._chunks = _chunk_rows(log)
         self._chunk = next(self._chunks, _NO_CHUNK)
 
-    def add(self, code: str, position: int, message: str, **details: Any) -> None:
+    def add(self, code: ErrorCode, position: int, message: str, **details: Any) -> None:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(LogFinding(code, position, message, details))
 
@@ -193,7 +193,7 @@ class _Audit:
         self.position = position
         if expected != leaf or not is_ours:
             self.add(
-                "EVENT_CHANGED",
+                ErrorCode.EVENT_CHANGED,
                 position,
                 f"Event {position} was changed: its content and its leaf hash disagree.",
                 stored=leaf.hex() if isinstance(leaf, bytes) else repr(leaf),
@@ -230,7 +230,7 @@ class _Audit:
             if self._chunk != (chunk.index, chunk.root, chunk.frontier.to_bytes()) and not self._suspects:
                 first = chunk.index * CHUNK_LEAVES + 1
                 self.add(
-                    "CHUNK_CHANGED",
+                    ErrorCode.CHUNK_CHANGED,
                     first,
                     f"Chunk {chunk.index} of the stored tree is not that of its events; {_MEND}.",
                 )
@@ -243,7 +243,9 @@ class _Audit:
                 return
             self._frontier, self._other = self._other, None  # the leaf hashes were changed, not the events
         for suspect in self._suspects:
-            self.add("HEAD_CHANGED", suspect.size, f"The tree head stored at {suspect.size} events was changed.")
+            self.add(
+                ErrorCode.HEAD_CHANGED, suspect.size, f"The tree head stored at {suspect.size} events was changed."
+            )
         self._suspects, self._good = [], head
 
     def _check_saved(self) -> None:
@@ -256,7 +258,7 @@ class _Audit:
                 self._saved_good = head.size
                 continue
             self.add(
-                "SAVED_HEAD_MISMATCH",
+                ErrorCode.SAVED_HEAD_MISMATCH,
                 self._saved_good + 1,
                 f"The first {head.size} events are not those under the saved tree head {head}: the log was "
                 f"rewritten after event {self._saved_good}.",
@@ -267,13 +269,13 @@ class _Audit:
 
     def _miss(self, first: int, last: int) -> None:
         what = f"Event {first} is" if first == last else f"Events {first} to {last} are"
-        self.add("EVENT_MISSING", first, f"{what} missing.", first=first, last=last)
+        self.add(ErrorCode.EVENT_MISSING, first, f"{what} missing.", first=first, last=last)
         self._whole = False
 
     def _finish(self) -> None:
         if self.position < self._end:
             self.add(
-                "LOG_TRUNCATED",
+                ErrorCode.LOG_TRUNCATED,
                 self.position + 1,
                 f"The log ends at event {self.position}; its tree head covers {self._end}.",
                 events=self.position,
@@ -288,7 +290,7 @@ class _Audit:
         self._check_chunks_beyond()
         for position, stream, version, before in self._log.audit_streams(MAX_FINDINGS):
             self.add(
-                "STREAM_DISORDER",
+                ErrorCode.STREAM_DISORDER,
                 position,
                 f"Event {position} is version {version} of the stream {stream} and follows version {before}.",
                 stream=stream,
@@ -301,10 +303,10 @@ class _Audit:
         for size, before, stored in self._log.audit_heads(MAX_FINDINGS):
             if before > stored:
                 told = f"The tree head of {before} events is missing: the one of {size} names it as the one before."
-                self.add("HEAD_MISSING", before, told, head=before, next=size)
+                self.add(ErrorCode.HEAD_MISSING, before, told, head=before, next=size)
             else:
                 told = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
-                self.add("HEAD_CHANGED", stored, told)
+                self.add(ErrorCode.HEAD_CHANGED, stored, told)
 
     def _check_chunks_beyond(self) -> None:
         """Report stored chunks of events that are not there: the log could not grow to where they stand."""
@@ -317,7 +319,7 @@ class _Audit:
         for index in beyond:
             if index >= whole:
                 self.add(
-                    "CHUNK_CHANGED",
+                    ErrorCode.CHUNK_CHANGED,
                     index * CHUNK_LEAVES + 1,
                     f"Chunk {index} of the stored tree is of events that are not there; {_MEND}.",
                 )
@@ -326,7 +328,7 @@ class _Audit:
         if self._suspects:
             bad = self._suspects[0]
             self.add(
-                "TREE_MISMATCH",
+                ErrorCode.TREE_MISMATCH,
                 self._good.size + 1,
                 f"The events after {self._good.size} do not give the tree head of {bad.size}: an event "
                 f"from {self._good.size + 1} to {bad.size} was changed, replaced or moved.",
@@ -338,7 +340,7 @@ class _Audit:
         """Report a saved head that could not be compared, since events before it are missing."""
         if head.size > self.position:
             self.add(
-                "LOG_TRUNCATED",
+                ErrorCode.LOG_TRUNCATED,
                 self.position + 1,
                 f"A saved tree head covers {head.size} events; the log has {self.position}.",
                 events=self.position,
@@ -350,7 +352,7 @@ class _Audit:
         rows = self._log.audit_rows(known, 1)
         if rows and rows[0][0] > self._log.stored_head().size:
             self.add(
-                "EVENT_UNSEALED",
+                ErrorCode.EVENT_UNSEALED,
                 rows[0][0],
                 f"Event {rows[0][0]} stands after the last tree head: it was not written by a commit.",
             )

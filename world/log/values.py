@@ -136,13 +136,13 @@ class LogFinding:
     """One way in which a stored log contradicts itself or a head saved elsewhere.
 
     Args:
-        code: stable identifier, such as ``EVENT_CHANGED``.
+        code: the finding's code, such as ``EVENT_CHANGED``.
         position: the first event concerned; the fault lies at it or after it.
         message: a sentence for people.
         details: typed facts (sizes, expected and stored hashes in hex).
     """
 
-    code: str
+    code: ErrorCode
     position: int
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class LogFinding:
         return self.code in _DERIVED or bool(self.details.get("mendable"))
 
 
-_DERIVED: Final = frozenset({"INDEX_DIFFERS", "CHUNK_CHANGED"})
+_DERIVED: Final = frozenset({ErrorCode.INDEX_DIFFERS, ErrorCode.CHUNK_CHANGED})
 
 
 def event_leaf(stream: str, version: int, topic: str, schema_version: int, state: bytes) -> bytes:

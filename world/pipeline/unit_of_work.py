@@ -31,7 +31,7 @@ from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, ch
 from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
-from world.state.ports import Authority, Conditions, EffectAttempt, ExecutionOrder, Executor
+from world.state.ports import Authority, Conditions, EffectAttempt, ExecutionOrder, Executor, LookupConditions
 from world.state.realm_state import RealmState, apply_event
 
 REALM_STREAM = "realm"
@@ -62,11 +62,11 @@ class Lookup(Protocol):
         """Return how many proposals carried an intentKey."""
         ...
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; see ``world.state.ports.History``."""
         ...
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return the first of the proposals that ``count`` counts, in the order of the log."""
         ...
 

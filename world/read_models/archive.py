@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 
 import orjson
 
@@ -24,6 +24,7 @@ from world.model.patch import Patch, apply_patches
 from world.pipeline.unit_of_work import KLIS_STREAM, Earlier
 from world.read_models.decoding import decoded, known
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
+from world.state.ports import LookupConditions
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import Branch, RealmState, apply_event
 
@@ -81,12 +82,12 @@ class Archive:
         """The log that is read."""
         return self._log
 
-    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, name: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one of the index's statements on committed data.
 
         Args:
             name: the statement (``world.read_models.index_statements``).
-            **values: the statement's parameters, without the log.
+            values: the statement's parameters, without the log.
 
         Raises:
             RefusedError: ``INDEX_NOT_CURRENT`` when the log was opened read-only and its index is behind it; a writer
@@ -95,7 +96,7 @@ class Archive:
         """
         self._check_current()
         query = statement(name, self._log.backend)
-        return [tuple(row) for row in self._log.query(query, of_log=self._log.log_id, **values)]
+        return [tuple(row) for row in self._log.query(query, of_log=self._log.log_id, **(values or {}))]
 
     def check_complete(self) -> None:
         """Compare the numbers of indexed worlds, branches and proposals with the numbers of their events.
@@ -128,7 +129,7 @@ class Archive:
 
     def find_world(self, world_id: str) -> WorldRow | None:
         """Return the position of a world, or None when it does not exist."""
-        rows = self.rows("world", of_world=world_id)
+        rows = self.rows("world", {"of_world": world_id})
         if not rows:
             return None
         row = WorldRow(*rows[0])
@@ -212,7 +213,7 @@ class Archive:
             self._states.popitem(last=False)
 
     def _checkpoint(self, world_id: str) -> FrozenDict | None:
-        rows = self.rows("checkpoint", of_world=world_id)
+        rows = self.rows("checkpoint", {"of_world": world_id})
         if not rows:
             return None
         try:
@@ -273,7 +274,7 @@ class Archive:
             )
         return state
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count proposals submitted before a position, under the conditions of ``world.state.ports.History``.
 
         Raises:
@@ -285,7 +286,7 @@ class Archive:
         rows = self._log.query(query, of_log=self._log.log_id, before=before, **conditions)
         return int(rows[0][0])
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return the first ``most`` of the proposals that ``count`` counts, in the order of the log.
 
         Raises:
@@ -297,7 +298,7 @@ class Archive:
         rows = self._log.query(query, of_log=self._log.log_id, before=before, most=most, **conditions)
         return [Earlier(*row) for row in rows]
 
-    def moments(self, most: int, **conditions: Any) -> list[tuple[int, int]]:
+    def moments(self, most: int, conditions: Mapping[str, str]) -> list[tuple[int, int]]:
         """Return up to ``most`` proposals that match conditions (``world.read_models.index.COMPARED``).
 
         Returns:
@@ -414,7 +415,7 @@ class Archive:
 
     def _check_head(self, branch: str, head: str) -> None:
         """Refuse an index that lists an outdated head of a branch."""
-        children = [WorldRow(*row) for row in self.rows("children", of_world=head)]
+        children = [WorldRow(*row) for row in self.rows("children", {"of_world": head})]
         if any(child.branch == branch and child.outcome == "completed" for child in children):
             raise DamagedLogError(
                 ErrorCode.INDEX_DAMAGED,

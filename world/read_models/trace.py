@@ -102,7 +102,7 @@ def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) 
     before = archive.log.event_at(position - 1) if position > 1 else None
     projected = projection_before(before, submitted)
     proposal = _proposal(submitted, position)
-    for (at,) in archive.rows("verdicts_of_request", of_request=proposal_id):
+    for (at,) in archive.rows("verdicts_of_request", {"of_request": proposal_id}):
         verdict = decoded(archive.event_at(number(at)))
         if not isinstance(verdict, VerdictGiven) or verdict.request_id != proposal_id:
             raise index_damaged("it has a wrong position of a verdict")
@@ -257,7 +257,7 @@ def world_step(archive: Archive, sealed: WorldSealed, words: str, upto: int) -> 
         upto: position of the last event to include.
     """
     row = archive.world(sealed.world_id)
-    later = int(archive.rows("descendants", of_world=sealed.world_id, upto=upto)[0][0])
+    later = int(archive.rows("descendants", {"of_world": sealed.world_id, "upto": upto})[0][0])
     facts = {"parent": sealed.parent, "branch": sealed.branch, "height": sealed.height, "outcome": sealed.outcome}
     step = TraceStep("world", sealed.world_id, words, row.position, sealed.at, facts)
     descendants = f"{later} {'world descends' if later == 1 else 'worlds descend'} from it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
@@ -13,6 +13,7 @@ from world.model.immutable_json import FrozenDict
 from world.pipeline.unit_of_work import Earlier
 from world.read_models.archive import Archive
 from world.read_models.index import IndexRows, history_query, statement
+from world.state.ports import LookupConditions
 
 __all__ = ["UnitLookup"]
 
@@ -54,14 +55,14 @@ class UnitLookup:
         row = self._one("attempts", of_key=intent_key)
         return 0 if row is None or row[0] is None else int(row[0])
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; the unit's own events are written first, so that they are counted."""
         cursor = self._written()
         cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
         row = cursor.fetchone()
         return 0 if row is None else int(row[0])
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return the first ``most`` of the proposals that ``count`` counts, in the order of the log."""
         cursor = self._written()
         query = history_query(conditions, cursor.backend, counted=False)

@@ -44,6 +44,16 @@ class Conditions(TypedDict, total=False):
     since_ms: int | None
 
 
+class LookupConditions(Conditions, total=False):
+    """Conditions of the look-ups behind a history.
+
+    Args:
+        other_than: id of a proposal that is left out.
+    """
+
+    other_than: str
+
+
 class History(Protocol):
     """Questions into the log before the point at which a case was judged."""
 

@@ -33,6 +33,7 @@ from projections import (
     routed_refusal,
 )
 from world.clock import Clock, IdSource, SystemClock, SystemIds
+from world.code.keyword_options import check_names
 from world.code.references import load_reference
 from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
@@ -57,7 +58,7 @@ from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.index import WorldIndex
 from world.read_models.packaged_views import PackagedViews
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
-from worldprotocol.api.options import ComponentOptions, EngineOptions, check_names
+from worldprotocol.api.options import ComponentOptions, EngineOptions
 from worldprotocol.api.ticker import Ticker
 from worldprotocol.api.workers import ProcessWorkers
 

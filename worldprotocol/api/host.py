@@ -13,6 +13,7 @@ from host.confinement.descendants import end_orphans
 from host.confinement.private import remove_left
 from host.environment import HostEnvironment
 from world.clock import IdSource
+from world.code.keyword_options import check_names
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -21,7 +22,6 @@ from world.pipeline.recover import Choice
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from worldprotocol.api.leases import Cancel, Leases
-from worldprotocol.api.options import check_names
 from worldprotocol.runs.backups import BackupAdministration
 from worldprotocol.runs.declaring import manifest_of_places, url_resource
 from worldprotocol.runs.governed import GovernedRun, Wishes
@@ -178,7 +178,6 @@ class Hosting:
             self._ids,
             manifest,
             wishes,
-            worker=self._protocol.worker,
             cancel=cancel,
         )
 

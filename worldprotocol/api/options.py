@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
@@ -23,26 +22,7 @@ __all__ = [
     "EngineOptions",
     "FoundingOptions",
     "SubmitOptions",
-    "check_names",
 ]
-
-
-def check_names(options: Mapping[str, Any], kind: type) -> None:
-    """Refuse keyword arguments that a typed dictionary does not define.
-
-    Args:
-        options: keyword arguments by name.
-        kind: the typed dictionary.
-
-    Raises:
-        TypeError: with the name and the nearest defined one.
-    """
-    known = kind.__annotations__
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; the options are {', '.join(sorted(known))}."
-            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
 
 
 class ComponentOptions(TypedDict, total=False):

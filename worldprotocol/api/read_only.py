@@ -86,7 +86,7 @@ class RealmReader:
 
     def worlds(self, most: int = 100) -> Iterator[WorldRow]:
         """Yield at most ``most`` worlds, newest first."""
-        for row in self._archive.rows("worlds", most=most):
+        for row in self._archive.rows("worlds", {"most": most}):
             yield WorldRow(*row)
 
     def data(self, world_id: str | None = None) -> FrozenDict:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, Unpack
 
+from world.code.keyword_options import check_names
 from world.core import Domain
 from world.engine.administration import adopt_policy, found
 from world.engine.event_bus import Handler, Reaction
@@ -320,6 +321,7 @@ class Realm(RealmOperator):
         **options: Unpack[SubmitOptions],
     ) -> Proposal:
         """Issue and submit an intent; see ``issue`` and ``submit``."""
+        check_names(options, SubmitOptions)
         return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **options)
 
     def submit(self, intent: IntentInstance | Mapping[str, Any], **options: Unpack[SubmitOptions]) -> Proposal:
@@ -336,6 +338,7 @@ class Realm(RealmOperator):
             RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an unregistered
                 projection as origin, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
+        check_names(options, SubmitOptions)
         if options.get("fork_name") is not None:
             check_branch_name(options["fork_name"])
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
@@ -356,6 +359,7 @@ class Realm(RealmOperator):
             RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, the errors of projections, and the codes of
                 ``submit``; ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
+        check_names(options, SubmitOptions)
         if options.get("fork_name") is not None:
             check_branch_name(options["fork_name"])
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)

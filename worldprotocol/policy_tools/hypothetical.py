@@ -243,9 +243,9 @@ def _case(
 def _attempts(world: Realm, intent_key: str, stand: Stand) -> int:
     """Return the number of earlier proposals with an intentKey."""
     if not stand.is_past:
-        rows = world.archive.rows("attempts", of_key=intent_key)
+        rows = world.archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
-    names = [str(name) for (name,) in world.archive.rows("proposals_by_key", of_key=intent_key)]
+    names = [str(name) for (name,) in world.archive.rows("proposals_by_key", {"of_key": intent_key})]
     return sum(world.log.stream(name, limit=1)[0].position <= stand.position for name in names)
 
 

@@ -33,20 +33,15 @@ from world.pipeline.leasing.existence import check_existence
 from world.state.realm_state import RealmState
 from worldprotocol.api.leases import Cancel, Leases
 from worldprotocol.api.leasing.handle import LeaseHandle
-from worldprotocol.runs.record import RunRecord
+from worldprotocol.runs.record import Kind, Outcome, RunRecord
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.undoing import give_back, granted_since
 
 __all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "Wishes"]
 
 Mode = Literal["strict", "permissive"]
-Kind = Literal["python", "command"]
-Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
 
 LOST: Final = "Its leases were lost: they expired or were revoked."
-
-MAX_UNUSED: Final = 1_000
-"""Unused claims that the record lists."""
 
 LOOK_S: Final = 0.5
 """Interval of checks that the leases are still held, in seconds."""
@@ -110,14 +105,12 @@ class GovernedRun:
         held: LeaseHandle,
         declaration: Declaration,
         wishes: Wishes,
-        worker: str,
     ) -> None:
         """Manage granted leases; use ``begin``."""
         self._protocol = protocol
         self._leases = leases
         self._premises = premises
         self._wishes = wishes
-        self._worker = worker
         self.held = held
         self.run_id = ids.new_id()
         self.watch = Watch(
@@ -144,7 +137,6 @@ class GovernedRun:
         manifest: Mapping[str, Any],
         wishes: Wishes,
         *,
-        worker: str,
         cancel: Cancel | None = None,
     ) -> GovernedRun:
         """Acquire the leases of a manifest and prepare a run; ``cancel`` stops the wait from another thread.
@@ -169,9 +161,7 @@ class GovernedRun:
                 # The process that granted the leases has no workspace; nothing was done yet.
                 note = {"agentId": held.agent, "sessionId": held.session}
                 premises.take(held.verdict.verdict_id, read.triples, at=protocol.now_ms(), note=note)
-            return cls(
-                protocol, leases, premises, ids, held=held, declaration=declaration, wishes=wishes, worker=worker
-            )
+            return cls(protocol, leases, premises, ids, held=held, declaration=declaration, wishes=wishes)
         except BaseException:
             held.release()
             raise
@@ -206,7 +196,6 @@ class GovernedRun:
                 self._before = self._scan()
                 self.record.opened(
                     self.held.verdict,
-                    worker=self._worker,
                     kind=kind,
                     held_by=list(held_by),
                     command=list(command),
@@ -257,14 +246,7 @@ class GovernedRun:
         if ended in ("violated", "interrupted") or (ended == "failed" and not self._wishes.keep):
             self._give_back(found.undeclared)
         self.record.compared([self._told(one) for one in found.changes], [self._told(one) for one in found.foreign])
-        unused = self.watch.unused()
-        self.record.closed(
-            outcome=ended,
-            exit_code=exit_code,
-            reason=why,
-            unused=[{"predicate": one.predicate.value, "resource": one.resource.text} for one in unused[:MAX_UNUSED]],
-            more_unused=max(0, len(unused) - MAX_UNUSED),
-        )
+        self.record.closed(ended, exit_code=exit_code, reason=why, unused=self.watch.unused())
         self._release()
         return ended
 
@@ -277,7 +259,7 @@ class GovernedRun:
         try:
             if self._lost is None:
                 self._give_back([])
-            self.record.closed(outcome="interrupted" if self._lost is None else "lost", reason=reason)
+            self.record.closed("interrupted" if self._lost is None else "lost", reason=reason)
             self._release()
         except Exception as another:  # noqa: BLE001  # the first error is the one that is raised
             _LOGGER.warning("Run %s was left open; the next start ends it: %s", self.run_id, another)

@@ -54,7 +54,7 @@ def give_back(
     """
     try:
         info = premises.backups.get(verdict_id)
-        ((position, *_),) = archive.rows("verdict", of_verdict=verdict_id) or [(0,)]
+        ((position, *_),) = archive.rows("verdict", {"of_verdict": verdict_id}) or [(0,)]
         later = granted_since(archive, int(position), but=own)
         places = [canonical_resource(text, names=premises.workspace.names) for text in info.resources]
         free = [place for place in places if not any(_meet(place, other) for other in later)]

@@ -9,7 +9,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from world.audit.replay import replay
@@ -290,11 +290,10 @@ class Simulation:
         return Worker(
             f"worker-{at}.{self._started}",
             self.store,
-            self._parts,
+            replace(self._parts, domain=domain or (self.scenario.domain if in_force is None else in_force.domain)),
             outside=self.outside,
             clock=self.clocks[at],
             census=self._census,
-            domain=domain or (self.scenario.domain if in_force is None else in_force.domain),
             create=create,
         )
 

@@ -12,9 +12,9 @@ from typing import Any, Final, TypedDict, Unpack
 from authority import Policy, is_policy_file
 from authority.policies.loading import policy_from_reference
 from authority.policies.registry import PolicyRegistry
+from world.code.keyword_options import check_names
 from world.core import Domain
 from worldprotocol.api.bootstrap import load_any_domain
-from worldprotocol.api.options import check_names
 from worldprotocol.policy_tools.cases import CaseDefaults, CaseEntry
 from worldprotocol.testing.judging import CaseRuling, judged
 from worldprotocol.testing.making import Maker

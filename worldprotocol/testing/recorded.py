@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from authority import Policy
 from world.core import Domain
@@ -22,7 +22,7 @@ from world.events.proposal_events import (
 from world.model.decision import ENGINE, Ruling
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from world.state.ports import Case, History
+from world.state.ports import Case, Conditions, History
 from world.state.proposal import Proposal
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.policy_tools.cases import UNRESTRICTED
@@ -46,14 +46,14 @@ class NotedHistory:
     """
 
     inner: History
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[Conditions] = field(default_factory=list)
 
-    def count(self, **conditions: Any) -> int:
+    def count(self, **conditions: Unpack[Conditions]) -> int:
         """Count, and record the conditions."""
         self.asked.append(conditions)
         return self.inner.count(**conditions)
 
-    def sum(self, path: str, **conditions: Any) -> int | float:
+    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
         """Sum, and record the conditions."""
         self.asked.append(conditions)
         return self.inner.sum(path, **conditions)
@@ -144,7 +144,7 @@ def _expected(then: CaseRuling) -> dict[str, Any]:
     return wire
 
 
-def _past(archive: Archive, asked: list[dict[str, Any]], case: Case, before: int) -> list[dict[str, Any]]:
+def _past(archive: Archive, asked: Sequence[Mapping[str, Any]], case: Case, before: int) -> list[dict[str, Any]]:
     """Return the earlier proposals that a case's policy asks about, in the order of the log."""
     questions = [*asked, {"intent_key": case.intent.intent_key}]  # of earlierAttempts
     found: dict[int, str] = {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from world.model.immutable_json import FrozenDict
 from world.pipeline.unit_of_work import Earlier
 from world.read_models.archive import Archive
+from world.state.ports import LookupConditions
 
 __all__ = ["Nobody", "PastLookup"]
 
@@ -21,19 +22,19 @@ class PastLookup:
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
         """Return the proposal with an intentId."""
-        rows = self.archive.rows("by_intent", of_intent=intent_id)
+        rows = self.archive.rows("by_intent", {"of_intent": intent_id})
         return str(rows[0][0]) if rows else None
 
     def attempts(self, intent_key: str) -> int:
         """Return the number of proposals with an intentKey."""
-        rows = self.archive.rows("attempts", of_key=intent_key)
+        rows = self.archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals."""
         return self.archive.count(before, **conditions)
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return at most ``most`` earlier proposals, in the order of the log."""
         return self.archive.earlier(before, most, **conditions)
 

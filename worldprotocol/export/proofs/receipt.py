@@ -197,7 +197,7 @@ def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -
             raise _bad(f"has the format {wire['format']!r}; this program supports {FORMAT}")
         return _receipt(wire, trusted) if kind == "receipt" else _consistency(wire, earlier or trusted, trusted)
     except RefusedError as refused:
-        if refused.code in ("MALFORMED_JSON", "NOT_CANONICAL", "INVALID_EVENT"):
+        if refused.code in (ErrorCode.MALFORMED_JSON, ErrorCode.NOT_CANONICAL, ErrorCode.INVALID_EVENT):
             raise _bad(f"holds what cannot be: {refused.message}") from None
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:

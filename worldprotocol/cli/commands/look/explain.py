@@ -100,7 +100,7 @@ def _find(then: PointInTime, named: str) -> tuple[str | None, tuple[int, Verdict
     found = only(named, candidates(then.world, named, KINDS) if named else [])
     kind, name = found or ("request", named)
     if kind == "verdict":
-        position = number(then.world.archive.rows("verdict", of_verdict=name)[0][0])
+        position = number(then.world.archive.rows("verdict", {"of_verdict": name})[0][0])
         then.check_seen(f"Verdict {name} was given", position)
         return None, (position, _verdict(then, position))
     positions = _about(then, name, then.position)
@@ -119,7 +119,7 @@ def _about(then: PointInTime, request: str, upto: int) -> list[int]:
     """Return the positions of the verdicts about a request up to an event."""
     from world.read_models.lineage import number
 
-    rows = then.world.archive.rows("verdicts_of_request", of_request=request)
+    rows = then.world.archive.rows("verdicts_of_request", {"of_request": request})
     return sorted(position for (at,) in rows if (position := number(at)) <= upto)
 
 

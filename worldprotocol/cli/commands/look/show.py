@@ -50,7 +50,7 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
             position = as_position(world, named)
             kind, name = ("event", named) if position else then.find(named, [*KINDS, "verdict"])
         if kind == "verdict":
-            position = number(world.archive.rows("verdict", of_verdict=name)[0][0])
+            position = number(world.archive.rows("verdict", {"of_verdict": name})[0][0])
             kind, name = "event", str(position)
         withheld_part = withheld(world, hidden, kind, name, then.position)
         if withheld_part is not None:
@@ -116,7 +116,7 @@ def _world(then: PointInTime, world_id: str, hidden: Redaction, *, with_data: bo
     row = archive.world(world_id)
     then.check_seen(f"World {world_id[:12]} was sealed", row.position)
     data = archive.checked_state(world_id)
-    below = {str(found[0]): number(found[3]) for found in archive.rows("children", of_world=world_id)}
+    below = {str(found[0]): number(found[3]) for found in archive.rows("children", {"of_world": world_id})}
     children = [name for name, at in below.items() if at <= upto and not _is_hidden(then, at, hidden)]
     proposal = None if sealed.created_by is None else archive.proposal(sealed.created_by, upto)
     heads = then.heads().branches.values()

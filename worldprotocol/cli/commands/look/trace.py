@@ -54,7 +54,7 @@ def _traced(then: PointInTime, named: str) -> TraceStep:
             return world_step(archive, sealed, "genesis: the realm was founded with it", then.position)
         name = sealed.created_by
     elif kind == "verdict":
-        position = number(archive.rows("verdict", of_verdict=name)[0][0])
+        position = number(archive.rows("verdict", {"of_verdict": name})[0][0])
         then.check_seen(f"Verdict {name} was given", position)
         return _of_event(then, position)
     elif kind in ("run", "session"):
@@ -99,7 +99,7 @@ def _of_event(then: PointInTime, position: int) -> TraceStep:
         return projection_step(event, position)
     for attribute in ("proposal_id", "created_by", "request_id"):
         name = getattr(event, attribute, None)
-        if name is not None and archive.rows("places", **_same(name)):
+        if name is not None and archive.rows("places", _same(name)):
             return trace_proposal(archive, str(name), then.position)
     raise RefusedError(
         ErrorCode.NOT_FOUND, f"Event {position} is {event.TOPIC}, which is about no proposal.", position=position

@@ -31,7 +31,7 @@ def worlds(desk: CommandContext, branch: str | None, limit: int, at: str | None)
         upto = world.log.head().size if at is None else point_of(world, at).position
         heads = heads_at(world.archive, upto)
         if branch is None:
-            rows = [WorldRow(*row) for row in world.archive.rows("worlds_upto", upto=upto, most=limit)]
+            rows = [WorldRow(*row) for row in world.archive.rows("worlds_upto", {"upto": upto, "most": limit})]
         else:
             rows = list(_line(world, heads, branch, limit))
         rows.sort(key=lambda row: row.position)

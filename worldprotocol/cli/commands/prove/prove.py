@@ -83,7 +83,7 @@ def subject_named(world: Realm, named: str) -> Subject:
         return Subject(EVENT, str(position), position)
     kind, name = find(world, named, [*KINDS, "verdict"])
     if kind == "verdict":
-        return Subject(kind, name, int(world.archive.rows("verdict", of_verdict=name)[0][0]))
+        return Subject(kind, name, int(world.archive.rows("verdict", {"of_verdict": name})[0][0]))
     if kind == "world":
         return Subject(kind, name, world.archive.world(name).position)
     if kind == "run":
