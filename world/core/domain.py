@@ -41,6 +41,7 @@ from world.errors import RefusedError
 from world.markup import load_yaml
 from world.model.canonical_json import read_json
 from world.model.immutable_json import freeze
+from world.model.short_repr import short_repr
 from world.sizes import MAX_DOMAIN_BYTES
 
 __all__ = ["Domain", "load_domain"]
@@ -94,6 +95,10 @@ class Domain:
         self._predicates: dict[str, LocalPredicate] = {}
         self._schema: DomainSchema | None = None
         self._identities: dict[str, Identity | None] = {}
+
+    def __repr__(self) -> str:
+        actions = ", ".join(self._portable["actions"]) or "none"
+        return short_repr(self, f"{self._portable['id']} {self._portable['version']}", f"actions: {actions}")
 
     @property
     def schema(self) -> DomainSchema:

@@ -17,6 +17,7 @@ from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap
 from world.log.url import Backend, LogAddress
 from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead
 from world.log.views import ViewState, view_states
+from world.model.short_repr import short_repr
 
 READ_BATCH: Final = 1_000
 """Most events fetched by one query of a reader."""
@@ -43,6 +44,9 @@ class LogReader:
     def name(self) -> str:
         """Return the log's name in its store."""
         return self._address.name
+
+    def __repr__(self) -> str:
+        return short_repr(self, str(self._address))
 
     @property
     def address(self) -> LogAddress:

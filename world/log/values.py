@@ -22,6 +22,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, with_single_stops
 from world.log.errors import InvalidEventError
 from world.model.canonical_json import canonical_bytes
+from world.model.short_repr import short_repr
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Default limit of one event's state, in bytes."""
@@ -84,6 +85,11 @@ class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
     schema_version: int
     state: bytes
     leaf: bytes
+
+    def __repr__(self) -> str:
+        return short_repr(
+            self, f"{self.position} {self.topic}", f"stream {self.stream}", self.state[:80].decode(errors="replace")
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 from world.model.actor import ActorRef
 from world.model.intent import IntentScope
+from world.model.short_repr import short_repr
 from world.model.value import Identifier, Text, Value
 
 RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "abstain", "delegate", "none", "error"]
@@ -217,6 +218,9 @@ class DecisionRecord:
     approved_scope: IntentScope | None = None
     policy_hash: str | None = None
     trace: tuple[RuleOutcome, ...] = ()
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.decision} by {self.authority}", f"proposal {self.proposal_id}", self.reason)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the record as JSON; ``approvedScope`` is present if and only if it was approved."""

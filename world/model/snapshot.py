@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, cast
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import EMPTY
+from world.model.short_repr import short_repr
 
 __all__ = ["ErrorValue", "Meta", "Requirement", "Snapshot", "SnapshotView", "Status", "System"]
 
@@ -201,6 +203,10 @@ class Snapshot:
     system: System
     input: Any
     meta: Meta
+
+    def __repr__(self) -> str:
+        state = ", ".join(f"{name}={value!r:.40}" for name, value in islice(self.data.items(), 8))
+        return short_repr(self, f"version {self.meta.version}", self.system.status, state)
 
     @property
     def view(self) -> SnapshotView:

@@ -44,6 +44,7 @@ from world.events.proposal_events import (
 )
 from world.model.decision import DecisionRecord, Ruling
 from world.model.intent import IntentInstance, IntentScope
+from world.model.short_repr import short_repr
 
 Status = Literal["submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"]
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -99,6 +100,10 @@ class Proposal:
     error: Mapping[str, Any] | None = None
     _intent: IntentInstance | None = field(default=None, compare=False, repr=False)
     _results: dict[str, EffectAnswer] = field(default_factory=dict, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        action, actor = self.submitted.intent["body"]["type"], self.submitted.actor["actorId"]
+        return short_repr(self, self.proposal_id, f"{action} by {actor}", self.status, f"branch {self.branch}")
 
     @property
     def proposal_id(self) -> str:

@@ -49,6 +49,7 @@ from world.events.run_events import (
 from world.klis.ledger import KLIS_EVENTS, Ledger
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
+from world.model.short_repr import short_repr
 from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 
@@ -83,6 +84,10 @@ class Branch:
     name: str
     head: str
     tip: str
+
+    def __repr__(self) -> str:
+        failed = () if self.tip == self.head else (f"tip {self.tip[:12]}",)
+        return short_repr(self, self.name, f"head {self.head[:12]}", *failed)
 
 
 @dataclass(slots=True)
@@ -121,6 +126,10 @@ class RealmState:
     def schema_hash(self) -> str:
         """Hash of the schema in force; empty before a domain was adopted."""
         return "" if self.domain is None else self.domain.schema_hash
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.branches)} branches", f"{len(self.actors)} actors", f"{len(self.proposals)} open proposals"
+        return short_repr(self, f"at event {self.position}", f"active branch {self.active or 'none'}", *sizes)
 
     def copy(self) -> RealmState:
         """Return a realm of one's own; what was recorded is shared, and nobody changes that."""

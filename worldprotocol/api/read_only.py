@@ -14,6 +14,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.immutable_json import FrozenDict
+from world.model.short_repr import short_repr
 from world.model.snapshot import ErrorValue, Meta, Snapshot, System
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
@@ -40,6 +41,9 @@ class RealmReader:
         self._log = log
         self._parts = parts
         self._archive = archive
+
+    def __repr__(self) -> str:
+        return short_repr(self, str(self._log.address), "read-only" if self._parts is None else "open for acting")
 
     @property
     def log(self) -> EventLog:
