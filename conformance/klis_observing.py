@@ -30,7 +30,7 @@ GIVEN_UP: Final = "Permissive mode: a lease on the way gives up the guarantee ag
 """What everybody is told whom permissive mode let pass (KO-3.2b)."""
 
 
-def read_declared(told: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
+def read_declared(rendered: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
     """Read what a session declared; resources become canonical, the target of RENAMES is PROVIDES.
 
     Args:
@@ -41,12 +41,12 @@ def read_declared(told: Any, *, types: ResourceTypes, names: NameComparison) -> 
     Raises:
         RefusedError: ``INVALID_SCENARIO`` for what is no such list, and what predicates and resources refuse.
     """
-    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+    if not isinstance(rendered, list) or not all(isinstance(one, dict) for one in rendered):
         raise RefusedError(
             ErrorCode.INVALID_SCENARIO, 'declared is a list of {"predicate", "resource"}.', path="$.declared"
         )
     found = []
-    for index, one in enumerate(told):
+    for index, one in enumerate(rendered):
         path = f"$.declared[{index}]"
         resource = canonical_resource(one.get("resource"), types=types, names=names, path=f"{path}.resource")
         found.append(Triple(read_predicate(one.get("predicate"), f"{path}.predicate"), resource))
@@ -98,18 +98,18 @@ class Observing:
         leases = () if held is None else [lease.triple for lease in held.leases()]
         self._watch.declaration = Declaration(self.agent_id, self.session_id, [*self.declared, *leases])
         self._amended = []
-        told: dict[str, Any] = {"observed": [one.to_wire() for one in seen]}
+        rendered: dict[str, Any] = {"observed": [one.to_wire() for one in seen]}
         try:
             if self._watch.is_over and not seen:
-                return {**told, "decision": "BLOCK", "error": ScopeViolationError.__name__, "session": self.state}
+                return {**rendered, "decision": "BLOCK", "error": ScopeViolationError.__name__, "session": self.state}
             self._watch.check(seen, depth="effect")
         except ScopeViolationError as error:
-            told |= {"decision": "BLOCK", "error": type(error).__name__, "violation": error.message}
+            rendered |= {"decision": "BLOCK", "error": type(error).__name__, "violation": error.message}
         else:
-            told["decision"] = "ALLOW"
+            rendered["decision"] = "ALLOW"
             if self._amended:
-                told |= {"amended": True, "warning": GIVEN_UP}
-        return {**told, "session": self.state}
+                rendered |= {"amended": True, "warning": GIVEN_UP}
+        return {**rendered, "session": self.state}
 
     @property
     def state(self) -> str:

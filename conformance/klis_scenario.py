@@ -61,27 +61,27 @@ def read_cases(text: bytes) -> tuple[list[ScenarioCase], bool]:
         RefusedError: ``MALFORMED_JSON``, ``INVALID_SCENARIO``.
     """
     try:
-        told = _json(text)
+        rendered = _json(text)
     except RefusedError as refused:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2:
             raise
         try:
-            told = [_json(line) for line in lines]
+            rendered = [_json(line) for line in lines]
         except RefusedError:
             raise refused from None
-    if isinstance(told, dict) and "ops" in told:
-        return [_case(told, 0)], True
-    several = told.get("cases") if isinstance(told, dict) else told
+    if isinstance(rendered, dict) and "ops" in rendered:
+        return [_case(rendered, 0)], True
+    several = rendered.get("cases") if isinstance(rendered, dict) else rendered
     if not isinstance(several, list):
         raise _invalid('A scenario is {"ops": [...]}, a list of these, {"cases": [...]}, or a line for each.')
     return [_case(one, index) for index, one in enumerate(several)], False
 
 
-def _case(told: Any, index: int) -> ScenarioCase:
-    if not isinstance(told, dict) or not isinstance(told.get("ops"), list):
+def _case(rendered: Any, index: int) -> ScenarioCase:
+    if not isinstance(rendered, dict) or not isinstance(rendered.get("ops"), list):
         raise _invalid(f'Case {index + 1} is no object with a list "ops".', case=index + 1)
-    return ScenarioCase(str(told.get("id", index + 1)), told["ops"])
+    return ScenarioCase(str(rendered.get("id", index + 1)), rendered["ops"])
 
 
 def _json(text: bytes) -> Any:
@@ -319,8 +319,8 @@ class LedgerScenario:
             raise _invalid(f"t is a time in ms, a whole number from 0 to 2^53 - 1, and not {now!r:.100}.", path="$.t")
         return now
 
-    def _read(self, told: Any, *, on_the_way: bool = False) -> Manifest:
-        return read_manifest(told, settings=self._settings, types=self._types, on_the_way=on_the_way)
+    def _read(self, rendered: Any, *, on_the_way: bool = False) -> Manifest:
+        return read_manifest(rendered, settings=self._settings, types=self._types, on_the_way=on_the_way)
 
     def _keys(self, agent_id: str) -> list[bytes]:
         keys = self._ledger.keys.values()

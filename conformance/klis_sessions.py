@@ -155,8 +155,8 @@ def read_sessions(
         except RefusedError as refused:
             bad += 1
             if len(faults) < MAX_FAULTS:
-                told = {"line": number, "code": refused.code, "message": f"{refused.message} [{refused.code}]"}
-                faults.append({"path": f"line {number}", **told})
+                rendered = {"line": number, "code": refused.code, "message": f"{refused.message} [{refused.code}]"}
+                faults.append({"path": f"line {number}", **rendered})
             continue
         plans[plan.session] = plan
     if bad:
@@ -171,16 +171,20 @@ def _plan(line: bytes | RefusedError, settings: KlisSettings, types: ResourceTyp
     if isinstance(line, RefusedError):
         raise line
     try:
-        told = _Line.model_validate(thaw(read_json(line)))
+        rendered = _Line.model_validate(thaw(read_json(line)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(("$", *map(str, first["loc"])))
         raise RefusedError(ErrorCode.INVALID_SESSION, f"{where}: {first['msg']}.", path=where) from None
-    if told.end_ms < told.start_ms:
-        raise RefusedError(ErrorCode.INVALID_SESSION, f"It ends at {told.end_ms}, before it starts.", path="$.end_ms")
-    wire = {"ver": "1.0", "session_id": told.session, "agent_id": told.agent, "scope": told.scope}
+    if rendered.end_ms < rendered.start_ms:
+        raise RefusedError(
+            ErrorCode.INVALID_SESSION, f"It ends at {rendered.end_ms}, before it starts.", path="$.end_ms"
+        )
+    wire = {"ver": "1.0", "session_id": rendered.session, "agent_id": rendered.agent, "scope": rendered.scope}
     manifest = read_manifest(wire, settings=settings, types=types)
-    return SessionPlan(told.session, told.agent, told.start_ms, told.end_ms - told.start_ms, manifest)
+    return SessionPlan(
+        rendered.session, rendered.agent, rendered.start_ms, rendered.end_ms - rendered.start_ms, manifest
+    )
 
 
 def run_sessions(

@@ -228,14 +228,16 @@ def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
     Raises:
         RefusedError: ``INVALID_VALUE``; see ``check_surroundings``.
     """
-    told = {**context, **given}
-    check_surroundings(told)
+    rendered = {**context, **given}
+    check_surroundings(rendered)
     scope = Scope(
-        freeze(told.get("data", {})),
-        computed=freeze(told.get("computed", {})),
-        input=freeze(told.get("input")),
-        context=EvaluationContext(**{name: told[wire] for wire, name in _CONTEXT_FIELDS.items() if wire in told}),
-        **{name: told[wire] for wire, name in _SCOPE_FIELDS.items() if wire in told},
+        freeze(rendered.get("data", {})),
+        computed=freeze(rendered.get("computed", {})),
+        input=freeze(rendered.get("input")),
+        context=EvaluationContext(
+            **{name: rendered[wire] for wire, name in _CONTEXT_FIELDS.items() if wire in rendered}
+        ),
+        **{name: rendered[wire] for wire, name in _SCOPE_FIELDS.items() if wire in rendered},
     )
     try:
         evaluate = compile_expression(given["expr"], computed=given.get("phase") == "computed")

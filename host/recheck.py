@@ -130,7 +130,7 @@ def _diverged(order: ExecutionOrder, what: str, recorded_part: Any, now: Any) ->
     return DivergenceError(
         ErrorCode.EXECUTION_DIVERGED,
         f"The execution of proposal {order.proposal_id} gives another result than its record: {what} was "
-        f"{_told(recorded_part)} and is now {_told(now)}.",
+        f"{_rendered(recorded_part)} and is now {_rendered(now)}.",
         proposal=order.proposal_id,
         what=what,
         recorded=recorded_part,
@@ -138,7 +138,7 @@ def _diverged(order: ExecutionOrder, what: str, recorded_part: Any, now: Any) ->
     )
 
 
-def _told(value: Any) -> str:
+def _rendered(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, str):

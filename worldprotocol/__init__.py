@@ -45,9 +45,9 @@ _HOME: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 def _refuse_clashes() -> None:
     """Raise ``ImportError`` where a package of this project is shadowed, with the file that must be renamed."""
     for name in _PACKAGES:
-        told = _clash(name, _resolved(name))
-        if told is not None:
-            raise ImportError(told, name=name)
+        rendered = _clash(name, _resolved(name))
+        if rendered is not None:
+            raise ImportError(rendered, name=name)
 
 
 def _resolved(name: str) -> ModuleSpec | None:

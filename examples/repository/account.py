@@ -43,9 +43,9 @@ def account_of(realm: Realm) -> Account:
             intents[event.proposal_id] = event.intent["intentId"]
             account.ends[event.intent["intentId"]] = "waiting"
         elif isinstance(event, DecisionMade):
-            told, intent = event.decision, intents[event.proposal_id]
-            account.decisions[intent] = (told["decision"], told["authority"], told["reason"])
-            account.ends[intent] = told["decision"]
+            rendered, intent = event.decision, intents[event.proposal_id]
+            account.decisions[intent] = (rendered["decision"], rendered["authority"], rendered["reason"])
+            account.ends[intent] = rendered["decision"]
         elif isinstance(event, ProposalCompleted):
             account.ends[intents[event.proposal_id]] = "completed"
             account.completed.append(event.world_id)
@@ -79,5 +79,5 @@ def differences(one: Account, other: Account) -> list[str]:
 
 def proposal_of(realm: Realm, intent_id: str) -> Proposal:
     """Return the proposal that carries an intentId, which must be in the log."""
-    ((proposal_id,),) = realm.archive.rows("by_intent", of_intent=intent_id)
+    ((proposal_id,),) = realm.archive.rows("by_intent", {"of_intent": intent_id})
     return realm.proposal(proposal_id)

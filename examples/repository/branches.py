@@ -24,17 +24,23 @@ OPS: Final[Mapping[str, Op]] = {
 @projection("repository.branch")
 def branch(request: ProjectionRequest) -> IntentBody | NoIntent:
     """Select ``change.apply`` for a merged branch; for any other event nothing."""
-    told = request.source.payload
-    if not isinstance(told, Mapping) or "session" not in told:
+    rendered = request.source.payload
+    if not isinstance(rendered, Mapping) or "session" not in rendered:
         return NoIntent("The event is no merged branch: it names no session.")
     changes = [
-        {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")} for triple in told["scope"]
+        {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")}
+        for triple in rendered["scope"]
     ]
     paths = [change["path"] for change in changes]
     return IntentBody.read(
         {
             "type": "change.apply",
-            "input": {"session": told["session"], "by": told["agent"], "at": told["endMs"], "changes": changes},
+            "input": {
+                "session": rendered["session"],
+                "by": rendered["agent"],
+                "at": rendered["endMs"],
+                "changes": changes,
+            },
             "scopeProposal": scope_of(paths),
         }
     )

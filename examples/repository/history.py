@@ -80,6 +80,6 @@ def members_of(sessions: Sequence[Session]) -> frozenset[str]:
     return frozenset(agent for agent, number in branches.items() if number >= MEMBER_BRANCHES)
 
 
-def _session(told: dict[str, Any]) -> Session:
-    start, end = (ORIGIN_MS + told[name] * TICK_MS for name in ("start_ms", "end_ms"))
-    return Session(told["session"], told["agent"], start, end, tuple(told["scope"]))
+def _session(rendered: dict[str, Any]) -> Session:
+    start, end = (ORIGIN_MS + rendered[name] * TICK_MS for name in ("start_ms", "end_ms"))
+    return Session(rendered["session"], rendered["agent"], start, end, tuple(rendered["scope"]))

@@ -31,16 +31,16 @@ def kill_import(folder: Path, *, branches: int, after: int, progress: Progress |
     command = [sys.executable, "-m", "examples.repository.importing", str(folder), str(branches)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        told = 0
+        rendered = 0
         for line in child.stdout:
-            told = int(line)
+            rendered = int(line)
             if progress is not None:
-                progress(told, branches)
-            if told >= after:
+                progress(rendered, branches)
+            if rendered >= after:
                 child.send_signal(signal.SIGKILL)
                 break
         for line in child.stdout:
-            told = int(line)
+            rendered = int(line)
     if child.returncode != -signal.SIGKILL:
-        raise RuntimeError(f"The import ended by itself with {child.returncode} after {told} branches.")
-    return told
+        raise RuntimeError(f"The import ended by itself with {child.returncode} after {rendered} branches.")
+    return rendered

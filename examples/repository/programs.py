@@ -151,7 +151,7 @@ class Programs:
 
     def _last_run(self) -> str:
         with Realm.open_read_only(read_config(self.config).log_address) as realm:
-            run_id = str(realm.archive.rows("runs", most=1)[0][0])
+            run_id = str(realm.archive.rows("runs", {"most": 1})[0][0])
             record = read_verification(realm.archive, run_id)
         self._check(
             [one["resource"] for one in record.violations] == ["FILE:/.github/workflows/ci.yml"]

@@ -174,8 +174,8 @@ class Domain:
         def register(function: F) -> F:
             self._new(name, actions, "action")
             model = _input_model(function, name)
-            told = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
-            optional = {"available": available, "label": label, "description": told, "manifest": manifest}
+            rendered = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
+            optional = {"available": available, "label": label, "description": rendered, "manifest": manifest}
             actions[name] = {
                 **({} if model is None else {"input": input_spec(model)}),
                 **{key: value for key, value in optional.items() if value is not None},
@@ -202,16 +202,18 @@ class Domain:
         """
         spec = self._portable["actions"].get(action)
         if spec is None:
-            told = f"There is no action {action!r} to be available; declare it above its predicate."
-            raise RefusedError(ErrorCode.INVALID_ACTION, told, action=action)
+            rendered = f"There is no action {action!r} to be available; declare it above its predicate."
+            raise RefusedError(ErrorCode.INVALID_ACTION, rendered, action=action)
         if action in self._predicates or spec.get("available") is not None:
-            told = f"The action {action!r} has an availability predicate already; it takes one."
-            raise RefusedError(ErrorCode.DUPLICATE_NAME, told, name=action)
+            rendered = f"The action {action!r} has an availability predicate already; it takes one."
+            raise RefusedError(ErrorCode.DUPLICATE_NAME, rendered, name=action)
 
         def register(function: F) -> F:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-                told = f"The predicate of {action!r} must be a plain function of one context, which answers at once."
-                raise RefusedError(ErrorCode.INVALID_ACTION, told, action=action)
+                rendered = (
+                    f"The predicate of {action!r} must be a plain function of one context, which answers at once."
+                )
+                raise RefusedError(ErrorCode.INVALID_ACTION, rendered, action=action)
             name = getattr(function, "__qualname__", type(function).__name__)
             self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
             self._schema = None
@@ -349,8 +351,8 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
         return Domain.of_schema(load_schema(_read_file(path)))
     except RefusedError as refused:
         shown = str(path.resolve() if ".." in path.parts else path)
-        told = {**refused.details, "file": shown}
-        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
+        rendered = {**refused.details, "file": shown}
+        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **rendered) from None
 
 
 def _read_file(path: Path) -> Any:

@@ -213,8 +213,8 @@ def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
             for fault in invalid.errors(include_url=False, include_context=False, include_input=False)
         ]
         shown = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
-        told = freeze({"faults": faults})
-        execution.fail("INVALID_INPUT", f"The input of {execution.action_id!r} does not fit: {shown}.", "", told)
+        rendered = freeze({"faults": faults})
+        execution.fail("INVALID_INPUT", f"The input of {execution.action_id!r} does not fit: {shown}.", "", rendered)
 
 
 class _Guard:

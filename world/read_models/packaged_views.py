@@ -259,8 +259,8 @@ def _position(cursor: ViewCursor, view: PersistedView) -> int | None:
 
 
 def _set_position(cursor: ViewCursor, view: PersistedView, position: int) -> None:
-    told = {"view_log": cursor.log_id, "view_name": view.name}
-    cursor.run(statements(cursor.backend).set_view, **told, new_version=view.version, new_position=position)
+    rendered = {"view_log": cursor.log_id, "view_name": view.name}
+    cursor.run(statements(cursor.backend).set_view, **rendered, new_version=view.version, new_position=position)
 
 
 def _states(cursor: ViewCursor, log_id: int) -> Mapping[str, ViewState]:

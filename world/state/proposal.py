@@ -187,22 +187,22 @@ class Proposal:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the proposal as people and programs see it."""
-        told = self.submitted
+        rendered = self.submitted
         wire: dict[str, Any] = {
-            "proposalId": told.proposal_id,
+            "proposalId": rendered.proposal_id,
             "status": self.status,
-            "actor": told.actor,
-            "intent": told.intent,
-            "branch": told.branch,
-            "baseWorld": told.base_world,
-            "epoch": told.epoch,
-            "executionKey": told.execution_key,
-            "schemaHash": told.schema_hash,
-            "attempt": told.attempt,
-            "submittedAt": told.at,
+            "actor": rendered.actor,
+            "intent": rendered.intent,
+            "branch": rendered.branch,
+            "baseWorld": rendered.base_world,
+            "epoch": rendered.epoch,
+            "executionKey": rendered.execution_key,
+            "schemaHash": rendered.schema_hash,
+            "attempt": rendered.attempt,
+            "submittedAt": rendered.at,
         }
         optional = {
-            "trace": told.trace,
+            "trace": rendered.trace,
             "ruling": self.ruling,
             "deadline": self.deadline if self.status == "evaluating" else None,
             "decision": self.decision,

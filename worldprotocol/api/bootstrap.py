@@ -270,17 +270,19 @@ def environment_of(
     Raises:
         RefusedError: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
     """
-    told = workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
-    place = Workspace(told.root, names=names)
-    runtime = RuntimePaths.standard(read=told.read, write=told.write, private=[*log_files(address), *private])
+    rendered = (
+        workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
+    )
+    place = Workspace(rendered.root, names=names)
+    runtime = RuntimePaths.standard(read=rendered.read, write=rendered.write, private=[*log_files(address), *private])
     return HostEnvironment(
         place,
-        Backups(place, hard_links=told.hard_links),
+        Backups(place, hard_links=rendered.hard_links),
         runtime,
-        told.unwatched,
-        keep_ms=told.keep_days * DAY_MS,
-        keep_bytes=told.keep_bytes,
-        namespaces_by=told.namespaces,
+        rendered.unwatched,
+        keep_ms=rendered.keep_days * DAY_MS,
+        keep_bytes=rendered.keep_bytes,
+        namespaces_by=rendered.namespaces,
     )
 
 
@@ -294,7 +296,7 @@ def log_files(address: str | None) -> list[str]:
     return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal", KEY_ENDING)]
 
 
-def secrets_of(told: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
+def secrets_of(rendered: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
     """Return the secrets that a configuration defines.
 
     Args:
@@ -305,16 +307,16 @@ def secrets_of(told: SecretsConfig | None, address: str | None, folder: Path | N
     Raises:
         RefusedError: what ``Secrets`` refuses of ``uses``.
     """
-    if told is None:
+    if rendered is None:
         return Secrets()
-    made: dict[str, SecretSource] = {"environment": EnvironmentSecrets(tuple(told.environment), told.prefix)}
-    if told.folder is not None:
-        made["folder"] = FolderSecrets(Path(told.folder))
-    if told.keyring is not None:
-        made["keyring"] = KeyringSecrets(told.keyring)
+    made: dict[str, SecretSource] = {"environment": EnvironmentSecrets(tuple(rendered.environment), rendered.prefix)}
+    if rendered.folder is not None:
+        made["folder"] = FolderSecrets(Path(rendered.folder))
+    if rendered.keyring is not None:
+        made["keyring"] = KeyringSecrets(rendered.keyring)
     files = log_files(address)
-    key = told.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
-    return Secrets([made[name] for name in told.order if name in made], key=Path(key), uses=told.uses)
+    key = rendered.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
+    return Secrets([made[name] for name in rendered.order if name in made], key=Path(key), uses=rendered.uses)
 
 
 def _protocol(

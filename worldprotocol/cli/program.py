@@ -56,7 +56,7 @@ def run(arguments: Sequence[str], program: click.Group = root) -> int:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     desk = CommandContext(json="--json" in own)
     try:
-        told = _invoke(list(arguments), desk, program)
+        rendered = _invoke(list(arguments), desk, program)
         sys.stdout.flush()
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -86,7 +86,7 @@ def run(arguments: Sequence[str], program: click.Group = root) -> int:
         if not isinstance(error, WorldProtocolError):
             raise
         return report_error(desk, error.code, error.message, error.details, exit_code_of(error))
-    return told if isinstance(told, int) else CLEAN
+    return rendered if isinstance(rendered, int) else CLEAN
 
 
 def _is_utf8(word: str) -> bool:
@@ -110,8 +110,8 @@ def report_error(
         if desk.json:
             import json
 
-            told = {"error": {"code": code, "message": message, "details": details}}
-            text = _printable(json.dumps(told, default=str, ensure_ascii=False))
+            rendered = {"error": {"code": code, "message": message, "details": details}}
+            text = _printable(json.dumps(rendered, default=str, ensure_ascii=False))
             print(visible(text) if sys.stdout.isatty() else text, flush=True)  # noqa: T201
         mark = "" if code == "USAGE" else f" [{code}]"
         said, faults = _with_all_faults(message, details.get("faults"))

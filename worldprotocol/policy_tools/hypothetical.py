@@ -208,7 +208,7 @@ def _case(
     if actor_id not in realm.actors:
         raise RefusedError(ErrorCode.UNKNOWN_ACTOR, f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
     cases = Cases(world.archive, parts.domain)
-    told = _changed(
+    rendered = _changed(
         {
             "actor": realm.actors[actor_id],
             "intent": {"type": body.get("type"), "input": body.get("input")},
@@ -217,13 +217,13 @@ def _case(
         },
         sets,
     )
-    wanted = IntentBody.read({**body, **told["intent"]})
+    wanted = IntentBody.read({**body, **rendered["intent"]})
     known = sorted(parts.domain.schema.actions)
     if wanted.type not in known:
         raise RefusedError(
             ErrorCode.UNKNOWN_ACTION, f"The domain has no action {wanted.type!r}; it has {', '.join(known)}."
         )
-    actor = ActorRef.read(told["actor"])
+    actor = ActorRef.read(rendered["actor"])
     intent = parts.issue(actor, wanted, realm.schema_hash)
     return cases.made(
         intent,
@@ -231,10 +231,10 @@ def _case(
         {},
         proposal_id=HYPOTHETICAL,
         base_world=stand.base_world,
-        view=cases.seen(told["base"]["data"]),
+        view=cases.seen(rendered["base"]["data"]),
         schema_hash=realm.schema_hash,
         branch=stand.branch,
-        submitted_at=_moment(told["nowMs"]),
+        submitted_at=_moment(rendered["nowMs"]),
         earlier_attempts=_attempts(world, intent.intent_key, stand),
         before=stand.position + 1,
     )
@@ -249,9 +249,9 @@ def _attempts(world: Realm, intent_key: str, stand: Stand) -> int:
     return sum(world.log.stream(name, limit=1)[0].position <= stand.position for name in names)
 
 
-def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:
+def _changed(rendered: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:
     """Return the members of the hypothetical case, with the values that were set."""
-    document: FrozenDict = freeze(dict(told))
+    document: FrozenDict = freeze(dict(rendered))
     for path, value in sets:
         if "[" in path or not any(path == root or path.startswith(f"{root}.") for root in SETTABLE):
             raise RefusedError(

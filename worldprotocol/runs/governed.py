@@ -245,7 +245,9 @@ class GovernedRun:
         ended, why = self._outcome(outcome, reason)
         if ended in ("violated", "interrupted") or (ended == "failed" and not self._wishes.keep):
             self._give_back(found.undeclared)
-        self.record.compared([self._told(one) for one in found.changes], [self._told(one) for one in found.foreign])
+        self.record.compared(
+            [self._rendered(one) for one in found.changes], [self._rendered(one) for one in found.foreign]
+        )
         self.record.closed(ended, exit_code=exit_code, reason=why, unused=self.watch.unused())
         self._release()
         return ended
@@ -361,8 +363,8 @@ class GovernedRun:
             if predicates is None:
                 continue
             resource = self._premises.workspace.resource_at(difference.relative)
-            told = f"found {difference.kind} in the content"
-            seen = [Seen(predicate, resource, told) for predicate in predicates]
+            rendered = f"found {difference.kind} in the content"
+            seen = [Seen(predicate, resource, rendered) for predicate in predicates]
             declared = next((one for one in seen if not self.watch.outside([one])), None)
             if declared is not None:
                 found.changes.append(difference)
@@ -405,15 +407,15 @@ class GovernedRun:
                 self.record.rolled_back(verdict.verdict_id, {"failed": [f"nothing was given back: {LOST}"]})
                 continue
             own = [one.verdict.verdict_id for one in (self.held, *self._more)]
-            told = give_back(self._premises, self._protocol.archive, verdict.verdict_id, own=own)
-            self.not_given_back += told.get("failed", ())
-            self.record.rolled_back(verdict.verdict_id, told)
+            rendered = give_back(self._premises, self._protocol.archive, verdict.verdict_id, own=own)
+            self.not_given_back += rendered.get("failed", ())
+            self.record.rolled_back(verdict.verdict_id, rendered)
         if undeclared:
             left = "it was not leased, so nothing of it was saved, and it may be others'; it was left as it is"
-            failed = [f"{self._told(one)['resource']} ({one.kind}): {left}" for one in undeclared]
+            failed = [f"{self._rendered(one)['resource']} ({one.kind}): {left}" for one in undeclared]
             self.record.rolled_back(self.held.verdict.verdict_id, {"failed": failed})
 
-    def _told(self, difference: EntryDifference) -> dict[str, str]:
+    def _rendered(self, difference: EntryDifference) -> dict[str, str]:
         return {"kind": difference.kind, "resource": self._premises.workspace.resource_at(difference.relative).text}
 
 

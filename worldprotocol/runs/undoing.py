@@ -59,12 +59,12 @@ def give_back(
         places = [canonical_resource(text, names=premises.workspace.names) for text in info.resources]
         free = [place for place in places if not any(_meet(place, other) for other in later)]
         taken = [place.text for place in places if place not in free]
-        told: Mapping[str, Iterable[str]] = {}
+        rendered: Mapping[str, Iterable[str]] = {}
         if free:
-            told = premises.restore(verdict_id, only=free if taken else None, fresh=fresh)
+            rendered = premises.restore(verdict_id, only=free if taken else None, fresh=fresh)
     except (RefusedError, OSError) as error:
         return {"failed": [str(error)]}
-    given: Told = {name: list(names) for name, names in told.items()}
+    given: Told = {name: list(names) for name, names in rendered.items()}
     given["failed"] = [
         *given.get("failed", ()),
         *(f"{text}: it was granted to another session since, so it was left as it is" for text in taken),

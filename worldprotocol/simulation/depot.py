@@ -184,8 +184,8 @@ stern = Policy("stern", [large_ones_do_not_pass])
 @projection("wishes")
 def wishes(request: Any) -> Any:
     """Take a wish out of a source event."""
-    told = request.source.payload
-    return {"kind": "intent", "body": told} if "type" in told else NoIntent("nothing is wished")
+    rendered = request.source.payload
+    return {"kind": "intent", "body": rendered} if "type" in rendered else NoIntent("nothing is wished")
 
 
 def expects(binding: Mapping[str, Any], body: Mapping[str, Any]) -> Expectation:

@@ -35,7 +35,7 @@ class Process:
         ended: completed, failed, rejected or superseded.
     """
 
-    told: Told
+    rendered: Told
     judged: Told | None = None
     decision: Told | None = None
     started: Told | None = None
@@ -64,7 +64,7 @@ class Process:
     @property
     def intent(self) -> Told:
         """The intent in wire form."""
-        intent: Told = self.told["intent"]
+        intent: Told = self.rendered["intent"]
         return intent
 
     @property

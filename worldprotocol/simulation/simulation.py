@@ -128,7 +128,7 @@ class Simulation:
         self._armed = self.store.fault
         size, self._outdated = self.model.log.size, worker.schema != self.model.worlds.schema
         try:
-            said = ACTS[step.do](self, worker, step.told)
+            said = ACTS[step.do](self, worker, step.rendered)
         except KilledError as killed:
             self.crash(self.workers[step.by], known=True)  # adopting a domain starts another one in its place
             said = f"{worker.name} died {killed}"
@@ -230,7 +230,9 @@ class Simulation:
             own = {key: one.status for key, one in self.model.open.items()}
             hold("CARD-replay", f"{name} has other open proposals", states == own)
             hold("CARD-replay", f"{name} has its proposals in another order", list(states) == list(own))
-            running = {one.told["executionKey"]: key for key, one in self.model.open.items() if one.started is not None}
+            running = {
+                one.rendered["executionKey"]: key for key, one in self.model.open.items() if one.started is not None
+            }
             hold("WP-exkey", f"{name} runs other proposals", realm.running == running)
             shadow = None if realm.shadow is None else realm.shadow.name
             hold("CARD-policy", f"{name} has another shadow", shadow == (self.model.shadow or {}).get("name"))
@@ -262,8 +264,8 @@ class Simulation:
             domain = self.editions[schema].domain
             rechecked = recheck(self._start(0, domain=domain).world, every=True)
             found = [one for one in rechecked.divergences if len(self.model.adopted) == 1 or not one.is_drift]
-            told = "; ".join(f"event {one.position}: {one.difference.message}" for one in found[:3])
-            hold("CARD-replay", told, not found)
+            rendered = "; ".join(f"event {one.position}: {one.difference.message}" for one in found[:3])
+            hold("CARD-replay", rendered, not found)
 
     def _go_on(self) -> bool:
         """Do the next thing that is left to do; False where nothing is."""
@@ -357,8 +359,8 @@ def _simulate(seed: int, steps: Sequence[SimulationStep], scenario: Scenario, lo
     except BrokenError as broken:
         violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), broken.requirement, broken.what)
     except Exception as error:  # noqa: BLE001 - whatever comes out of the engine is what is looked for
-        told = f"{type(error).__name__}: {error}"
-        violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), "CRASH", told)
+        rendered = f"{type(error).__name__}: {error}"
+        violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), "CRASH", rendered)
     image = simulation.store.image()
     simulation.close()
     return Simulated(violation, len(said), len(image), tuple(said), image)

@@ -168,7 +168,7 @@ def _flip(line: Mapping[str, Any]) -> FoundDivergence:
     )
 
 
-def told(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -> str:
+def rendered(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -> str:
     """Return what differs as text: where, who and why, what changed, and both values.
 
     Args:

@@ -77,7 +77,7 @@ class Judging:
         known = domain if domain is None or isinstance(domain, Domain) else self._domain(str(domain))
         return PolicyJudge(Maker(loaded, known, CaseDefaults.read(_wire(given))), self.last)
 
-    def told(self) -> str:
+    def rendered(self) -> str:
         """Return the last rulings as text."""
         return "\n\n".join(f"{_named(one)}\n{one}" for one in self.last)
 

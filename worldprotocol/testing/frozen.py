@@ -95,10 +95,10 @@ def _answer(event: EffectFulfilled | EffectRetried) -> EffectResult | EffectFail
     if isinstance(event, EffectRetried):
         error = event.error
         return EffectFailure(error["code"], error["message"], error.get("context"), retryable=True)
-    told = EffectAnswer.from_wire(event.result)
-    if told.error is not None:
-        return EffectFailure(told.error.code, told.error.message, told.error.context)
-    return EffectResult(told.value, told.patches)
+    rendered = EffectAnswer.from_wire(event.result)
+    if rendered.error is not None:
+        return EffectFailure(rendered.error.code, rendered.error.message, rendered.error.context)
+    return EffectResult(rendered.value, rendered.patches)
 
 
 @dataclass(slots=True)
@@ -170,8 +170,8 @@ class Frozen(EffectHandler):
     @classmethod
     def of(cls, real: EffectHandler, results: Results) -> Frozen:
         """Return what stands for a handler."""
-        told = {one.name: getattr(real, one.name) for one in dataclasses.fields(EffectHandler)}
-        return cls(**told, results=results)
+        rendered = {one.name: getattr(real, one.name) for one in dataclasses.fields(EffectHandler)}
+        return cls(**rendered, results=results)
 
     def __call__(self, params: Mapping[str, Any], call: EffectCallInfo) -> Any:
         """Return the recorded result; make the effect, or fail, where there is none."""

@@ -39,7 +39,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldHistory:
+class ListedHistory:
     """Implements ``world.state.ports.History`` over proposals that are told.
 
     Args:

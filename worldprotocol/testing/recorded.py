@@ -33,7 +33,7 @@ from worldprotocol.testing.making import BRANCH
 MAX_PAST: Final = 1_000
 """Earlier proposals that a case may tell."""
 
-_TOLD_ELSEWHERE: Final = ("kind", "policy", "timeoutMs", "onTimeout")
+_WRITTEN_ELSEWHERE: Final = ("kind", "policy", "timeoutMs", "onTimeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
     noted = NotedHistory(case.history)
     judged(policy, replace(case, history=noted))
     then = CaseRuling(case, ruling, None)
-    bound = {name: one for name, one in event.binding.items() if name not in _TOLD_ELSEWHERE}
+    bound = {name: one for name, one in event.binding.items() if name not in _WRITTEN_ELSEWHERE}
     wire: dict[str, Any] = {
         "name": f"{case.intent.body.type} by {case.actor.actor_id}, {case.proposal_id}",
         "now": _time(case.submitted_at),
@@ -122,8 +122,8 @@ def judging_policy(archive: Archive, proposal: Proposal) -> str:
 
 
 def _actor(case: Case) -> dict[str, Any]:
-    told = {"id": case.actor.actor_id, "kind": case.actor.kind, "name": case.actor.name, "meta": case.actor.meta}
-    return {name: one for name, one in told.items() if one is not None}
+    rendered = {"id": case.actor.actor_id, "kind": case.actor.kind, "name": case.actor.name, "meta": case.actor.meta}
+    return {name: one for name, one in rendered.items() if one is not None}
 
 
 def _intent(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,10 +159,10 @@ def _past(archive: Archive, asked: Sequence[Mapping[str, Any]], case: Case, befo
                 "where one entry of a history stands for many (times).",
                 limit=MAX_PAST,
             )
-    return [told_past(archive, found[position], before, case.schema_hash) for position in sorted(found)]
+    return [past_entry(archive, found[position], before, case.schema_hash) for position in sorted(found)]
 
 
-def told_past(archive: Archive, proposal_id: str, before: int, schema_hash: str) -> dict[str, Any]:
+def past_entry(archive: Archive, proposal_id: str, before: int, schema_hash: str) -> dict[str, Any]:
     """Return an earlier proposal as an entry of a history, as far as it had come before a position.
 
     Args:
@@ -174,11 +174,11 @@ def told_past(archive: Archive, proposal_id: str, before: int, schema_hash: str)
     wire: dict[str, Any] = {}
     for logged in archive.log.stream(proposal_id):
         if logged.position < before:
-            wire |= _told(decoded(logged), schema_hash)
+            wire |= _rendered(decoded(logged), schema_hash)
     return {name: one for name, one in wire.items() if one is not None}
 
 
-def _told(event: Event, schema_hash: str) -> dict[str, Any]:
+def _rendered(event: Event, schema_hash: str) -> dict[str, Any]:
     if isinstance(event, ProposalSubmitted):
         body = _intent(event.intent["body"])
         return {

@@ -34,7 +34,7 @@ from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log
-from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, told
+from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, rendered
 from worldprotocol.testing.frozen import START_MS, Results, frozen_parts, results_of
 from worldprotocol.testing.realms import RealmOptions, parts_of
 
@@ -243,7 +243,7 @@ class Recording:
         self.checked = check(world)
         unexpected = self.owner.unexpected(self.path, self.checked.found)
         if unexpected:
-            self._fail(told(world, unexpected[0], self.checked, self.path.name))
+            self._fail(rendered(world, unexpected[0], self.checked, self.path.name))
         self.replayed = replay(world.log)
 
     def __enter__(self) -> Realm:
@@ -323,7 +323,7 @@ class Recording:
                     return  # the one that is wanted begins here
                 if not self.owner.unexpected(self.path, [found]):
                     return
-                self._fail(told(recorded, found, self.checked, self.path.name))
+                self._fail(rendered(recorded, found, self.checked, self.path.name))
             is_exact = False
 
     def _goes_on(self, world: Realm, position: int, *, is_exact: bool) -> None:

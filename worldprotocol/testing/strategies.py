@@ -222,8 +222,8 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
     meta = st.builds(Meta, st.integers(0, MAX_SAFE_INTEGER), milliseconds(), texts(), hashes())
     computed = st.dictionaries(names().map("computed.{}".format), json_values(), max_size=2)
 
-    def snapshot(data: Any, found: Any, status: System, given: Any, told: Meta) -> Snapshot:
-        wire = {"data": data, "computed": found, "system": status.to_wire(), "input": given, "meta": told.to_wire()}
+    def snapshot(data: Any, found: Any, status: System, given: Any, rendered: Meta) -> Snapshot:
+        wire = {"data": data, "computed": found, "system": status.to_wire(), "input": given, "meta": rendered.to_wire()}
         return Snapshot.from_wire(wire)
 
     return st.builds(snapshot, json_objects(), computed, system, json_values(), meta)
@@ -349,7 +349,7 @@ def manifests() -> st.SearchStrategy[Manifest]:
             "nonce": names_of,
         },
     )
-    return document.map(lambda told: read_manifest(told, settings=KlisSettings()))
+    return document.map(lambda rendered: read_manifest(rendered, settings=KlisSettings()))
 
 
 def _confidences() -> st.SearchStrategy[str | float | None]:

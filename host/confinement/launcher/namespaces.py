@@ -70,7 +70,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
         started: tuple[int, ...] = (first,)
     else:
         started = wrap(libc, given)
-    go, told = os.pipe()
+    go, rendered = os.pipe()
     command = libc.syscall(
         ctypes.c_long(_CLONE[given["machine"]]), ctypes.c_long(_CLONE_PARENT | _SIGCHLD), *[None] * 4
     )
@@ -79,9 +79,9 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
     if command:
         first, *others = started
         support.tell(connection, " ".join(["pids", *map(str, (first, command, *others))]))
-        os.write(told, b"g")
+        os.write(rendered, b"g")
         os._exit(0)
-    os.close(told)
+    os.close(rendered)
     os.read(go, 1)
     os.close(go)
     os.close(given["lifeline"])
@@ -254,15 +254,15 @@ def be_bubblewrap(given: dict[str, Any], made: int, information: int, complainin
             os.dup2(number, at)
         script = os.open(support.__file__, os.O_RDONLY)
         os.chdir("/")
-        told = os.memfd_create("arguments")
+        rendered = os.memfd_create("arguments")
         described = [b"--info-fd", b"%d" % information, *arguments(steps)]
-        with open(told, "wb", closefd=False) as file:
+        with open(rendered, "wb", closefd=False) as file:
             file.write(b"".join(word + b"\0" for word in described))
-        os.lseek(told, 0, os.SEEK_SET)
-        for number in (script, told, given["lifeline"], made, information):
+        os.lseek(rendered, 0, os.SEEK_SET)
+        for number in (script, rendered, given["lifeline"], made, information):
             os.set_inheritable(number, True)
         first = [sys.executable, "-I", "-S", f"/proc/self/fd/{script}", "hold", given["machine"]]
-        words = [program, "--args", str(told), "--", *first, str(given["lifeline"]), str(made)]
+        words = [program, "--args", str(rendered), "--", *first, str(given["lifeline"]), str(made)]
         os.execve(program, words, {})
     except (OSError, ValueError) as error:
         os.write(complaining, str(error).encode())

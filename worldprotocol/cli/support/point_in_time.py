@@ -179,8 +179,8 @@ class PointInTime:
             RefusedError: ``NOT_FOUND``.
         """
         if position > self.position:
-            told = f"{what} by event {position}, which is after event {self.position}."
-            raise RefusedError(ErrorCode.NOT_FOUND, told, position=position)
+            rendered = f"{what} by event {position}, which is after event {self.position}."
+            raise RefusedError(ErrorCode.NOT_FOUND, rendered, position=position)
 
 
 def moment(world: Realm, at: str | None) -> PointInTime:
@@ -217,7 +217,7 @@ def _point_of_time(world: Realm, named: str, at_ms: int) -> Point:
     size = world.log.head().size
     position = recorded_by(world.archive, at_ms)
     if position == 0 and size:
-        first = _told(decoded(world.log.event_at(1)).at)
+        first = _rendered(decoded(world.log.event_at(1)).at)
         raise RefusedError(ErrorCode.NOT_FOUND, f"{named!r} is before the log began, at {first}.", first=first)
     last = decoded(world.log.event_at(size)).at if size else 0
     if at_ms > max(last, SystemClock().now_ms()):
@@ -227,7 +227,7 @@ def _point_of_time(world: Realm, named: str, at_ms: int) -> Point:
     return Point(position, "time", at_ms=at_ms)
 
 
-def _told(at_ms: int) -> str:
+def _rendered(at_ms: int) -> str:
     from worldprotocol.api.proposal_summary import moment as words_of
 
     return words_of(at_ms)

@@ -48,7 +48,7 @@ def _digest_key(path: Path) -> bytes:
 
     try:
         with path.open("rb") as file:
-            mode, told = os.fstat(file.fileno()).st_mode, file.read()
+            mode, rendered = os.fstat(file.fileno()).st_mode, file.read()
     except OSError as error:
         raise RefusedError(
             ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=str(path)
@@ -58,7 +58,7 @@ def _digest_key(path: Path) -> bytes:
             ErrorCode.INVALID_KEY, f"Others can read or change the key {path}: chmod 600 it.", path=str(path)
         )
     try:
-        key = bytes.fromhex(told.decode("ascii").strip())
+        key = bytes.fromhex(rendered.decode("ascii").strip())
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
@@ -101,8 +101,8 @@ def check_position(world: Realm, at: str | None) -> None:
     from worldprotocol.cli.support.id_lookup import as_position
 
     if at is not None and as_position(world, at) is None:
-        told = "Where in the log a world, a proposal or a time stands may be hidden"
-        raise click.UsageError(f"{told}; with --redact give --at a position.")
+        rendered = "Where in the log a world, a proposal or a time stands may be hidden"
+        raise click.UsageError(f"{rendered}; with --redact give --at a position.")
 
 
 @contextmanager
@@ -119,8 +119,8 @@ def unlisted(hidden: Redaction) -> Iterator[None]:
     except RefusedError as refused:
         if not hidden or refused.code != "AMBIGUOUS":
             raise
-        told = "This could be several things; write more of it. They are not listed, because events are hidden."
-        raise RefusedError(ErrorCode.AMBIGUOUS, told) from None
+        rendered = "This could be several things; write more of it. They are not listed, because events are hidden."
+        raise RefusedError(ErrorCode.AMBIGUOUS, rendered) from None
 
 
 def withheld(
@@ -138,12 +138,14 @@ def withheld(
     hidden.learn(world.log)
     found = _events_behind(world, kind, name) if hidden else ()
     behind = {event.position: event for event in found if event.position <= upto}
-    told = [shown for _, event in sorted(behind.items()) if (shown := hidden.shown(event)) is not None]
-    if not told:
+    rendered = [shown for _, event in sorted(behind.items()) if (shown := hidden.shown(event)) is not None]
+    if not rendered:
         return None
-    wire = {"kind": kind, "redacted": True, "hidden": told, "events": sorted(behind)}
-    lines = [f"redacted: {len(told)} of the {len(behind)} events behind this are hidden by {', '.join(hidden.kinds)}"]
-    return wire, lines + [f"  event {one['position']}  leaf {one['leaf']}" for one in told]
+    wire = {"kind": kind, "redacted": True, "hidden": rendered, "events": sorted(behind)}
+    lines = [
+        f"redacted: {len(rendered)} of the {len(behind)} events behind this are hidden by {', '.join(hidden.kinds)}"
+    ]
+    return wire, lines + [f"  event {one['position']}  leaf {one['leaf']}" for one in rendered]
 
 
 def _events_behind(world: Realm, kind: str, name: str) -> Iterator[LoggedEvent]:

@@ -102,8 +102,10 @@ def signed_checkpoint(
     from worldprotocol.export.proofs.promise import SUFFIX, promise
 
     if world.archive.peek(lambda realm: realm.branched is not None):
-        told = "This log is a branch that never was (`worldctl whatif -o`); it is not signed, and nothing in it proven."
-        raise RefusedError(ErrorCode.NOT_A_REAL_LOG, told)
+        rendered = (
+            "This log is a branch that never was (`worldctl whatif -o`); it is not signed, and nothing in it proven."
+        )
+        raise RefusedError(ErrorCode.NOT_A_REAL_LOG, rendered)
     named = origin_of(desk, world, origin)
     head = world.log.root_at(world.log.head().size if size is None else size)
     paths, noted = [Path(file) for file in dict.fromkeys(files)], None
@@ -131,7 +133,7 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
     from worldprotocol.export.proofs.note import SigningKey, is_key_name
 
     try:
-        told, mode = path.read_bytes(), path.stat().st_mode
+        rendered, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
         raise RefusedError(
             ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=str(path)
@@ -139,13 +141,13 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
     if mode & 0o077:
         desk.out.remark(f"Others can read or change the key {path}: `chmod 600` it, and make a new one if they could.")
     try:
-        if told.startswith(b"PRIVATE+KEY+"):
-            return SigningKey.parse(told.decode("utf-8", "replace").strip())
+        if rendered.startswith(b"PRIVATE+KEY+"):
+            return SigningKey.parse(rendered.decode("utf-8", "replace").strip())
         if not is_key_name(origin):
             raise RefusedError(
                 ErrorCode.INVALID_KEY, f"a key cannot be named after {origin!r}, which has spaces or a plus sign"
             )
-        return SigningKey(origin, private_key(told).private_bytes_raw())
+        return SigningKey(origin, private_key(rendered).private_bytes_raw())
     except RefusedError as refused:
         raise RefusedError(ErrorCode.INVALID_KEY, f"{path}: {refused.message}", path=str(path)) from None
 

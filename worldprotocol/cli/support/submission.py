@@ -46,7 +46,7 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def check_base(told: dict[str, Any], *, is_many: bool) -> None:
+def check_base(rendered: dict[str, Any], *, is_many: bool) -> None:
     """Refuse combinations of ``--base`` that mean nothing.
 
     Args:
@@ -56,19 +56,19 @@ def check_base(told: dict[str, Any], *, is_many: bool) -> None:
     Raises:
         click.UsageError: with what to give instead.
     """
-    if told["allow_failed"] and told["base"] is None:
+    if rendered["allow_failed"] and rendered["base"] is None:
         raise click.UsageError("--allow-failed goes with --base WORLD.")
-    if told["base"] is not None and is_many:
+    if rendered["base"] is not None and is_many:
         raise click.UsageError("--base names the start of one submission; for many make a branch and name it.")
 
 
-def start_of(world: Realm, told: dict[str, Any]) -> dict[str, Any]:
+def start_of(world: Realm, rendered: dict[str, Any]) -> dict[str, Any]:
     """Return where a proposal starts, as ``Realm.act`` and ``Realm.project`` take it."""
     from worldprotocol.cli.support.id_lookup import world_id
 
-    start: dict[str, Any] = {"branch": told["branch"], "allow_failed_base": told["allow_failed"]}
-    if told["base"] is not None:
-        start["base_world"] = world_id(world, told["base"])
+    start: dict[str, Any] = {"branch": rendered["branch"], "allow_failed_base": rendered["allow_failed"]}
+    if rendered["base"] is not None:
+        start["base_world"] = world_id(world, rendered["base"])
     return start
 
 

@@ -48,20 +48,20 @@ def _edge(ledger: Ledger, wanted: Any, conflict: Conflict, shown: Any) -> dict[s
     }
 
 
-def in_words(told: dict[str, Any], now: int) -> str:
+def in_words(rendered: dict[str, Any], now: int) -> str:
     """Say what a proposal waits for, after the word "waits".
 
     Args:
         told: see ``leases_wanted``.
         now: ms since 1970.
     """
-    if told["state"] == "queued":
-        ways = [_way(edge) for edge in told["waitsFor"][:MOST_NAMED]]
-        more = " and others" if told["more"] or len(told["waitsFor"]) > MOST_NAMED else ""
+    if rendered["state"] == "queued":
+        ways = [_way(edge) for edge in rendered["waitsFor"][:MOST_NAMED]]
+        more = " and others" if rendered["more"] or len(rendered["waitsFor"]) > MOST_NAMED else ""
         behind = f"in the queue behind {', '.join(ways)}{more}"
         return f"for leases, {behind if ways else 'and nothing is in its way'}"
-    tried = f"for leases that were not free in {attempts(told['attempts'])}"
-    return f"{tried}; it is tried again {again(told['retryAt'], now)}"
+    tried = f"for leases that were not free in {attempts(rendered['attempts'])}"
+    return f"{tried}; it is tried again {again(rendered['retryAt'], now)}"
 
 
 def _way(edge: dict[str, Any]) -> str:

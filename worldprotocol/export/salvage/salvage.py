@@ -92,8 +92,8 @@ class Salvaged:
     @property
     def is_whole(self) -> bool:
         """Whether the prefix has all events of the log and a tree head covers it."""
-        told = self.lost.count or self.changed.count or self.unreadable.count or self.contradicted or self.bad_lines
-        return self.vouched != "none" and self.head.size == self.expected and not (told or any(self.rest.values()))
+        rendered = self.lost.count or self.changed.count or self.unreadable.count or self.contradicted or self.bad_lines
+        return self.vouched != "none" and self.head.size == self.expected and not (rendered or any(self.rest.values()))
 
     @property
     def beginning(self) -> int:
@@ -112,8 +112,8 @@ class Salvaged:
             "vouched": self.vouched,
             "rest": self.rest,
             **{
-                name: {"count": told.count, "spans": [list(span) for span in told.spans]}
-                for name, told in (("lost", self.lost), ("changed", self.changed), ("unreadable", self.unreadable))
+                name: {"count": rendered.count, "spans": [list(span) for span in rendered.spans]}
+                for name, rendered in (("lost", self.lost), ("changed", self.changed), ("unreadable", self.unreadable))
             },
             "contradicted": [str(head) for head in self.contradicted],
             "badLines": self.bad_lines[:MAX_LINES],
@@ -332,8 +332,8 @@ def _write_rest(scratch: ScratchStore, log: int, judged: ProvenEvents, done: Sal
             expected = position + 1
             one = judged.choose(versions)
             if one is None or one.line is None:
-                told = done.unreadable if all(found.line is None for found in versions) else done.changed
-                told.add(position, position)
+                rendered = done.unreadable if all(found.line is None for found in versions) else done.changed
+                rendered.add(position, position)
                 continue
             if file is None:
                 file = open_private(part, replaces=rest)

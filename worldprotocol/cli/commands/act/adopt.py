@@ -22,6 +22,6 @@ def adopt(desk: CommandContext, by: str) -> None:
         after = world.realm()
     adopted = before.domain != after.domain
     now, earlier = after.schema_hash, before.schema_hash
-    told = {"adopted": adopted, "schemaHash": now, "previous": earlier}
+    rendered = {"adopted": adopted, "schemaHash": now, "previous": earlier}
     words = f"in force now: {now[:12]}, before {earlier[:12]}"
-    desk.out.tell(told, f"The domain is {words}." if adopted else "This very domain was in force already.")
+    desk.out.tell(rendered, f"The domain is {words}." if adopted else "This very domain was in force already.")

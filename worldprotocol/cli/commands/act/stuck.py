@@ -120,11 +120,11 @@ def _tell(desk: CommandContext, world: Realm, proposal: Proposal) -> int:
     """Tell what became of a proposal; returns 1 where its execution failed."""
     from worldprotocol.cli.support.rendering.proposals import in_words, result_of
 
-    told = result_of(world, proposal)
+    rendered = result_of(world, proposal)
     doubts = [one for one in world.host.stuck() if one["proposalId"] == proposal.proposal_id]
-    words = in_words(told)
+    words = in_words(rendered)
     if doubts:
-        told["inDoubt"] = doubts
+        rendered["inDoubt"] = doubts
         words.append(f"{len(doubts)} of its effects are in doubt still: worldctl stuck")
-    desk.out.tell(told, *words)
-    return 1 if told["status"] == "failed" else 0
+    desk.out.tell(rendered, *words)
+    return 1 if rendered["status"] == "failed" else 0

@@ -73,10 +73,10 @@ def add(
     facts = None if meta is None else read_object(meta, what="--meta")
     with desk.open() as world:
         world.register(actor_id, kind, binding=binding, name=name, meta=facts, by=by)
-        told = _described(world.realm(), actor_id)
+        rendered = _described(world.realm(), actor_id)
     hint = f"bound by nothing yet: `worldctl actor bind {actor_id} ...` lets it act"
-    bound = hint if told["binding"] is None else f"bound by {_in_words(told['binding'])}"
-    desk.out.tell(told, f"{actor_id} ({kind}) is registered, {bound}.")
+    bound = hint if rendered["binding"] is None else f"bound by {_in_words(rendered['binding'])}"
+    desk.out.tell(rendered, f"{actor_id} ({kind}) is registered, {bound}.")
 
 
 @actor.command("bind")
@@ -90,8 +90,8 @@ def bind(desk: CommandContext, actor_id: str, by: str, **chosen: Unpack[BindingO
         raise click.UsageError("Say by what: --auto-approve, --policy NAME, --ask ID, --tribunal ID or --bind JSON.")
     with desk.open() as world:
         world.bind(actor_id, binding, by=by)
-        told = _described(world.realm(), actor_id)
-    desk.out.tell(told, f"{actor_id} is bound by {_in_words(told['binding'])}.")
+        rendered = _described(world.realm(), actor_id)
+    desk.out.tell(rendered, f"{actor_id} is bound by {_in_words(rendered['binding'])}.")
 
 
 @actor.command("list")

@@ -23,14 +23,16 @@ def list_branches(desk: CommandContext, at: str | None) -> None:
 
     with desk.look() as world:
         heads = moment(world, at).heads()
-    told = [
+    rendered = [
         {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == heads.active}
         for one in heads.branches.values()
     ]
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    rows = [("*" if one["active"] else "", one["name"], str(one["head"])[:12], str(one["tip"])[:12]) for one in told]
+    rows = [
+        ("*" if one["active"] else "", one["name"], str(one["head"])[:12], str(one["tip"])[:12]) for one in rendered
+    ]
     desk.out.table(("", "branch", "head", "tip"), rows, empty="The log has not been founded.")
 
 
@@ -61,6 +63,6 @@ def switch(desk: CommandContext, name: str, by: str) -> None:
         undecided = sum(one.status in ("submitted", "evaluating") for one in world.realm().proposals.values())
         world.switch_branch(name, by=by)
         left = sum(one.status in ("submitted", "evaluating") for one in world.realm().proposals.values())
-    told = {"active": name, "superseded": undecided - left}
+    rendered = {"active": name, "superseded": undecided - left}
     was = "was" if undecided - left == 1 else "were"
-    desk.out.tell(told, f"{name} is the active branch; {counted(undecided - left, 'proposal')} {was} superseded.")
+    desk.out.tell(rendered, f"{name} is the active branch; {counted(undecided - left, 'proposal')} {was} superseded.")

@@ -41,9 +41,9 @@ def new(desk: CommandContext, file: Path) -> None:
         ) from None
     with os.fdopen(descriptor, "wb") as out:
         out.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    told = {"keyId": key_id(public), "publicKey": b64encode(public).decode(), "file": str(file)}
-    words = f"key {told['keyId']}; `worldctl keys register AGENT {told['publicKey']}` registers it."
-    desk.out.tell(told, told["publicKey"], words)
+    rendered = {"keyId": key_id(public), "publicKey": b64encode(public).decode(), "file": str(file)}
+    words = f"key {rendered['keyId']}; `worldctl keys register AGENT {rendered['publicKey']}` registers it."
+    desk.out.tell(rendered, rendered["publicKey"], words)
 
 
 @keys.command("register")
@@ -79,11 +79,11 @@ def list_keys(desk: CommandContext, at: str | None) -> None:
     """List the public keys of agents, revoked ones too."""
     with desk.look() as world:
         known = list(moment(world, at).ledger().keys.values())
-    told: list[dict[str, Any]] = [
+    rendered: list[dict[str, Any]] = [
         {"keyId": one.key_id, "agentId": one.agent_id, "publicKey": one.public, "revoked": one.revoked} for one in known
     ]
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    rows = [(one["keyId"], one["agentId"], one["publicKey"], "revoked" if one["revoked"] else "") for one in told]
+    rows = [(one["keyId"], one["agentId"], one["publicKey"], "revoked" if one["revoked"] else "") for one in rendered]
     desk.out.table(("key", "agent", "public key", ""), rows, empty="No key is registered.")

@@ -81,8 +81,8 @@ def heartbeat(desk: CommandContext, leases: tuple[str, ...], agent: str, session
     with desk.open() as world:
         names = [full_id(world, one) for one in leases]
         done = world.leases.desk.heartbeat(names, agent_id=agent, session_id=session, ttl_ms=ttl_ms)
-    told = [{"leaseId": one.lease_id, "expiresAt": one.expires_at} for one in done]
-    _print(desk, told, ("lease", "expires at"))
+    rendered = [{"leaseId": one.lease_id, "expiresAt": one.expires_at} for one in done]
+    _print(desk, rendered, ("lease", "expires at"))
 
 
 @lease.command("release")
@@ -155,8 +155,8 @@ def full_id(world: Realm, named: str) -> str:
     return the_one(named, world.realm().klis.leases, what="lease")
 
 
-def _print(desk: CommandContext, told: list[dict[str, Any]], heads: tuple[str, ...]) -> None:
+def _print(desk: CommandContext, rendered: list[dict[str, Any]], heads: tuple[str, ...]) -> None:
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
     else:
-        desk.out.table(heads, [tuple(one.values()) for one in told])
+        desk.out.table(heads, [tuple(one.values()) for one in rendered])

@@ -92,10 +92,10 @@ def _line(world: Realm, good: str | None, newest: str) -> list[str]:
             break
     else:
         if oldest is not None:
-            told = (
+            rendered = (
                 f"World {oldest[:12]} is no ancestor of world {newest[:12]}; `worldctl worlds` draws how they descend."
             )
-            raise RefusedError(ErrorCode.NOT_BISECTABLE, told)
+            raise RefusedError(ErrorCode.NOT_BISECTABLE, rendered)
     found.reverse()
     return found
 
@@ -179,7 +179,7 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
     with open_private(place) as file:
         file.write(canonical_bytes(world.archive.checked_state(world_id)))
     row = world.archive.world(world_id)
-    told = {
+    rendered = {
         "WORLD_ID": world_id,
         "WORLD_PARENT": row.parent or "",
         "WORLD_HEIGHT": str(row.height),
@@ -190,7 +190,7 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
     }
     try:
         with place.open("rb") as stdin:
-            code = subprocess.run(argv, stdin=stdin, stdout=STDERR, env=os.environ | told, check=False).returncode
+            code = subprocess.run(argv, stdin=stdin, stdout=STDERR, env=os.environ | rendered, check=False).returncode
     except FileNotFoundError:
         raise RefusedError(ErrorCode.COMMAND_NOT_FOUND, f"There is no command {argv[0]!r}.") from None
     except OSError as error:
@@ -205,10 +205,10 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
 
 def _tell(desk: CommandContext, found: Bisected, causes: list[Cause], worlds: int, other_code: set[str]) -> None:
     if desk.json:
-        told = {"first": causes[0].to_wire() if len(found.first) == 1 else None, "candidates": list(found.first)}
+        rendered = {"first": causes[0].to_wire() if len(found.first) == 1 else None, "candidates": list(found.first)}
         counts = {"tested": found.tested, "worlds": worlds, "untestable": list(found.untestable)}
         marks = {"computedByOtherCode": sorted(other_code)} if other_code else {}
-        desk.out.document({**told, "before": found.before, **counts, **marks})
+        desk.out.document({**rendered, "before": found.before, **counts, **marks})
         return
     from worldprotocol.cli.commands.look.blame import about_cause
 

@@ -49,7 +49,7 @@ def blame(desk: CommandContext, path: str, at: str | None, branch: str | None) -
         else:
             for words in _tree(found):
                 desk.out.text(words)
-        is_unknown = not found.present and all(cause.submitted is None for _, (cause, _) in found.told())
+        is_unknown = not found.present and all(cause.submitted is None for _, (cause, _) in found.with_origins())
     if is_unknown:
         desk.out.remark(f"Nothing stands at {path!r}, and nobody ever wrote there.")
     return 1 if is_unknown else 0
@@ -66,9 +66,9 @@ def _tell_computed(desk: CommandContext, computed: dict[str, list[str]], schema_
 
 
 def _lines(found: BlamedValues) -> Iterator[dict[str, Any]]:
-    for (path, value, _), (cause, patch) in found.told():
-        told = None if patch is None else {"op": patch.op, "path": patch.path}
-        yield {"path": path, "value": value, "present": found.present, "patch": told, **cause.to_wire()}
+    for (path, value, _), (cause, patch) in found.with_origins():
+        rendered = None if patch is None else {"op": patch.op, "path": patch.path}
+        yield {"path": path, "value": value, "present": found.present, "patch": rendered, **cause.to_wire()}
 
 
 def _tree(found: BlamedValues) -> Iterator[str]:
@@ -82,9 +82,9 @@ def _tree(found: BlamedValues) -> Iterator[str]:
     previous = None
     numbers = iter(sorted(values))
     while batch := list(islice(numbers, AT_ONCE)):
-        told = found.origins.read(batch)
+        rendered = found.origins.read(batch)
         for number in batch:
-            cause, patch = told[number]
+            cause, patch = rendered[number]
             if cause.sealed.world_id != previous:
                 yield from about_cause(cause, present=found.present)
             previous, indent = cause.sealed.world_id, "  "

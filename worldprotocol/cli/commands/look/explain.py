@@ -164,14 +164,14 @@ def _after(then: PointInTime, position: int, verdict: VerdictGiven) -> Iterator[
     kinds = (VerdictGiven, LeasesReleased, LeasesExpired, LeasesRevoked, RequestWithdrawn)
     for logged in then.world.log.read(position, then.position, topics=[kind.TOPIC for kind in kinds]):
         event = decoded(logged)
-        told = {"position": logged.position, "at": event.at, "topic": logged.topic}
+        rendered = {"position": logged.position, "at": event.at, "topic": logged.topic}
         if isinstance(event, VerdictGiven) and event.request_id == verdict.request_id:
-            yield {**told, "status": event.status, "verdictId": event.verdict_id}
+            yield {**rendered, "status": event.status, "verdictId": event.verdict_id}
         elif isinstance(event, RequestWithdrawn) and event.request_id == verdict.request_id:
-            yield {**told, "reason": event.reason}
+            yield {**rendered, "reason": event.reason}
         elif isinstance(event, LeasesReleased | LeasesExpired | LeasesRevoked) and own & set(event.lease_ids):
             why = {"by": event.by, "reason": event.reason} if isinstance(event, LeasesRevoked) else {}
-            yield {**told, "leaseIds": sorted(own & set(event.lease_ids)), **why}
+            yield {**rendered, "leaseIds": sorted(own & set(event.lease_ids)), **why}
 
 
 def _lines(wire: Mapping[str, Any]) -> Iterator[str]:

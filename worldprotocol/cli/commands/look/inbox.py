@@ -32,8 +32,8 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
         then = looked_at(world, at)
         realm = then.realm()
         asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))
-        told = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
-    waiting = [one for one in told if person is None or not one["overdue"]]
+        rendered = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
+    waiting = [one for one in rendered if person is None or not one["overdue"]]
     overdue = sum(one["overdue"] for one in waiting)
     if desk.json:
         desk.out.document(waiting)

@@ -128,8 +128,8 @@ def _print_all(
 def _refuse_links(world: Realm, at: str | None, *, action: str | None, status: str | None, **_: str | None) -> None:
     """Refuse what would tell of an event what others say of it, which may be hidden."""
     if action is not None or status is not None:
-        told = "--type and --status look at all events of a proposal, of which some may be hidden"
-        raise click.UsageError(f"{told}; with --redact leave them out.")
+        rendered = "--type and --status look at all events of a proposal, of which some may be hidden"
+        raise click.UsageError(f"{rendered}; with --redact leave them out.")
     check_position(world, at)
 
 
@@ -225,8 +225,10 @@ class Filter:
         try:
             about = self.about(event)
         except RefusedError as refused:  # whatever a logged event names was logged before it
-            told = f"Event {logged.position} names what the log does not tell: {refused.message} Run `worldctl verify`."
-            raise DamagedLogError(ErrorCode.BAD_REFERENCE, told, position=logged.position) from None
+            rendered = (
+                f"Event {logged.position} names what the log does not tell: {refused.message} Run `worldctl verify`."
+            )
+            raise DamagedLogError(ErrorCode.BAD_REFERENCE, rendered, position=logged.position) from None
         if self.action is not None and about.get("action") != self.action:
             return None
         if self.status is not None and about.get("status") != self.status:
@@ -252,11 +254,11 @@ class Filter:
                 if refused.code != "NOT_FOUND":
                     raise
                 return {}  # a projection names the proposal that is submitted right after it
-            told = proposal.submitted
+            rendered = proposal.submitted
             known = self._known[name] = {
-                "action": told.intent["body"]["type"],
-                "actor": told.actor["actorId"],
-                "branch": told.branch,
+                "action": rendered.intent["body"]["type"],
+                "actor": rendered.actor["actorId"],
+                "branch": rendered.branch,
                 "status": proposal.status,
                 "open": not proposal.is_terminal,
             }

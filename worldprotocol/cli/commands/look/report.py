@@ -53,22 +53,22 @@ def report(
         if hidden:
             check_position(world, wishes["at"])
         made = gather(world.archive, _window(world, **wishes), redaction=hidden, every=every, progress=progress)
-        told = made.to_wire()
+        rendered = made.to_wire()
         if path is not None:
             size = _write(path, render(made))
-            told = {"file": str(path), "bytes": size, **told}
+            rendered = {"file": str(path), "bytes": size, **rendered}
         elif not desk.json:
             for piece in render(made):
                 sys.stdout.buffer.write(piece.encode())
             sys.stdout.buffer.flush()
             return
-    _tell(desk, made, told)
+    _tell(desk, made, rendered)
 
 
-def _tell(desk: CommandContext, made: RealmReport, told: dict[str, Any]) -> None:
-    if desk.json and "file" not in told:
-        told["listed"] = list(made.rows())
-    desk.out.tell(told, f"{told.get('file')}: {told['events']['counted']} events up to {made.window.upto}")
+def _tell(desk: CommandContext, made: RealmReport, rendered: dict[str, Any]) -> None:
+    if desk.json and "file" not in rendered:
+        rendered["listed"] = list(made.rows())
+    desk.out.tell(rendered, f"{rendered.get('file')}: {rendered['events']['counted']} events up to {made.window.upto}")
 
 
 def _window(world: Realm, *, since: str | None, until: str | None, at: str | None) -> Window:

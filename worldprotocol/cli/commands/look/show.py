@@ -103,8 +103,8 @@ def _event(then: PointInTime, position: int) -> tuple[dict[str, Any], list[str]]
         f"  stream  {logged.stream}, {logged.version}",
         f"  leaf    {logged.leaf.hex()}",
     ]
-    told = orjson.dumps(state, option=orjson.OPT_INDENT_2).decode().split("\n")
-    lines += [f"{'' if at else '  state':<10}{line}" for at, line in enumerate(told)]
+    rendered = orjson.dumps(state, option=orjson.OPT_INDENT_2).decode().split("\n")
+    lines += [f"{'' if at else '  state':<10}{line}" for at, line in enumerate(rendered)]
     return wire, lines
 
 

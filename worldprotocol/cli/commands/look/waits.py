@@ -41,9 +41,9 @@ def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
     retrying = [_retried(one) for one in lacks(realm) if one.wait is None]
     found = waiting(ledger)
     check_edges(ledger, found)
-    told = [_described(ledger, one, shown) for one in found]
+    rendered = [_described(ledger, one, shown) for one in found]
     if desk.json:
-        desk.out.document({"waits": told, "circles": [], "retrying": retrying})
+        desk.out.document({"waits": rendered, "circles": [], "retrying": retrying})
         return
     rows = [
         (
@@ -54,7 +54,7 @@ def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
             f"{edge['holder']} ({edge['holderPriority']})",
             edge["what"],
         )
-        for wait in told
+        for wait in rendered
         for edge in wait["waitsFor"]
     ]
     heads = ("request", "who waits (priority)", "for", "being", "whom (priority)", "what is in the way")

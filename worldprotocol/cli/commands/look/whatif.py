@@ -110,16 +110,16 @@ def _insertions(file: str) -> Iterator[Insertion]:
     for number, line in read_lines(file):
         if isinstance(line, RefusedError):
             raise line
-        told = read_json(line)
-        if not isinstance(told, dict) or not isinstance(told.get("actor"), str) or "type" not in told:
+        rendered = read_json(line)
+        if not isinstance(rendered, dict) or not isinstance(rendered.get("actor"), str) or "type" not in rendered:
             form = '{"actor", "type", "input"?}'
             raise RefusedError(
                 ErrorCode.INVALID_VALUE, f"{file}, line {number}: it has not the form {form}.", line=number
             )
-        at = told.get("at")
+        at = rendered.get("at")
         moment = None if at is None else moment_given(str(at), SystemClock().now_ms())
-        body = {name: value for name, value in told.items() if name not in ("actor", "branch", "at")}
-        yield Insertion(told["actor"], body, told.get("branch"), moment)
+        body = {name: value for name, value in rendered.items() if name not in ("actor", "branch", "at")}
+        yield Insertion(rendered["actor"], body, rendered.get("branch"), moment)
 
 
 _ONE_LINE: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
@@ -167,14 +167,14 @@ def _summary(line: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _ended(told: Mapping[str, Any]) -> str:
+def _ended(rendered: Mapping[str, Any]) -> str:
     """Return how a proposal ended, and with what."""
-    world = told.get("contentId")
-    code = f" {told['code']}" if told.get("code") else ""
-    if told["status"] == "completed":
+    world = rendered.get("contentId")
+    code = f" {rendered['code']}" if rendered.get("code") else ""
+    if rendered["status"] == "completed":
         return f"completed ({str(world)[:12]})"
-    message = f": {told['message']}" if told.get("message") else ""
-    return f"{told['status']}{code}{message}"
+    message = f": {rendered['message']}" if rendered.get("message") else ""
+    return f"{rendered['status']}{code}{message}"
 
 
 def _json(value: Any) -> str:

@@ -78,10 +78,10 @@ def _check_judged(world: Realm, name: str) -> None:
     known = {event.name for event in adoptions if isinstance(event, PolicyAdopted)}
     known |= {str(bound["policy"]) for bound in world.realm().bindings.values() if "policy" in bound}
     if name not in known:
-        told = ", ".join(sorted(known)) or "none at all"
+        rendered = ", ".join(sorted(known)) or "none at all"
         raise RefusedError(
             ErrorCode.UNKNOWN_POLICY,
-            f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {told}.",
+            f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {rendered}.",
             known=sorted(known),
         )
 

@@ -40,8 +40,8 @@ def lint(desk: CommandContext, policies: tuple[str, ...], *, strict: bool) -> in
     every = [finding for _, findings in found for finding in findings]
     counts = {f"{level}s": sum(one.level == level for one in every) for level in ("error", "warning")}
     if desk.json:
-        told = [{"policy": one, "findings": [finding.to_wire() for finding in findings]} for one, findings in found]
-        desk.out.document({"policies": told, **counts})
+        rendered = [{"policy": one, "findings": [finding.to_wire() for finding in findings]} for one, findings in found]
+        desk.out.document({"policies": rendered, **counts})
     else:
         for finding in every:
             desk.out.text(_words(finding))

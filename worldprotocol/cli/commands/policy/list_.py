@@ -28,12 +28,14 @@ def list_policies(desk: CommandContext, *, every: bool, at: str | None) -> None:
         return
     present, faults = _at_hand(desk)
     adopted = {one.name for one in changes if one.what != "shadowed"}
-    told = [_described(name, last_of(name, changes), present.get(name)) for name in sorted(adopted | present.keys())]
-    told += [{**_described(reference, None, None), "note": note} for reference, note in faults.items()]
+    rendered = [
+        _described(name, last_of(name, changes), present.get(name)) for name in sorted(adopted | present.keys())
+    ]
+    rendered += [{**_described(reference, None, None), "note": note} for reference, note in faults.items()]
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    rows = [(one["name"], _short(one["adopted"]), _short(one["atHand"]), _note(one)) for one in told]
+    rows = [(one["name"], _short(one["adopted"]), _short(one["atHand"]), _note(one)) for one in rendered]
     desk.out.table(("policy", "adopted", "at hand", "note"), rows, empty="No policy is adopted or at hand.")
 
 

@@ -45,12 +45,12 @@ def adopt(desk: CommandContext, name: str, by: str) -> None:
     with desk.open() as world:
         adopted = world.adopt_policy(name, by=by)
         in_force = world.realm().policies[name]
-    told: dict[str, Any] = {"name": name, "adopted": adopted, "hash": in_force.policy_hash, "replaced": None}
-    words = f"{name} {'is in force now' if adopted else 'was in force already'}: {told['hash'][:12]}"
+    rendered: dict[str, Any] = {"name": name, "adopted": adopted, "hash": in_force.policy_hash, "replaced": None}
+    words = f"{name} {'is in force now' if adopted else 'was in force already'}: {rendered['hash'][:12]}"
     if adopted and in_force.previous is not None:
-        told["replaced"] = in_force.previous
+        rendered["replaced"] = in_force.previous
         words += f", in place of {in_force.previous[:12]}"
-    desk.out.tell(told, words)
+    desk.out.tell(rendered, words)
 
 
 @policy.command("retire")
@@ -64,5 +64,5 @@ def retire(desk: CommandContext, name: str, reason: str, by: str) -> None:
     Refused while an actor is bound by it; bind those otherwise first. What waits for people goes on.
     """
     with desk.open() as world:
-        told = {"name": name, "hash": world.retire_policy(name, by=by, reason=reason)}
-    desk.out.tell(told, f"{name} is retired: {told['hash'][:12]}")
+        rendered = {"name": name, "hash": world.retire_policy(name, by=by, reason=reason)}
+    desk.out.tell(rendered, f"{name} is retired: {rendered['hash'][:12]}")

@@ -98,9 +98,9 @@ def _print(desk: CommandContext, found: Shadows, configured: ShadowConfigured | 
 def _line(line: Mapping[str, Any]) -> str:
     sides = []
     for side in ("ruling", "shadow"):
-        told = line[side]
-        by = ", ".join(told["decidedBy"]) or ("by default" if told["policyHash"] else told["authority"])
-        sides.append(f"{told['verdict']} ({by})")
+        rendered = line[side]
+        by = ", ".join(rendered["decidedBy"]) or ("by default" if rendered["policyHash"] else rendered["authority"])
+        sides.append(f"{rendered['verdict']} ({by})")
     begin = f"{line['position']}\t{line['proposalId']}\t{line['action']} by {line['actor']}"
     if line["kind"] == "notAsked":
         return f"{begin}\t{sides[0]}, the shadow could not be asked: {line['shadow']['reason']}"

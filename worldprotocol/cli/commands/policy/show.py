@@ -31,16 +31,16 @@ def show(desk: CommandContext, policy: str, at: str | None) -> None:
     with desk.look() as world:
         found = find_policy(policy, changes_of(world, moment(world, at).position), at_hand(desk))
     described = found.description
-    told = {
+    rendered = {
         **found.to_wire(),
         "version": described.get("version"),
         "combination": described["combination"],
         "rules": [rule_summary(one) for one in described["rules"]],
     }
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    for line in _lines(told, found):
+    for line in _lines(rendered, found):
         desk.out.text(line)
 
 
@@ -63,22 +63,22 @@ def diff(desk: CommandContext, policies: tuple[str, ...], at: str | None) -> int
     with desk.look() as world:
         changes = changes_of(world, moment(world, at).position)
         names = list(policies[:1]) or _in_force(changes)
-    told = []
+    rendered = []
     for name in names:
         before = find_policy(name, changes, load)
         after = find_policy(policies[1], changes, load) if len(policies) == 2 else _present(before, load)
         found = differences(before.description, after.description)
-        told.append({"from": before.to_wire(), "to": after.to_wire(), "differences": found})
+        rendered.append({"from": before.to_wire(), "to": after.to_wire(), "differences": found})
         if not desk.json:
             desk.out.text(f"{before.label} ({before.origin}) and {after.label} ({after.origin}): {_counted(found)}")
             for one in found:
                 for line in words_of(one):
                     desk.out.text(f"  {line}")
     if desk.json:
-        desk.out.document(told)
-    elif not told:
+        desk.out.document(rendered)
+    elif not rendered:
         desk.out.remark("No policy is in force.")
-    return 1 if any(one["differences"] for one in told) else 0
+    return 1 if any(one["differences"] for one in rendered) else 0
 
 
 def _in_force(changes: Sequence[PolicyChange]) -> list[str]:
@@ -109,15 +109,15 @@ def _counted(found: list[dict[str, Any]]) -> str:
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "no difference"
 
 
-def _lines(told: Mapping[str, Any], found: FoundPolicy) -> Iterator[str]:
+def _lines(rendered: Mapping[str, Any], found: FoundPolicy) -> Iterator[str]:
     done = "turned on as a shadow" if found.origin == "shadowed" else "adopted"
     place = "" if found.position is None else f", {done} by event {found.position}"
-    yield f"policy {told['name']}: {found.origin}"
-    yield f"  hash      {told['hash']}{place}"
-    if told["version"] is not None:
-        yield f"  version   {told['version']}"
-    yield f"  combines  {told['combination']}"
-    for number, one in enumerate(told["rules"], 1):
+    yield f"policy {rendered['name']}: {found.origin}"
+    yield f"  hash      {rendered['hash']}{place}"
+    if rendered["version"] is not None:
+        yield f"  version   {rendered['version']}"
+    yield f"  combines  {rendered['combination']}"
+    for number, one in enumerate(rendered["rules"], 1):
         effect = f" {one['effect']}" if "effect" in one else f", {one['language']}"
         yield f"  rule {number:<5}{one['id']}{effect} [{one['source']}]"
         yield from _parts(one)

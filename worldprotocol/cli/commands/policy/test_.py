@@ -55,14 +55,14 @@ def test(
     if proposal is not None:
         return _print_case(desk, config, proposal, form)
     suites = _suites(config, files, None if given is None else Path(given))
-    told = [_tested(desk, group, covering=coverage or fail_uncovered, strict=fail_uncovered) for group in suites]
+    rendered = [_tested(desk, group, covering=coverage or fail_uncovered, strict=fail_uncovered) for group in suites]
     if desk.json:
-        desk.out.document(_wire(told))
+        desk.out.document(_wire(rendered))
     else:
-        for one in told:
+        for one in rendered:
             _print(desk, one, coverage=coverage)
-    differs = any(case.differs for one in told for case in one.cases)
-    return 1 if differs or (fail_uncovered and any(one.uncovered for one in told)) else 0
+    differs = any(case.differs for one in rendered for case in one.cases)
+    return 1 if differs or (fail_uncovered and any(one.uncovered for one in rendered)) else 0
 
 
 class _Tested(NamedTuple):
@@ -144,8 +144,8 @@ def _tested(desk: CommandContext, suites: list[Suite], *, covering: bool, strict
         return _Tested(suites, *run(suites, covering=covering, lines=False))
 
 
-def _wire(told: list[_Tested]) -> dict[str, Any]:
-    cases = [case for one in told for case in one.cases]
+def _wire(rendered: list[_Tested]) -> dict[str, Any]:
+    cases = [case for one in rendered for case in one.cases]
     return {
         "policies": [
             {
@@ -155,28 +155,28 @@ def _wire(told: list[_Tested]) -> dict[str, Any]:
                 "cases": [case.to_wire() for case in one.cases],
                 **({} if one.covered is None else {"coverage": one.covered.to_wire(), "uncovered": one.uncovered}),
             }
-            for one in told
+            for one in rendered
         ],
         "cases": len(cases),
         "differing": sum(bool(case.differs) for case in cases),
     }
 
 
-def _print(desk: CommandContext, told: _Tested, *, coverage: bool) -> None:
-    policy = told.suites[0].policy
-    files = ", ".join(suite.file.path.name for suite in told.suites)
+def _print(desk: CommandContext, rendered: _Tested, *, coverage: bool) -> None:
+    policy = rendered.suites[0].policy
+    files = ", ".join(suite.file.path.name for suite in rendered.suites)
     desk.out.text(f"{policy.name} {policy.hash[:12]}, {files}")
-    for case in told.cases:
+    for case in rendered.cases:
         for line in _case_lines(case):
             desk.out.text(line)
-    if coverage and told.covered is not None:
-        for line in _coverage_lines(told.covered):
+    if coverage and rendered.covered is not None:
+        for line in _coverage_lines(rendered.covered):
             desk.out.text(line)
-    for one in told.uncovered:
+    for one in rendered.uncovered:
         desk.out.text(f"  uncovered {one['rule']} [{one['source']}] {one['what']}")
-    differing = sum(bool(case.differs) for case in told.cases)
+    differing = sum(bool(case.differs) for case in rendered.cases)
     words = f"{differing} {'differs' if differing == 1 else 'differ'}"
-    desk.out.text(f"{counted(len(told.cases), 'case')}, {words}")
+    desk.out.text(f"{counted(len(rendered.cases), 'case')}, {words}")
 
 
 def _case_lines(case: CaseResult) -> Iterator[str]:

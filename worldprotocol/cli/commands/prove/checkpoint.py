@@ -63,7 +63,7 @@ def checkpoint(
             _check_readable(Path(str(file)), made)
     warn_of_names(desk, made, signers)
     if written(desk, made.to_text().encode(), file):
-        told = {
+        rendered = {
             "file": file,
             "origin": made.origin,
             "size": made.head.size,
@@ -71,7 +71,7 @@ def checkpoint(
             "keys": [key.verifier.to_text() for key in signers],
         }
         by = ", ".join(key.name for key in signers)
-        desk.out.tell(told, f"{file}: {counted(made.head.size, 'event')} of {made.origin}, signed by {by}")
+        desk.out.tell(rendered, f"{file}: {counted(made.head.size, 'event')} of {made.origin}, signed by {by}")
     return 0
 
 
@@ -157,6 +157,6 @@ def keygen(desk: CommandContext, name: str, file: str) -> None:
         ) from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.write(key.to_text() + "\n")
-    told = {"name": name, "verifierKey": key.verifier.to_text(), "file": file}
-    desk.out.tell(told, told["verifierKey"])
+    rendered = {"name": name, "verifierKey": key.verifier.to_text(), "file": file}
+    desk.out.tell(rendered, rendered["verifierKey"])
     desk.out.remark(f"Give this verifier key to those who check; keep {file} to yourself.")

@@ -52,19 +52,19 @@ def prove(
         if between is not None:
             old, new = (_end(desk, world, one, keys, origin) for one in between)
             data = make_consistency(world.log, old, new)
-            told = {"kind": "consistency", "old": old.head.size, "new": new.head.size}
+            rendered = {"kind": "consistency", "old": old.head.size, "new": new.head.size}
             words = f"the first {counted(old.head.size, 'event')} of {new.head.size} are as they were"
         else:
             assert named is not None
             subject = subject_named(world, named)
             new = _kept(kept) if kept is not None else _fresh(desk, world, None, keys, origin)
             data = make_receipt(world.log, subject, new)
-            told = {"kind": subject.kind, "id": subject.name, "position": subject.position, "size": new.head.size}
+            rendered = {"kind": subject.kind, "id": subject.name, "position": subject.position, "size": new.head.size}
             words = f"{subject.kind} {subject.name}, event {subject.position} of {new.head.size}"
     if not new.note.signatures:
         desk.out.remark("It is not signed: whoever checks it has to know the tree head. --key signs it.")
     if written(desk, data, file):
-        desk.out.tell({**told, "file": file, "origin": new.origin}, f"{file}: {words}")
+        desk.out.tell({**rendered, "file": file, "origin": new.origin}, f"{file}: {words}")
     return 0
 
 

@@ -116,5 +116,5 @@ def _words(done: Salvaged, out: Path, rest: Path, unproven: bool) -> list[str]:
 
 
 def _listed(spans: Spans) -> str:
-    told = [str(first) if first == last else f"{first}-{last}" for first, last in spans.spans[:SHOWN_SPANS]]
-    return ", ".join(told) + (", ..." if len(spans.spans) > SHOWN_SPANS else "")
+    rendered = [str(first) if first == last else f"{first}-{last}" for first, last in spans.spans[:SHOWN_SPANS]]
+    return ", ".join(rendered) + (", ..." if len(spans.spans) > SHOWN_SPANS else "")

@@ -108,13 +108,13 @@ def _tell(desk: CommandContext, seed: int, script: Sequence[SimulationStep], cam
         desk.out.document(_wire(seed, script, came))
         return
     if violation is None:
-        told = f"{counted(came.steps, 'step')}, {counted(came.events, 'event')}"
-        desk.out.text(f"seed {seed}: {told}: everything held")
+        rendered = f"{counted(came.steps, 'step')}, {counted(came.events, 'event')}"
+        desk.out.text(f"seed {seed}: {rendered}: everything held")
         return
     desk.out.text(f"seed {seed}: {_words(violation, len(script))}")
     for number, step in enumerate(script, 1):
         said = came.said[number - 1] if number <= len(came.said) else ""
-        desk.out.text(f"  {number}. worker {step.by}: {step.do} {_told(step)}" + (f"  -> {said}" if said else ""))
+        desk.out.text(f"  {number}. worker {step.by}: {step.do} {_rendered(step)}" + (f"  -> {said}" if said else ""))
 
 
 def _words(violation: InvariantViolation, count: int) -> str:
@@ -122,16 +122,16 @@ def _words(violation: InvariantViolation, count: int) -> str:
     return f"{violation.requirement} does not hold {where}: {violation.what}"
 
 
-def _told(step: SimulationStep) -> str:
+def _rendered(step: SimulationStep) -> str:
     from world.model.canonical_json import canonical_text
 
-    return canonical_text(dict(step.told))
+    return canonical_text(dict(step.rendered))
 
 
 def _wire(seed: int, script: Sequence[SimulationStep], came: Simulated) -> dict[str, Any]:
     found = came.violation
-    told: dict[str, Any] = {"ok": found is None, "seed": seed, "steps": came.steps, "events": came.events}
+    rendered: dict[str, Any] = {"ok": found is None, "seed": seed, "steps": came.steps, "events": came.events}
     if found is None:
-        return told
+        return rendered
     violation = {"step": found.step, "requirement": found.requirement, "what": found.what}
-    return told | {"violation": violation, "script": [step.to_wire() for step in script], "said": list(came.said)}
+    return rendered | {"violation": violation, "script": [step.to_wire() for step in script], "said": list(came.said)}

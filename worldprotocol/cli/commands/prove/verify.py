@@ -261,8 +261,8 @@ def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
             _checkpoint_wire(one, checked.unchecked, by) for one, by in zip(checked.checkpoints, trusts, strict=True)
         ],
     }
-    told = {name: value for name, value in wire.items() if value is not None}
-    desk.out.tell(told, f"proven: {_proven(checked, saved)}")
+    rendered = {name: value for name, value in wire.items() if value is not None}
+    desk.out.tell(rendered, f"proven: {_proven(checked, saved)}")
     if checked.unchecked:
         desk.out.remark(f"Not checked: the signatures by {', '.join(sorted(set(checked.unchecked)))}.")
     return 0
@@ -291,8 +291,8 @@ def _signed(trust: Trusted, checkpoints: Sequence[Checkpoint]) -> str:
     times = [dict(_cosigned(one, trust)) for one in checkpoints]
     names = []
     for key in trust.keys:
-        told = sorted({when[key] for when in times if key in when})
-        names.append(key.name + (f" at {', '.join(map(_moment, told))}" if told else ""))
+        rendered = sorted({when[key] for when in times if key in when})
+        names.append(key.name + (f" at {', '.join(map(_moment, rendered))}" if rendered else ""))
     return f"signed by {', '.join(names)}"
 
 

@@ -59,12 +59,12 @@ def _check_separator(command: click.Command, ctx: click.Context, args: list[str]
     if "--help" in own:
         return
     try:
-        told, _, _ = command.make_parser(ctx).parse_args(list(own))
+        rendered, _, _ = command.make_parser(ctx).parse_args(list(own))
     except click.BadOptionUsage as error:
         if "--" not in args:
             raise
         raise click.UsageError(f"{error.message} '--' follows in its place; {_QUOTE}", ctx) from None
-    words = [*told["argv"]] if isinstance(told.get("argv"), list | tuple) else []
+    words = [*rendered["argv"]] if isinstance(rendered.get("argv"), list | tuple) else []
     if words and "--" in args:
         raise click.UsageError(f"{words[0]!r} before '--' belongs to no option; {_QUOTE}", ctx)
     if words:

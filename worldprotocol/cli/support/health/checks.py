@@ -141,15 +141,15 @@ def _clock(world: Realm, realm: RealmState) -> Iterator[Check]:
     """Name jumps of recorded time; something is to be done where lease time is still ahead of this machine's clock."""
     limit, now = realm.klis.in_force.max_clock_ahead_ms, SystemClock().now_ms()
     jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now)
-    told = [one.sentence() for one in jumps[:MAX_FAULTS]]
-    told += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
+    rendered = [one.sentence() for one in jumps[:MAX_FAULTS]]
+    rendered += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
     ahead = realm.klis.clock - now
     if ahead > limit:
-        told.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
+        rendered.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
         advice = "set this machine's clock right; if it is right, run `worldctl clock confirm --reason WHY`"
-        yield Check("clock", False, "; ".join(told), advice)
+        yield Check("clock", False, "; ".join(rendered), advice)
     else:
-        yield Check("clock", True, "; ".join(told) or "recorded time does not jump")
+        yield Check("clock", True, "; ".join(rendered) or "recorded time does not jump")
 
 
 def _authentication(realm: RealmState) -> Check:
@@ -168,8 +168,8 @@ def _file(world: Realm) -> Check:
     problems = world.log.audit_storage(MAX_PROBLEMS)
     if not problems:
         return Check("file", ok=True, facts="SQLite finds every page and index whole")
-    told = " ".join(problems[0].split())
-    facts = told if len(problems) == 1 else f"{told} (and more)"
+    rendered = " ".join(problems[0].split())
+    facts = rendered if len(problems) == 1 else f"{rendered} (and more)"
     return Check("file", False, facts, "run `worldctl verify`, and restore the log from a copy", is_damage=True)
 
 
@@ -243,8 +243,8 @@ def _lacking(lacking: list[Lack], overdue: int) -> str:
         return ""
     queued = sum(1 for one in lacking if one.wait is not None)
     ways = {f"{queued} in the queue": queued, f"{len(lacking) - queued} to be tried again": len(lacking) - queued}
-    told = ", ".join(words for words, count in ways.items() if count)
-    return f", {len(lacking)} for leases ({told}{f'; {overdue} overdue' if overdue else ''})"
+    rendered = ", ".join(words for words, count in ways.items() if count)
+    return f", {len(lacking)} for leases ({rendered}{f'; {overdue} overdue' if overdue else ''})"
 
 
 def _is_due(realm: RealmState, lack: Lack, now: int) -> bool:
@@ -328,22 +328,22 @@ def _policies(config: Config, realm: Any) -> Iterator[Check]:
 
 def _policy(name: str, adopted: str, registry: PolicyRegistry) -> Check:
     try:
-        told = str(registry.describe(name)["hash"])
+        rendered = str(registry.describe(name)["hash"])
     except RefusedError as refused:
         return Check("policy", False, f"{name}: {refused.message}", "name it in world.toml; until then it refuses")
-    if told != adopted:
-        facts = f"{name} has changed since it was adopted ({adopted[:12]}, now {told[:12]})"
+    if rendered != adopted:
+        facts = f"{name} has changed since it was adopted ({adopted[:12]}, now {rendered[:12]})"
         return Check("policy", False, facts, f"run `worldctl policy adopt {name}`")
     return Check("policy", ok=True, facts=f"{name} {adopted[:12]}, as adopted")
 
 
 def _shadow(name: str, configured: str, registry: PolicyRegistry) -> Check:
     try:
-        told = str(registry.describe(name)["hash"])
+        rendered = str(registry.describe(name)["hash"])
     except RefusedError as refused:
         advice = "name it in world.toml, or run `worldctl policy shadow off`; until then it is not asked"
         return Check("shadow", False, f"{name}: {refused.message}", advice)
-    if told == configured:
-        return Check("shadow", ok=True, facts=f"{name} {told[:12]}, for the record only")
-    facts = f"{name} has changed since it was turned on ({configured[:12]}, now {told[:12]})"
+    if rendered == configured:
+        return Check("shadow", ok=True, facts=f"{name} {rendered[:12]}, for the record only")
+    facts = f"{name} has changed since it was turned on ({configured[:12]}, now {rendered[:12]})"
     return Check("shadow", False, facts, f"run `worldctl policy shadow on {name}`")

@@ -41,9 +41,9 @@ def explain_proposal(
     world = then.world
     proposal = world.archive.proposal(proposal_id, then.position)
     judged = _first_ruling(then, proposal_id)
-    told = dict(proposal.decision or proposal.ruling or {})
+    rendered = dict(proposal.decision or proposal.ruling or {})
     before = None if judged is None else judged[0]
-    adopted = None if told.get("policyHash") is None else _adopted(then, told["policyHash"], before)
+    adopted = None if rendered.get("policyHash") is None else _adopted(then, rendered["policyHash"], before)
     case, at_hand = None, None
     if judged is not None and adopted is not None and not redact:
         case, at_hand = _case(desk, world, proposal, judged, adopted[1])
@@ -58,13 +58,13 @@ def explain_proposal(
         "branch": proposal.branch,
         "baseWorld": proposal.submitted.base_world,
         "submittedAt": proposal.submitted.at,
-        "verdict": told.get("decision", told.get("verdict")),
-        "authority": told.get("authority"),
-        "reason": told.get("reason"),
-        "approvedScope": told.get("approvedScope"),
-        "policy": _policy(told, adopted),
+        "verdict": rendered.get("decision", rendered.get("verdict")),
+        "authority": rendered.get("authority"),
+        "reason": rendered.get("reason"),
+        "approvedScope": rendered.get("approvedScope"),
+        "policy": _policy(rendered, adopted),
         **explain_trace(
-            told,
+            rendered,
             None if adopted is None else adopted[1].policy,
             case,
             proposal.intent.body.scope_proposal,
@@ -78,11 +78,11 @@ def explain_proposal(
     return {**(without_words(wire) if redact else wire), "leases": lease}
 
 
-def without_words(told: Any) -> Any:
+def without_words(rendered: Any) -> Any:
     """Return what is told without scopes, and without texts and values that may hold anything."""
-    if isinstance(told, Mapping):
-        return {name: HIDDEN if name in _WORDS and value else without_words(value) for name, value in told.items()}
-    return [without_words(one) for one in told] if isinstance(told, (list, tuple)) else told
+    if isinstance(rendered, Mapping):
+        return {name: HIDDEN if name in _WORDS and value else without_words(value) for name, value in rendered.items()}
+    return [without_words(one) for one in rendered] if isinstance(rendered, (list, tuple)) else rendered
 
 
 HIDDEN: Final = "(hidden)"
@@ -141,11 +141,11 @@ def _ruling(wire: Mapping[str, Any]) -> Iterator[str]:
         yield f"  policy    {policy['name']} {policy['hash'][:12]}{place}"
 
 
-def _policy(told: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] | None) -> dict[str, Any] | None:
-    if told.get("policyHash") is None:
+def _policy(rendered: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] | None) -> dict[str, Any] | None:
+    if rendered.get("policyHash") is None:
         return None
-    name = str(told["authority"]).partition(":")[2]
-    return {"name": name, "hash": told["policyHash"], "position": None if adopted is None else adopted[0]}
+    name = str(rendered["authority"]).partition(":")[2]
+    return {"name": name, "hash": rendered["policyHash"], "position": None if adopted is None else adopted[0]}
 
 
 def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJudged] | None:

@@ -114,11 +114,11 @@ def _violations(violations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _rollbacks(rollbacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for one in rollbacks:
-        told = [(word, name) for word in ("restored", "removed", "failed") for name in one[word]]
-        yield from _field("given back", f"backup {one['verdictId']}" + ("" if told else ": all was as saved"))
-        for word, name in told[:SHOWN]:
+        rendered = [(word, name) for word in ("restored", "removed", "failed") for name in one[word]]
+        yield from _field("given back", f"backup {one['verdictId']}" + ("" if rendered else ": all was as saved"))
+        for word, name in rendered[:SHOWN]:
             yield from _field("", f"{word:<9}{name}")
-        yield from _more(len(told))
+        yield from _more(len(rendered))
 
 
 def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
