@@ -30,23 +30,23 @@ GIVEN_UP: Final = "Permissive mode: a lease on the way gives up the guarantee ag
 """What everybody is told whom permissive mode let pass (KO-3.2b)."""
 
 
-def read_declared(rendered: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
+def read_declared(declared: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
     """Read what a session declared; resources become canonical, the target of RENAMES is PROVIDES.
 
     Args:
-        told: a list of ``{"predicate", "resource"}``, with ``to`` for RENAMES.
+        declared: a list of ``{"predicate", "resource"}``, with ``to`` for RENAMES.
         types: the resource types in force.
         names: which differences of paths are ignored.
 
     Raises:
         RefusedError: ``INVALID_SCENARIO`` for what is no such list, and what predicates and resources refuse.
     """
-    if not isinstance(rendered, list) or not all(isinstance(one, dict) for one in rendered):
+    if not isinstance(declared, list) or not all(isinstance(one, dict) for one in declared):
         raise RefusedError(
             ErrorCode.INVALID_SCENARIO, 'declared is a list of {"predicate", "resource"}.', path="$.declared"
         )
     found = []
-    for index, one in enumerate(rendered):
+    for index, one in enumerate(declared):
         path = f"$.declared[{index}]"
         resource = canonical_resource(one.get("resource"), types=types, names=names, path=f"{path}.resource")
         found.append(Triple(read_predicate(one.get("predicate"), f"{path}.predicate"), resource))
@@ -62,7 +62,7 @@ class Observing:
     Args:
         agent_id: whose session.
         session_id: which.
-        lease: asks for a lease on one triple, and tells whether it was granted.
+        lease: asks for a lease on one triple, and says whether it was granted.
         end: gives back what the session holds; called at its first violation in strict mode.
     """
 
@@ -152,7 +152,7 @@ class ScratchWorkspace:
         return True
 
     def has(self, backup_id: str, triple: Triple, folder: str) -> bool:
-        """Tell whether a backup of what a lease lets its holder change is in a folder of the workspace."""
+        """Return whether a backup of what a lease lets its holder change is in a folder of the workspace."""
         if self._backups is None or self._workspace is None:
             return False
         kept = self._workspace.root / ".klock" / "backups"

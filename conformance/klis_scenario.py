@@ -305,7 +305,7 @@ class LedgerScenario:
             return False
 
     def _backup_exists(self, op: Mapping[str, Any]) -> bool:
-        """Tell whether what a lease lets its holder change was backed up before it was granted (KO-7)."""
+        """Return whether what a lease lets its holder change was backed up before it was granted (KO-7)."""
         name = _text(op, "lease")
         folder, found = _text(op, "dir"), self._backed_up.get(self._names.get(name, name))
         return self._scratch is not None and found is not None and self._scratch.has(*found, folder)

@@ -50,7 +50,7 @@ def recheck_execution(
         return DivergenceError(
             ErrorCode.CANNOT_RECHECK,
             f"The execution of proposal {order.proposal_id} cannot be rechecked: it was made under schema "
-            f"{recorded.schema_hash}, and the domain at hand has {loaded}. Give the domain as it was recorded_part.",
+            f"{recorded.schema_hash}, and the available domain has {loaded}. Give the domain as it was recorded.",
             proposal=order.proposal_id,
             what="schemaHash",
             recorded=recorded.schema_hash,

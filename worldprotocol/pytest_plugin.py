@@ -64,7 +64,7 @@ def judge(request: pytest.FixtureRequest) -> Judging:
 
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> Iterator[Recordings]:
-    """Check a recorded log by the code at hand: ``recorded("golden/shop.jsonl", domain=shop)``."""
+    """Check a recorded log by the available code: ``recorded("golden/shop.jsonl", domain=shop)``."""
     from worldprotocol.testing.recordings import Flip, Recordings
 
     flips = [Flip(**marker.kwargs) for marker in request.node.iter_markers("expected_flip")]

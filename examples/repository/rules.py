@@ -48,12 +48,12 @@ def paths_of(case: Case) -> list[str]:
 
 
 def is_core(path: str) -> bool:
-    """Tell whether a path belongs to the core modules."""
+    """Return whether a path belongs to the core modules."""
     return path.startswith(CORE)
 
 
 def is_documentation(path: str) -> bool:
-    """Tell whether a path is documentation."""
+    """Return whether a path is documentation."""
     return path.startswith(DOCUMENTATION) or path.endswith((".rst", ".md"))
 
 

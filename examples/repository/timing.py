@@ -35,7 +35,7 @@ class HistoryClock:
 
 
 class HistoryIds:
-    """Makes ids from the subject at hand: the n-th id about a subject is always the same.
+    """Makes ids from their subject: the n-th id about a subject is always the same.
 
     Without a subject they are fresh ones: what is done between two events (finishing what a crash cut off) belongs to
     one run only.

@@ -9,7 +9,7 @@ A function returns patches. A generator yields effects and receives their result
 
 It may also yield a patch, which the steps after it see. Time, ids and random numbers come from the context
 only. At re-entry the generator runs again from its start and is answered from the journal (design section
-4, IC-reentry), or goes on where it stopped, if it was kept (``world.core.flows.suspended_execution``).
+4, IC-reentry), or continues where it stopped, if it was kept (``world.core.flows.suspended_execution``).
 """
 
 from __future__ import annotations

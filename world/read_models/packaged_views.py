@@ -56,7 +56,7 @@ class PackagedViews:
     """The views of packages that one process keeps with one log.
 
     Args:
-        views: those at hand.
+        views: those available.
         time_limit: for what one view does in one commit.
 
     Attributes:
@@ -229,7 +229,7 @@ def _prepare(cursor: ViewCursor, view: PersistedView) -> int:
     if stored is not None and stored.version > view.version:
         raise RefusedError(
             ErrorCode.VIEW_NEWER,
-            f"The view {view.name} of this log has version {stored.version}, and the package at hand has version "
+            f"The view {view.name} of this log has version {stored.version}, and the available package has version "
             f"{view.version}. Update the package.",
             view=view.name,
             found=stored.version,

@@ -149,7 +149,7 @@ class Authority(Protocol):
         ...
 
     def describe_policy(self, name: str) -> Mapping[str, Any]:
-        """Return ``{"name", "hash", "rules": [{"rule", "source", "sourceHash", ...}]}`` of a policy at hand.
+        """Return ``{"name", "hash", "rules": [{"rule", "source", "sourceHash", ...}]}`` of an available policy.
 
         Raises:
             RefusedError: ``UNKNOWN_POLICY``.
@@ -271,7 +271,7 @@ class BackupService(Protocol):
     """Keeps backups of what leases let their holders change; the Host implements it (KO-7)."""
 
     def needs(self, triples: Sequence[Triple]) -> bool:
-        """Tell whether there is anything to back up for these claims."""
+        """Return whether there is anything to back up for these claims."""
         ...
 
     def prepare(self, triples: Sequence[Triple]) -> None:
@@ -287,7 +287,7 @@ class BackupService(Protocol):
         ...
 
     def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool | None:
-        """Tell whether a FILE resource exists in the workspace; None where that is not known.
+        """Return whether a FILE resource exists in the workspace; None where that is not known.
 
         Args:
             resource: in canonical form; of a subtree its root counts.

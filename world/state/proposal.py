@@ -70,8 +70,8 @@ class Proposal:
     """A proposal as its events so far tell it; only ``fold_proposal`` changes it.
 
     ``journal`` holds effect results by requirement id in wire form, ``requested`` the effects under way, ``in_doubt``
-    those of which nobody knows whether they happened, ``failures`` the last failure of those that are made again, and
-    ``rollback`` the result of giving the workspace back as it was. ``backup`` tells whether its leases were backed up,
+    those of which it is unknown whether they happened, ``failures`` the last failure of those that are made again, and
+    ``rollback`` the result of giving the workspace back as it was. ``backup`` says whether its leases were backed up,
     None where that was not recorded; ``may_linger``, whether a handler was given up or a worker vanished, so that
     something that was begun may still hold files open.
     """
@@ -146,7 +146,7 @@ class Proposal:
         )
 
     def carries(self, intent: IntentInstance) -> None:
-        """Spare the reading of the intent where the very instance that was submitted is at hand."""
+        """Spare the reading of the intent where the very instance that was submitted is available."""
         if intent.intent_id == self.submitted.intent["intentId"]:
             self._intent = intent
 

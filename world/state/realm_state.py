@@ -180,7 +180,7 @@ class RealmState:
         return list(due.values())
 
     def still_lacks_leases(self, proposal: Proposal) -> bool:
-        """Tell whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
+        """Return whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
         name, agent = proposal.proposal_id, proposal.submitted.actor["actorId"]
         return proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
 
@@ -198,7 +198,7 @@ class RealmState:
         return min(times, default=None)
 
     def is_effect_overdue(self, now: int) -> bool:
-        """Tell whether an effect's worker has had its time, at ``now`` (ms), and left no result."""
+        """Return whether an effect's worker has had its time, at ``now`` (ms), and left no result."""
         due = self._next_effect()
         return due is not None and due < now
 
@@ -274,7 +274,7 @@ def _fold_open_proposal(realm: RealmState, event: Any) -> None:
 
 
 def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
-    """Tell whether an approved proposal holds its leases, or may write nothing and so needs none."""
+    """Return whether an approved proposal holds its leases, or may write nothing and so needs none."""
     scope = event.decision.get("approvedScope")
     if event.verdict_id is None and scope is not None and scope.get("allowedPaths") == []:
         return True

@@ -296,27 +296,29 @@ def log_files(address: str | None) -> list[str]:
     return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal", KEY_ENDING)]
 
 
-def secrets_of(rendered: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
+def secrets_of(configured: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
     """Return the secrets that a configuration defines.
 
     Args:
-        told: ``[secrets]`` with absolute paths; None defines none.
+        configured: ``[secrets]`` with absolute paths; None defines none.
         address: of the log; the key of the digests is beside its file unless the configuration names another.
         folder: of the configuration; the key of a log without a file is there.
 
     Raises:
         RefusedError: what ``Secrets`` refuses of ``uses``.
     """
-    if rendered is None:
+    if configured is None:
         return Secrets()
-    made: dict[str, SecretSource] = {"environment": EnvironmentSecrets(tuple(rendered.environment), rendered.prefix)}
-    if rendered.folder is not None:
-        made["folder"] = FolderSecrets(Path(rendered.folder))
-    if rendered.keyring is not None:
-        made["keyring"] = KeyringSecrets(rendered.keyring)
+    made: dict[str, SecretSource] = {
+        "environment": EnvironmentSecrets(tuple(configured.environment), configured.prefix)
+    }
+    if configured.folder is not None:
+        made["folder"] = FolderSecrets(Path(configured.folder))
+    if configured.keyring is not None:
+        made["keyring"] = KeyringSecrets(configured.keyring)
     files = log_files(address)
-    key = rendered.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
-    return Secrets([made[name] for name in rendered.order if name in made], key=Path(key), uses=rendered.uses)
+    key = configured.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
+    return Secrets([made[name] for name in configured.order if name in made], key=Path(key), uses=configured.uses)
 
 
 def _protocol(

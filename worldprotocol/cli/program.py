@@ -5,7 +5,7 @@
 2    usage: arguments, input or configuration that cannot be right whatever the log holds
 3    the log is damaged
 130  interrupted; what was done is in the log
-141  whoever read the output is gone
+141  the reader of the output is gone
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ def run(arguments: Sequence[str], program: click.Group = root) -> int:
 
 
 def _is_utf8(word: str) -> bool:
-    """Tell whether a word of the command line was text; bytes that are none are half surrogates in it."""
+    """Return whether a word of the command line is text; other bytes appear as lone surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
 def _invoke(arguments: list[str], desk: CommandContext, program: click.Group) -> object:
     """Run the command; click's own ``main`` would turn Ctrl-C and a closed pipe into something else on the way."""
-    if "_WORLDCTL_COMPLETE" in os.environ:  # a shell asks how a word goes on
+    if "_WORLDCTL_COMPLETE" in os.environ:  # a shell requests completions
         root.main(arguments, prog_name="worldctl", obj=desk)
     with program.make_context(program.name, arguments, obj=desk) as ctx:
         return program.invoke(ctx)

@@ -40,7 +40,7 @@ _STRENGTH: Final[Mapping[str, int]] = {"none": 0, "approve": 1, "narrow": 2, "es
 
 
 def explain_trace(
-    rendered: Mapping[str, Any],
+    ruling: Mapping[str, Any],
     policy: Mapping[str, Any] | None,
     case: Case | None,
     proposed: IntentScope | None,
@@ -51,7 +51,7 @@ def explain_trace(
     """Return the explanation of a trace.
 
     Args:
-        told: a ruling or a decision, in wire form.
+        ruling: a ruling or a decision, in wire form.
         policy: the description of the policy that judged, as it was adopted.
         case: provides the values that conditions read; None leaves them out.
         proposed: the scope that the intent proposed.
@@ -65,7 +65,7 @@ def explain_trace(
         people; ``engine``, the outcome of the engine that overruled the others, or None; ``decidedBy``, the names of
         the deciding outcomes; ``byDefault``, True if there were rules and none of them applied.
     """
-    trace: Sequence[Mapping[str, Any]] = rendered.get("trace", ())
+    trace: Sequence[Mapping[str, Any]] = ruling.get("trace", ())
     if proposer is None and case is not None:
         proposer = case.actor.actor_id
     described = {one["rule"]: one for one in (policy or {}).get("rules", ())}
@@ -75,7 +75,7 @@ def explain_trace(
     asked = [one for one in trace if one["rule"] not in OF_PEOPLE and one["rule"] != ENGINE]
     strongest = max((_STRENGTH[one["answer"]] for one in asked), default=0)
     decided = [one["rule"] for one in trace if one.get("decisive")]
-    is_rejected = rendered.get("verdict", rendered.get("decision")) in _REJECTED and not people
+    is_rejected = ruling.get("verdict", ruling.get("decision")) in _REJECTED and not people
     stands = not is_rejected or (engine is None and strongest >= _STRENGTH["reject"])
     rules: list[dict[str, Any]] = []
     for one in asked:
@@ -92,8 +92,8 @@ def explain_trace(
         "engine": engine,
         "decidedBy": decided,
         "byDefault": bool(asked or described) and strongest == 0 and engine is None,
-        "changes": changes(rendered, proposed, of_files, case, _forbidding(described), proposer or "")
-        if rendered
+        "changes": changes(ruling, proposed, of_files, case, _forbidding(described), proposer or "")
+        if ruling
         else None,
     }
 

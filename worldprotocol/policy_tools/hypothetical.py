@@ -139,7 +139,7 @@ def _note(
     if stand.is_past:
         adopted = stand.realm.policies.get(str(asked["policy"]))
         if adopted is None or adopted.policy_hash != policy_hash:
-            return "the policy at hand judged, which is not the one that was in force then"
+            return "the available policy judged, which is not the one that was in force then"
         return None
     if own is None:
         return "nobody bound the actor, so a proposal is refused until that is done (`worldctl actor bind`)"
@@ -165,7 +165,7 @@ def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
     """Return a policy by its name, or by a reference to it.
 
     Args:
-        given: the name of a policy at hand; a policy file; or ``module:attribute``, ``file.py:attribute``.
+        given: the name of an available policy; a policy file; or ``module:attribute``, ``file.py:attribute``.
         references: what ``world.toml`` names.
         folder: where those start; what is given starts at the current folder, or there where that has no such file.
 
@@ -200,7 +200,7 @@ def _case(
     if realm.schema_hash != parts.domain.schema.hash:
         raise RefusedError(
             ErrorCode.SCHEMA_MISMATCH,
-            f"The log goes on under schema {realm.schema_hash[:12]}, the domain at hand has "
+            f"The log continues under schema {realm.schema_hash[:12]}, the available domain has "
             f"{parts.domain.schema.hash[:12]}; ask with the domain in force.",
             in_force=realm.schema_hash,
             at_hand=parts.domain.schema.hash,
@@ -256,7 +256,7 @@ def _changed(rendered: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> Fr
         if "[" in path or not any(path == root or path.startswith(f"{root}.") for root in SETTABLE):
             raise RefusedError(
                 ErrorCode.INVALID_PATH,
-                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}, and goes on with dots.",
+                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}, and continues with dots.",
                 path=path,
                 known=list(SETTABLE),
             )

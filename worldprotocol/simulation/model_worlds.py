@@ -41,46 +41,44 @@ class WorldModel:
     active: str = ""
     epoch: int = 0
 
-    def seal(self, rendered: Mapping[str, Any], proposal: Mapping[str, Any] | None) -> None:
+    def seal(self, event: Mapping[str, Any], proposal: Mapping[str, Any] | None) -> None:
         """Take in a sealed world.
 
         Args:
-            told: the event.
+            event: the event.
             proposal: ``{"type", "input", "scopes"}`` of the proposal that made it; None for genesis.
         """
-        parent = rendered["parent"]
+        parent = event["parent"]
         hold("WP-lineage", "a world without a maker", (proposal is None) == (parent is None) == (not self.worlds))
-        hold("WP-schema", "a world of another schema", rendered["schemaHash"] == self.schema)
+        hold("WP-schema", "a world of another schema", event["schemaHash"] == self.schema)
         if proposal is None:
-            world = _World(rendered["data"], None, 0, "completed", "", {})
-            self.genesis = rendered["data"]
+            world = _World(event["data"], None, 0, "completed", "", {})
+            self.genesis = event["data"]
         else:
-            world = self._child(rendered, parent, proposal)
+            world = self._child(event, parent, proposal)
         system: dict[str, Any] = {"terminalStatus": world.outcome, "errors": [], "pendingDigest": "empty"}
-        if rendered.get("error") is not None:
-            system["errors"] = [_signature(rendered["error"])]
+        if event.get("error") is not None:
+            system["errors"] = [_signature(event["error"])]
         data = {key: value for key, value in world.data.items() if not key.startswith("$")}
         snapshot = digest({"data": data, "system": system})
-        hold("WP-hash", f"world {rendered['worldId']} has another snapshotHash", rendered["snapshotHash"] == snapshot)
+        hold("WP-hash", f"world {event['worldId']} has another snapshotHash", event["snapshotHash"] == snapshot)
         world.content = digest({"schemaHash": self.schema, "snapshotHash": snapshot})
-        hold("WP-world", f"world {rendered['worldId']} has another contentId", rendered["contentId"] == world.content)
+        hold("WP-world", f"world {event['worldId']} has another contentId", event["contentId"] == world.content)
         name = digest({"schemaHash": self.schema, "snapshotHash": snapshot, "parentWorldId": parent})
-        hold("WP-world", f"world {rendered['worldId']} should have the id {name}", rendered["worldId"] == name)
-        hold("WP-world", "a world has another height", rendered["height"] == world.height)
+        hold("WP-world", f"world {event['worldId']} should have the id {name}", event["worldId"] == name)
+        hold("WP-world", "a world has another height", event["height"] == world.height)
         self.worlds.setdefault(name, world)
 
-    def _child(self, rendered: Mapping[str, Any], parent: str, proposal: Mapping[str, Any]) -> _World:
+    def _child(self, event: Mapping[str, Any], parent: str, proposal: Mapping[str, Any]) -> _World:
         known = self.worlds.get(parent)
         hold("WP-lineage", f"the parent {parent} does not exist", known is not None)
-        hold(
-            "WP-lineage", f"{parent} is not the head of {rendered['branch']}", self.heads[rendered["branch"]] == parent
-        )
+        hold("WP-lineage", f"{parent} is not the head of {event['branch']}", self.heads[event["branch"]] == parent)
         assert known is not None
-        outcome, failed = rendered["outcome"], rendered.get("error") is not None
+        outcome, failed = event["outcome"], event.get("error") is not None
         hold("WP-outcome", "the outcome is not derived from the error", (outcome == "failed") == failed)
-        hold("WP-exec", "a failed world changed something", not (failed and rendered["patches"]))
+        hold("WP-exec", "a failed world changed something", not (failed and event["patches"]))
         data, tally = known.data, known.tally
-        for patch in rendered["patches"]:
+        for patch in event["patches"]:
             for scope in proposal["scopes"]:
                 for path in _touched(patch):
                     hold("INT-13.5", f"{path} lies outside of {scope}", within(scope, path))

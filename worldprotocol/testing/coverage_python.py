@@ -121,7 +121,7 @@ def bodies_of(one: Rule) -> list[Body]:
 
 
 def body_of(one: Rule) -> Body | None:
-    """Return where the statements of a rule stand; None where they are not Python, not at hand, or a lambda."""
+    """Return where the statements of a rule stand; None where they are not Python, not available, or a lambda."""
     code = _code_of(one)
     if code is None:
         return None

@@ -1,6 +1,6 @@
 """Divergences of a recorded log from the loaded code, as text for developers.
 
-``worldprotocol.analysis.recheck.recheck`` finds what differs under the policies of then; here the policies at hand
+``worldprotocol.analysis.recheck.recheck`` finds what differs under the policies of then; here the available policies
 judge the recorded cases, too (``worldprotocol.analysis.rejudging``), where they are not those that the log ends with.
 """
 
@@ -147,7 +147,7 @@ def _flips(world: Realm, changed: list[str]) -> Iterator[FoundDivergence]:
     for name, recorded in newest.items():
         try:
             policy = parts.policies.get(name)
-        except RefusedError:  # it is not at hand, and the recheck told so where that matters
+        except RefusedError:  # it is not available, and the recheck told so where that matters
             continue
         if policy.hash == recorded:
             continue
@@ -192,7 +192,7 @@ def rendered(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -
 
 
 def _what_to_do(one: FoundDivergence) -> Iterator[str]:
-    """Yield how to go on."""
+    """Yield how to continue."""
     if one.code == DAMAGED:
         yield "Restore the file from where it was sound: a recorded log is never edited by hand."
     elif one.code in NOT_AT_HAND:

@@ -128,7 +128,7 @@ class Results:
                 self._waiting[_key(one.effect, one.params)].append(one.answer)
 
     def handlers(self, effects: Iterable[Any], folder: Path) -> WholeRegistry:
-        """Return handlers that give these results, in place of all that are at hand.
+        """Return handlers that give these results, in place of all that are available.
 
         Args:
             effects: the realm's own handlers, or references to them.
@@ -141,7 +141,7 @@ class Results:
         return FrozenRegistry(registry, self)
 
     def knows(self, effect: str) -> bool:
-        """Tell whether there was a result of such an effect."""
+        """Return whether there was a result of such an effect."""
         return effect in self._for_any or any(name == effect for name, _ in self._waiting)
 
     def take(self, effect: str, params: Any) -> EffectResult | EffectFailure | None:

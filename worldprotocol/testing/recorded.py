@@ -68,7 +68,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
         archive: of the log.
         proposal: that rules judged.
         policy: whose case it is to be; only what it asks of the history counts.
-        domain: as far as it is at hand.
+        domain: as far as it is available.
 
     Raises:
         RefusedError: ``NOT_JUDGED_BY_RULES``; ``HISTORY_TOO_LONG`` where the policy asks about more than ``MAX_PAST``

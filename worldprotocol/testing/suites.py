@@ -30,7 +30,7 @@ class Suite:
     Args:
         policy: the policy.
         file: the cases.
-        domain: None where none is at hand.
+        domain: None where none is available.
     """
 
     policy: Policy

@@ -2,7 +2,7 @@
 
 A session gets its leases first. Where an older agent is in the way it dies, and asks again when the verdict says. A
 step that goes beyond what it declared is stopped before it happens, what it did until then is given back, and the agent
-goes on with its plan.
+continues with its plan.
 """
 
 from __future__ import annotations

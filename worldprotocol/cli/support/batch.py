@@ -105,7 +105,7 @@ def run_batch(desk: CommandContext, source: str, take: Take, *, wait: float, sto
 
 
 class _Lines:
-    """Prints the results; where somebody waits, those of proposals that have not ended come when all is over."""
+    """Prints the results; with --wait, those of proposals that have not ended come last."""
 
     def __init__(self, out: Printer, world: Realm, done: Counter[str], *, waits: bool) -> None:
         self._out = out
@@ -123,14 +123,14 @@ class _Lines:
             self._out.line({"line": number, **result})
 
     def stay(self, seconds: float) -> None:
-        """Wait until everything has ended, or the time is over, and read how it stands then."""
+        """Wait until everything has ended, or the time is over, and read the state then."""
         if self._open:
             from worldprotocol.cli.support.waiting import stay
 
             stay(self._world, self._open, seconds)
 
     def tell_the_rest(self) -> None:
-        """Print the lines that were kept, as things stand now."""
+        """Print the lines that were kept, with the present state."""
         for name, (number, before) in self._open.items():
             kept = {key: before[key] for key in ("projection", "why") if key in before}
             now = result_of(self._world, self._world.proposal(name)) | kept
@@ -203,9 +203,7 @@ def _needed(wire: Mapping[str, Any], name: str) -> Any:
 def _actor(wire: Mapping[str, Any], rendered: Mapping[str, Any]) -> str:
     actor = wire.get("actor", rendered["actor"])
     if not isinstance(actor, str) or not actor:
-        raise RefusedError(
-            ErrorCode.INVALID_VALUE, 'The line names nobody who acts: give "actor", or --actor for all lines.'
-        )
+        raise RefusedError(ErrorCode.INVALID_VALUE, 'The line names no actor: give "actor", or --actor for all lines.')
     return actor
 
 

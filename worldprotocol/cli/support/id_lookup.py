@@ -1,4 +1,4 @@
-"""Finding what a person names: a position, a branch, or the beginning of an id. Every command asks here.
+"""Finding what a person names: a position, a branch, or the beginning of an id. Every command uses it.
 
 What is one of several is refused with all of them, ``AMBIGUOUS``; points in the past are
 ``worldprotocol.cli.support.point_in_time``.

@@ -25,7 +25,7 @@ def signing_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "keys",
         multiple=True,
         metavar="FILE",
-        help="Private key to sign with; may be given often. Unless given, what world.toml names.",
+        help="Private key to sign with; repeatable. Unless given, what world.toml names.",
     )
     origin = click.option(
         "--origin", metavar="LINE", help="Name of the log in the checkpoint, such as example.com/shop."
@@ -40,14 +40,14 @@ def trusting_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "vkeys",
         multiple=True,
         metavar="KEY",
-        help="Verifier key (NAME+ID+KEY) that has to have signed; may be given often.",
+        help="Verifier key (NAME+ID+KEY) that has to have signed; repeatable.",
     )
     origin = click.option("--origin", metavar="LINE", help="The log that is meant, where no key has its name.")
     return vkey(origin(function))
 
 
 def trusted(vkeys: Iterable[str], origin: str | None) -> Trusted:
-    """Return whom a caller trusts.
+    """Return the keys that a caller trusts.
 
     Raises:
         RefusedError: ``INVALID_KEY``.
@@ -102,9 +102,7 @@ def signed_checkpoint(
     from worldprotocol.export.proofs.promise import SUFFIX, promise
 
     if world.archive.peek(lambda realm: realm.branched is not None):
-        rendered = (
-            "This log is a branch that never was (`worldctl whatif -o`); it is not signed, and nothing in it proven."
-        )
+        rendered = "This log is hypothetical (`worldctl whatif -o`); it is not signed, and nothing in it is proven."
         raise RefusedError(ErrorCode.NOT_A_REAL_LOG, rendered)
     named = origin_of(desk, world, origin)
     head = world.log.root_at(world.log.head().size if size is None else size)
@@ -153,11 +151,11 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
 
 
 def warn_of_names(desk: CommandContext, checkpoint: Checkpoint, keys: Iterable[SigningKey]) -> None:
-    """Say where no key has the name of the log, because those who check have to name the log then."""
+    """Warn where no key has the name of the log, because a verifier has to name the log then."""
     names = {key.name for key in keys}
     if names and checkpoint.origin not in names:
         desk.out.remark(
-            f"The origin is {checkpoint.origin}, and the key is named {', '.join(sorted(names))}: who checks has to "
+            f"The origin is {checkpoint.origin}, and the key is named {', '.join(sorted(names))}: a verifier has to "
             "give --origin. Usually the two are the same."
         )
 

@@ -80,7 +80,7 @@ def _why_foreign(path: Path) -> str | None:
 
 
 def _is_private(group: int, owner: int) -> bool:
-    """Tell whether a group has its owner's name, and no member but the owner."""
+    """Return whether a group has its owner's name, and no member but the owner."""
     try:
         rendered, user = grp.getgrgid(group), pwd.getpwuid(owner)
     except KeyError:

@@ -1,7 +1,7 @@
 """What the tree says about what was found: which events are those that were committed, and which only seem so.
 
 One pass over the chunks of the tree, in order. Where all leaf hashes of a chunk were found, its root is computed; where
-some are lost, its stored root stands for it, so that the tree goes on behind the gap. Where two versions are possible
+some are lost, its stored root stands for it, so that the tree continues behind the gap. Where two versions are possible
 (a stored leaf hash and another content, a stored root and other leaves), both are carried along until a tree head
 agrees with one of them. A tree head that agrees proves every leaf that went into it.
 """

@@ -137,8 +137,8 @@ def salvage(
         out: path of the export of the longest valid prefix; not written for an empty prefix.
         rest: path of the file with all other intact events; not written where there are none.
         against: tree heads saved elsewhere, which prove more than those in the log.
-        unproven: let the prefix go on behind the last tree head that agrees, as far as every event is what its own leaf
-            hash says; it may end in the middle of a commit then.
+        unproven: let the prefix continue behind the last tree head that agrees, as far as every event is what its own
+            leaf hash says; it may end in the middle of a commit then.
         progress: called with the number of processed positions and the total.
 
     Raises:

@@ -103,7 +103,7 @@ def _stored(store: Store, table: str, columns: str, log: int | None) -> Iterator
 
 
 def _is_whole(read: Any, block: int) -> bool:
-    """Tell whether a block can be read at all, and only something in a row cannot."""
+    """Return whether a block can be read at all, and only something in a row cannot."""
     try:
         read(f"({block},0)", f"({block + 1},0)", "1")
     except DamagedLogError:

@@ -55,7 +55,7 @@ def read_file(path: str, scratch: ScratchStore) -> None:
 
 
 def _is_head(root: bytes, before: list[Any]) -> bool:
-    """Tell whether a row can be a tree head: an earlier release stored none before it."""
+    """Return whether a row can be a tree head: an earlier release stored none before it."""
     return len(root) == HASH_BYTES and (not before or (len(before) == 1 and isinstance(before[0], int | None)))
 
 

@@ -8,7 +8,7 @@ from worldprotocol.cli.support.command_context import CommandContext, command
 
 
 @command("adopt")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 def adopt(desk: CommandContext, by: str) -> None:
     """Adopt the domain that world.toml names in place of the one in force.
 

@@ -13,14 +13,14 @@ from worldprotocol.cli.support.submission import check_base, start_of, submissio
 
 @command("project")
 @click.argument("source", metavar="[JSON|@FILE|-]", required=False)
-@click.option("--actor", metavar="ID", help="Who acts; for lines that name nobody, too.")
+@click.option("--actor", metavar="ID", help="Acting actor; also for lines that name none.")
 @click.option("--events", metavar="FILE|-", help="JSON lines of source events; see above.")
 @submission_options
 def project(desk: CommandContext, *, stop_on_error: bool, **rendered: Any) -> int:
     """Hand a source event to the projections, or many as JSON lines; what they select is submitted.
 
     A source event is {"kind", "eventId", "payload"?}; a line of --events is {"actor", "source"}. Every line gives one
-    line of JSON; a bad one is reported with its number and the rest goes on. The status is "none" where no projection
+    line of JSON; a bad one is reported with its number and the rest continues. The status is "none" where no projection
     selects an intent. With --wait the lines of what has not ended yet come last.
 
     Exit code 1 when anything was refused, rejected or failed; what waits for leases or people counts as clean.
@@ -40,7 +40,7 @@ def _check(rendered: dict[str, Any]) -> None:
     if (rendered["source"] is None) == (rendered["events"] is None):
         raise click.UsageError("Say what to project: a source event or --events FILE.")
     if rendered["source"] is not None and rendered["actor"] is None:
-        raise click.UsageError("Say who acts: --actor ID.")
+        raise click.UsageError("Name the acting actor: --actor ID.")
     check_base(rendered, is_many=rendered["source"] is None)
     if rendered["base"] is not None and rendered["branch"] is None:
         raise click.UsageError("Projections read the head of a branch: name it with --branch.")

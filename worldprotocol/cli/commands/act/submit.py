@@ -12,7 +12,7 @@ from worldprotocol.cli.support.submission import check_base, start_of, submissio
 
 @command("submit")
 @click.argument("action", required=False)
-@click.option("--actor", metavar="ID", help="Who acts; for lines that name nobody, too.")
+@click.option("--actor", metavar="ID", help="Acting actor; also for lines that name none.")
 @click.option("--input", "given", metavar="JSON|@FILE|-", help="The action's input.")
 @click.option("--scope", multiple=True, metavar="PATTERN", help="Where it proposes to write; repeat for more.")
 @click.option("--note", help="A note for people.")
@@ -22,7 +22,7 @@ def submit(desk: CommandContext, *, stop_on_error: bool, **rendered: Any) -> int
     """Submit ACTION with its input, or many intents as JSON lines. `worldctl project` takes source events.
 
     A line of --intents is a full IntentInstance, or {"actor", "type", "input"?, "scopeProposal"?}. Every line gives one
-    line of JSON; a bad one is reported with its number and the rest goes on. An intentId is accepted once, so a file of
+    line of JSON; an invalid one is reported with its number, without a stop. An intentId is accepted once, so a file of
     full instances can be submitted again after an interruption: what is in the log already is refused as
     alreadySubmitted and nothing happens twice. With --wait the lines of what has not ended yet come last.
 
@@ -43,7 +43,7 @@ def _check(rendered: dict[str, Any]) -> None:
     if (rendered["action"] is None) == (rendered["intents"] is None):
         raise click.UsageError("Say what to submit: ACTION or --intents FILE.")
     if rendered["action"] is not None and rendered["actor"] is None:
-        raise click.UsageError("Say who acts: --actor ID.")
+        raise click.UsageError("Name the acting actor: --actor ID.")
     if rendered["action"] is None and (rendered["given"] is not None or rendered["scope"] or rendered["note"]):
         raise click.UsageError("--input, --scope and --note go with ACTION.")
     check_base(rendered, is_many=rendered["action"] is None)

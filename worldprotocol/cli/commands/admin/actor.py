@@ -33,7 +33,7 @@ class BindingOptions(TypedDict):
 def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for the authority that judges an actor."""
     for option in (
-        click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names."),
+        click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names."),
         click.option("--on-timeout", type=click.Choice(["reject", "approve"]), help="What happens then; reject."),
         click.option("--timeout-ms", type=click.IntRange(min=1), help="How long people are waited for; one day."),
         click.option("--threshold", type=click.IntRange(min=1), metavar="N", help="For --vote threshold: how many."),
@@ -74,7 +74,7 @@ def add(
     with desk.open() as world:
         world.register(actor_id, kind, binding=binding, name=name, meta=facts, by=by)
         rendered = _described(world.realm(), actor_id)
-    hint = f"bound by nothing yet: `worldctl actor bind {actor_id} ...` lets it act"
+    hint = f"bound by nothing yet: `worldctl actor bind {actor_id} ...` makes it able to act"
     bound = hint if rendered["binding"] is None else f"bound by {_in_words(rendered['binding'])}"
     desk.out.tell(rendered, f"{actor_id} ({kind}) is registered, {bound}.")
 
@@ -155,7 +155,7 @@ def _described(realm: Any, actor_id: str) -> dict[str, Any]:
 
 
 def _in_words(binding: Any) -> str:
-    """Return a recorded binding in a few words: its kind alone where that is not at hand."""
+    """Return a recorded binding in a few words: its kind alone where that is not available."""
     from authority import read_binding
     from world.errors import RefusedError
 

@@ -40,7 +40,7 @@ def list_branches(desk: CommandContext, at: str | None) -> None:
 @click.argument("name")
 @click.option("--at", metavar="WORLD", help="Where it begins: beginning of an id, or a branch; else HEAD.")
 @click.option("--allow-failed", is_flag=True, help="Begin at a world whose execution failed.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def create(desk: CommandContext, name: str, at: str | None, *, allow_failed: bool, by: str) -> None:
     """Make a branch called NAME: letters, digits and . _ - /, such as `trial/one`."""
@@ -55,7 +55,7 @@ def create(desk: CommandContext, name: str, at: str | None, *, allow_failed: boo
 
 @branch.command("switch")
 @click.argument("name")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def switch(desk: CommandContext, name: str, by: str) -> None:
     """Make a branch the active one; proposals that are not decided yet are superseded."""

@@ -35,7 +35,7 @@ FILES: Final = (".json", ".yaml", ".yml")
     help="What shows whose manifest it is; channel unless given here (see docs/operator.md, Keys).",
 )
 @click.option("--force", is_flag=True, help="Overwrite a world.toml that is there.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 def init(
     desk: CommandContext,
     folder: str,
@@ -107,7 +107,7 @@ def made_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # no longer empty: somebody put something there
+        with suppress(OSError):  # no longer empty: another process created a file there
             for one in made:
                 one.rmdir()
         raise

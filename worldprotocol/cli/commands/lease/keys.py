@@ -49,7 +49,7 @@ def new(desk: CommandContext, file: Path) -> None:
 @keys.command("register")
 @click.argument("agent", metavar="AGENT")
 @click.argument("key", metavar="KEY|PEM")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def register(desk: CommandContext, agent: str, key: str, by: str) -> None:
     """Register a public key of an agent: base64 of its 32 bytes, or a PEM file."""
@@ -63,7 +63,7 @@ def register(desk: CommandContext, agent: str, key: str, by: str) -> None:
 @keys.command("revoke")
 @click.argument("key", metavar="KEY_ID")
 @click.option("--reason", required=True, help="Why; the log keeps it.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def revoke(desk: CommandContext, key: str, reason: str, by: str) -> None:
     """Revoke a key for good; what it signed before stays as it is."""

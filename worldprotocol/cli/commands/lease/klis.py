@@ -41,7 +41,7 @@ def schema(desk: CommandContext) -> None:
 def validate(desk: CommandContext, source: str, yaml: bool) -> int:
     """Read a manifest and print ACCEPT with what would be leased, or why it is refused (exit code 1).
 
-    The limits are those of [klis] in world.toml where there is one. Who sent it is not asked here; see
+    The limits are those of [klis] in world.toml where there is one. The sender is not checked here; see
     `worldctl klis verify`.
     """
     from world.errors import RefusedError
@@ -86,14 +86,14 @@ def sign(desk: CommandContext, source: str, key: str, yaml: bool) -> None:
     required=True,
     multiple=True,
     metavar="KEY|PEM",
-    help="Public key that may have signed it: base64 of its 32 bytes, or a PEM file. May be given often.",
+    help="Public key that may have signed it: base64 of its 32 bytes, or a PEM file. Repeatable.",
 )
 @_YAML
 @with_desk
 def verify(desk: CommandContext, source: str, keys: tuple[str, ...], yaml: bool) -> int:
-    """Tell whether a manifest was signed with a key and not altered (exit code 0), or why not (1).
+    """Check that a manifest was signed with a key and not altered (exit code 0; 1 with the reason otherwise).
 
-    Whether it is fresh and used for the first time only a ledger knows.
+    Whether it is fresh and used for the first time depends on a ledger, and is not checked.
     """
     from world.errors import RefusedError
     from world.klis.identity.signature import verify as verified
@@ -111,7 +111,7 @@ def verify(desk: CommandContext, source: str, keys: tuple[str, ...], yaml: bool)
 
 
 @klis.command("configure")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def configure(desk: CommandContext, by: str) -> None:
     """Bring the settings under [klis] of world.toml into force for the log; they are recorded there.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @command("actions")
-@click.option("--actor", metavar="ID", help="Who acts; without it, what depends on the actor is unknown.")
-@click.option("--mode", type=click.Choice(["llm", "ui", "debug"]), default="llm", show_default=True, help="For whom.")
+@click.option("--actor", metavar="ID", help="Acting actor; without it, what depends on the actor is unknown.")
+@click.option("--mode", type=click.Choice(["llm", "ui", "debug"]), default="llm", show_default=True, help="Reader.")
 @click.option("--tools", is_flag=True, help="Print the catalog as tool definitions for language models, JSON.")
 @click.option("--all", "everything", is_flag=True, help="Mark unavailable actions in place of dropping them.")
 @click.option("--certain", is_flag=True, help="Leave out what is not certain to be available.")
@@ -34,7 +34,7 @@ def actions(desk: CommandContext, *, tools: bool, explain: bool, **rendered: Any
     """List the actions that an actor may take in a state: an action catalog (read-only).
 
     available, unavailable, or unknown: missing_context where something that the predicate needs is absent,
-    indeterminate where it cannot be told here. What is unknown may be tried: the core decides. The catalog is no
+    indeterminate where it cannot be evaluated here. What is unknown may be tried: the core decides. The catalog is no
     boundary either: what it leaves out is judged like anything else.
     """
     if tools and explain:
@@ -76,7 +76,7 @@ def _made(desk: CommandContext, world: Realm, rendered: dict[str, Any]) -> tuple
 
 
 def _domain(desk: CommandContext) -> Domain | None:
-    """Return the domain at hand; where there is none, what the log holds of its schema has to do."""
+    """Return the loaded domain, or without one the schema in the log."""
     from world.errors import RefusedError
     from worldprotocol.api.bootstrap import load_any_domain
     from worldprotocol.cli.support.opening import admit_code

@@ -1,4 +1,4 @@
-"""``worldctl diff``: what two worlds differ in and who made it so, or where two logs part."""
+"""``worldctl diff``: the differences of two worlds with their causes, or the first difference of two logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAKERS: Final = 4
 @click.argument("b")
 @click.option("--logs", is_flag=True, help="A and B are two logs: addresses, or exported files.")
 def diff(desk: CommandContext, a: str, b: str, logs: bool) -> int:
-    """Compare two worlds by path, and say who made each difference on either side since their common ancestor.
+    """Compare two worlds by path, with the cause of each difference on both sides since their common ancestor.
 
     A and B are points in the past: a world, a proposal, a branch, HEAD, an event's position or a time.
 
@@ -105,7 +105,7 @@ def _ancestor(found: Compared) -> str:
 
 
 def in_one_line(cause: Cause) -> str:
-    """Return who made a world and why, in one line."""
+    """Return the cause of a world in one line."""
     wire = cause.to_wire()
     if cause.submitted is None:
         return f"world {wire['worldId'][:12]}: the realm was founded with it"

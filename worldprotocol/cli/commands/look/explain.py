@@ -1,4 +1,4 @@
-"""``worldctl explain``: why a proposal was decided, or a verdict given, as it was, and what became of it."""
+"""``worldctl explain``: the reasons of a decision or a verdict, and its outcome."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
 def explain(desk: CommandContext, named: str, redact: bool, at: str | None) -> None:
     """Explain a proposal (also by its intent or decision) or a verdict, by how its id begins, or a request by its id.
 
-    Of a proposal: every rule in order, where it stands, what it said and why, which one decided and what was overruled,
-    the values that conditions of policy files read, the answers of people, and the last verdict about its leases. Of a
-    verdict: who asked for what, what was in the way, the cell of the matrix and the two ages, and what happened next.
+    Of a proposal: every rule in order, its place in the file, its answer and reason, which one decided and what was
+    overruled, the values that conditions of policy files read, the answers of people, and the last verdict about its
+    leases. Of a
+    verdict: the request, the leases in its way, the cell of the matrix and the two ages, and what happened next.
     """
     from worldprotocol.cli.support.rendering.proposal_explanation import explain_proposal, proposal_lines, without_words
 
@@ -140,7 +141,7 @@ def _asked(then: PointInTime, ledger: Ledger, position: int, verdict: VerdictGiv
     from world.read_models.lineage import index_damaged
 
     first = verdict
-    if verdict.manifest is None:  # judged again: the manifest stands in the last verdict before that has one
+    if verdict.manifest is None:  # judged again: the manifest is that of the last verdict before that has one
         before = (_verdict(then, at) for at in reversed(_about(then, verdict.request_id, position - 1)))
         found = next((one for one in before if one.manifest is not None), None)
         if found is None:

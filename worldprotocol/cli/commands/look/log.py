@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from worldprotocol.export.redaction import Redaction
 
 HEADS: Final = ("event", "when", "topic", "who", "what")
-"""What stands in the columns of the list."""
+"""Heads of the columns of the list."""
 
 MAX_LISTED: Final = 40
 """Names listed where an unknown one was given."""
@@ -37,12 +37,12 @@ MAX_KNOWN: Final = 10_000
 @click.option("--type", "action", metavar="ACTION", help="Events about proposals of this action.")
 @click.option("--status", metavar="STATUS", help="Events about proposals in this status now, such as rejected.")
 @click.option("--branch", metavar="NAME", help="Events about this branch.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Events with this topic; may be given often.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Events with this topic; repeatable.")
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--follow", is_flag=True, help="Go on and wait for new events, until interrupted.")
+@click.option("--follow", is_flag=True, help="Continue and wait for new events, until interrupted.")
 @at_option("The log as it stood at this point in the past: events up to there, and the status of proposals then.")
 @redact_option
 def log(
@@ -81,7 +81,7 @@ def log(
         wanted = Filter(world, since=since, until=until, upto=upto, alone=bool(hidden), **wishes)
         leaves_out = bool(hidden) and (topics is not None or wanted.narrows)
         if leaves_out:
-            desk.out.remark("Hidden events are left out: whether they are like that is not told.")
+            desk.out.remark("Hidden events are left out: it is not shown whether they match.")
         events = _events(world.log, topics, upto, reverse=reverse, follow=follow)
         try:
             found = _print_all(desk, wanted, events, limit, hidden, leaves_out=leaves_out)
@@ -126,7 +126,7 @@ def _print_all(
 
 
 def _refuse_links(world: Realm, at: str | None, *, action: str | None, status: str | None, **_: str | None) -> None:
-    """Refuse what would tell of an event what others say of it, which may be hidden."""
+    """Refuse options that would reveal what hidden events say about an event."""
     if action is not None or status is not None:
         rendered = "--type and --status look at all events of a proposal, of which some may be hidden"
         raise click.UsageError(f"{rendered}; with --redact leave them out.")
@@ -164,7 +164,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _all_actors(world: Realm) -> list[str]:
-    """Return the registered actors, and who else is named as the doer of something, such as the operator."""
+    """Return the registered actors, and other names that events give as their actor, such as the operator."""
     from world.events.codec import TOPICS
     from world.read_models.decoding import decoded
 
@@ -194,7 +194,7 @@ class Filter:
     """Which events are wanted; what is not given does not matter. Times are ms since 1970.
 
     The status of a proposal is that of now, or of after the event ``upto``. ``alone`` looks at an event and at nothing
-    else, so that no other one is told of by it.
+    else, so that it reveals no other event.
     """
 
     world: Realm
@@ -226,7 +226,7 @@ class Filter:
             about = self.about(event)
         except RefusedError as refused:  # whatever a logged event names was logged before it
             rendered = (
-                f"Event {logged.position} names what the log does not tell: {refused.message} Run `worldctl verify`."
+                f"Event {logged.position} names what the log does not contain: {refused.message} Run `worldctl verify`."
             )
             raise DamagedLogError(ErrorCode.BAD_REFERENCE, rendered, position=logged.position) from None
         if self.action is not None and about.get("action") != self.action:
@@ -268,7 +268,7 @@ class Filter:
 
 
 def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
-    """Return the ids of the actors who did what an event tells, or whom it is about."""
+    """Return the ids of the actors of an event, and of those it is about."""
     named = {about.get("actor"), *(getattr(event, name, None) for name in ("by", "actor_id", "agent_id"))}
     for part in (getattr(event, "actor", None), getattr(event, "answer", {}).get("by")):
         if isinstance(part, dict):
@@ -309,7 +309,7 @@ def _wire(logged: LoggedEvent) -> dict[str, Any]:
 
 
 def summary(event: Any, about: dict[str, Any]) -> str:
-    """Return in a few words what an event tells."""
+    """Return the content of an event in a few words."""
     parts = [about.get("action"), getattr(event, "branch", None), getattr(event, "name", None)]
     for attribute, key in (("ruling", "verdict"), ("decision", "decision"), ("answer", "choice"), ("error", "code")):
         value = getattr(event, attribute, None)

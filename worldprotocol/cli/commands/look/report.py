@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 @command("report")
-@click.option("-o", "--out", "file", metavar="FILE", help="Where the page goes; stdout unless told.")
+@click.option("-o", "--out", "file", metavar="FILE", help="Where the page goes; stdout by default.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option(
     "--since", metavar="TIME", help="Count what was recorded from then on: ISO 8601, ms since 1970, or 2h ago."
 )
-@click.option("--until", metavar="TIME", help="Tell of the log as it stood then; as --since.")
-@click.option("--at", metavar=AT_METAVAR, help="Tell of the log as it stood at this point in the past.")
+@click.option("--until", metavar="TIME", help="State of the log then; as --since.")
+@click.option("--at", metavar=AT_METAVAR, help="State of the log at this point in the past.")
 @click.option("--all", "every", is_flag=True, help="List all proposals, not the newest 200 only.")
 @redact_option
 def report(
@@ -46,7 +46,7 @@ def report(
     hidden = redaction(desk, rules)
     if hidden and (wishes["since"] or wishes["until"]):
         raise click.UsageError(
-            "Where in the log a time stands may be hidden; with --redact give --at a position in place of --since and "
+            "The position of a time in the log may be hidden; with --redact give --at a position, not --since and "
             "--until."
         )
     with desk.look() as world, desk.progress("Reading the log") as progress:

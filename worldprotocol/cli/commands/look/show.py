@@ -1,4 +1,4 @@
-"""``worldctl show``: one thing, and who did it, what it was, when, and why."""
+"""``worldctl show``: one thing, with its actor, content, time and reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
     session, and of what a proposal's effects did, it shows the verification log: what was declared, what was seen, what
     was outside of it, and what was given back. The snapshot of a world is rebuilt and compared with its hash.
     With --redact, what is made of hidden events is not shown, only the leaf hashes of these; nor is of a world whose
-    head it is, or of a proposal who else holds the leases that it waits for: other events tell that.
+    head it is, or for a proposal the other holders of the leases that it waits for: these come from other events.
     """
     from world.read_models.lineage import number
     from worldprotocol.cli.support.id_lookup import KINDS, as_position
@@ -213,7 +213,7 @@ def _proposal_lines(wire: Mapping[str, Any], then: PointInTime) -> Iterator[str]
 
 
 def _why(wire: Mapping[str, Any], then: PointInTime) -> Iterator[str]:
-    """Yield who decided and why, with what every rule said."""
+    """Yield the decision with its authority and reason, and the answer of each rule."""
     for answer in wire.get("answers", ()):
         reason = f": {answer['reason']}" if answer.get("reason") else ""
         if answer["choice"] == "ask":

@@ -58,9 +58,7 @@ def _traced(then: PointInTime, named: str) -> TraceStep:
         then.check_seen(f"Verdict {name} was given", position)
         return _of_event(then, position)
     elif kind in ("run", "session"):
-        raise click.UsageError(
-            f"{named!r} is {kind} {name}, which came of no source event; `worldctl show` tells of it."
-        )
+        raise click.UsageError(f"{named!r} is {kind} {name}, which has no source event; `worldctl show` shows it.")
     return trace_proposal(archive, name, then.position)
 
 

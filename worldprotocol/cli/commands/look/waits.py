@@ -1,4 +1,4 @@
-"""``worldctl waits``: who waits for whom, why no circle is possible, and which proposals are tried again later."""
+"""``worldctl waits``: the graph of waiting requests, why it has no cycle, and which proposals are retried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_CIRCLE = (
 
 @command("waits")
 @click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
-@at_option("Who waited at this point in the past; times are judged by then.")
+@at_option("Requests that waited at this point in the past; times are compared with it.")
 def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
     """List the requests that wait for leases, the oldest agent's first, each with what is in its way.
 
@@ -59,7 +59,7 @@ def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
     ]
     heads = ("request", "who waits (priority)", "for", "being", "whom (priority)", "what is in the way")
     if rows or not retrying:
-        desk.out.table(heads, rows, empty="Nobody waits for a lease.")
+        desk.out.table(heads, rows, empty="No request waits for a lease.")
     if rows:
         desk.out.text(NO_CIRCLE)
     if retrying:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @command("ask")
-@click.option("--actor", required=True, metavar="ID", help="Who would act.")
+@click.option("--actor", required=True, metavar="ID", help="Acting actor.")
 @click.option("--intent", "given", required=True, metavar="FILE|-", help='JSON: {"type", "input"?, "scopeProposal"?}.')
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Another value, for this question only.")
-@click.option("--policy", "named", metavar="P", help="Judge by this policy: a name at hand, a file, or a reference.")
+@click.option("--policy", "named", metavar="P", help="Name of a loaded policy, a file, or a reference.")
 @at_option("Ask as things stood at this point in the past: actors, bindings, state, history, and the time.")
 @click.option("--branch", metavar="NAME", help="On whose head; else the world that --at names, or the active one's.")
 def ask(

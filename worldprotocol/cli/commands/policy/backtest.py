@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @command("backtest")
-@click.option("--with", "policy", required=True, metavar="POLICY", help="A name at hand, a file, or a reference.")
+@click.option("--with", "policy", required=True, metavar="POLICY", help="Loaded policy, a file, or a reference.")
 @click.option("--of", metavar="NAME", help="Only cases that the policy of this name judged.")
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
@@ -24,7 +24,7 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any)
     """Judge every recorded case of rules again by another policy, as of its own time, and list what flips.
 
     Each flip names the rules that decided then and now, and the worlds that were built on it. What the log cannot
-    tell, such as what people would answer, is listed as undecided. No byte of the log changes. With --json a line
+    determine, such as the answers of people, is listed as undecided. No byte of the log changes. With --json a line
     each, and a summary last. Exit code 1 when there are flips.
     """
     from world.clock import SystemClock
@@ -69,7 +69,7 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any)
 
 
 def _check_judged(world: Realm, name: str) -> None:
-    """Refuse a policy that cannot have judged anything in a log: it was never adopted, and nobody is bound by it."""
+    """Refuse a policy that cannot have judged anything in a log: it was never adopted, and no actor is bound by it."""
     from world.errors import RefusedError
     from world.events.policy_events import PolicyAdopted
     from world.read_models.decoding import decoded

@@ -23,8 +23,8 @@ def lint(desk: CommandContext, policies: tuple[str, ...], *, strict: bool) -> in
     """Say what is wrong with policies; without arguments, with all that world.toml names.
 
     Found are files that cannot be read, names that the domain and the realm do not have, conditions that are constant,
-    rules that contradict each other or never matter, and questions to nobody. Nothing is changed. Exit code 1 when
-    there are errors.
+    rules that contradict each other or never matter, and questions without an addressee. Nothing is changed. Exit code
+    1 when there are errors.
     """
     from authority.policies.loading import policy_from_reference
     from worldprotocol.cli.commands.policy.show import at_hand

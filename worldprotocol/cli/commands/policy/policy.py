@@ -34,10 +34,10 @@ policy.add_command(backtest)
 
 @policy.command("adopt")
 @click.argument("name")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def adopt(desk: CommandContext, name: str, by: str) -> None:
-    """Bring a policy at hand into force; its rules and their hashes are recorded.
+    """Bring a loaded policy into force; its rules and their hashes are recorded.
 
     NAME may also be a policy file that world.toml names, such as rules.toml.
     """
@@ -56,12 +56,12 @@ def adopt(desk: CommandContext, name: str, by: str) -> None:
 @policy.command("retire")
 @click.argument("name")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the record.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def retire(desk: CommandContext, name: str, reason: str, by: str) -> None:
-    """Take a policy out of force: it judges nothing any more, and nobody can be bound by it until it is adopted again.
+    """Take a policy out of force: it judges nothing, and no actor can be bound by it until it is adopted again.
 
-    Refused while an actor is bound by it; bind those otherwise first. What waits for people goes on.
+    Refused while an actor is bound by it; bind those otherwise first. Open questions to people stay open.
     """
     with desk.open() as world:
         rendered = {"name": name, "hash": world.retire_policy(name, by=by, reason=reason)}

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @click.argument("policy", metavar="NAME[@HASH]")
 @at_option("The one that was in force at this point in the past; for NAME@HASH, among those up to then.")
 def show(desk: CommandContext, policy: str, at: str | None) -> None:
-    """Show the rules of a policy: what each says, where it stands, and its condition.
+    """Show the rules of a policy: the answer of each, its place, and its condition.
 
-    NAME is the policy in force; where none of that name is, the one at hand, else the last one that was retired, else
-    the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the one at hand, by the beginning
-    of its hash. A file (rules.toml) or a reference (rules.py:house) is the policy at hand.
+    NAME is the policy in force; where none of that name is, the loaded one, else the last one that was retired, else
+    the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the loaded one, by the beginning
+    of its hash. A file (rules.toml) or a reference (rules.py:house) is the loaded policy.
     """
     from authority.policies.policy_diff import rule_summary
     from worldprotocol.policy_tools.history import changes_of, find_policy
@@ -46,12 +46,12 @@ def show(desk: CommandContext, policy: str, at: str | None) -> None:
 
 @command("diff")
 @click.argument("policies", nargs=-1, metavar="[A [B]]")
-@at_option("Those that were in force at this point in the past; what is at hand is at hand now.")
+@at_option("Those that were in force at this point in the past; loaded policies are those of now.")
 def diff(desk: CommandContext, policies: tuple[str, ...], at: str | None) -> int:
     """Say what two policies differ in, rule by rule; exit code 1 where they do.
 
     A and B are a name (the policy in force), NAME@HASH (any that was ever adopted or shadowed, by the beginning of its
-    hash), a file or a reference. With A alone, the policy in force under that name is compared with the one at hand;
+    hash), a file or a reference. With A alone, the policy in force under that name is compared with the loaded one;
     without any, every policy in force is.
     """
     from authority.policies.policy_diff import differences, words_of
@@ -89,7 +89,7 @@ def _in_force(changes: Sequence[PolicyChange]) -> list[str]:
 
 
 def at_hand(desk: CommandContext) -> Callable[[str], Policy]:
-    """Return what gives the policy at hand of a name, a file or a reference."""
+    """Return the function that loads the policy of a name, a file or a reference."""
     from worldprotocol.cli.support.opening import admit_code
     from worldprotocol.policy_tools.hypothetical import policy_named
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @command("test")
 @click.argument("files", nargs=-1, metavar="[FILE ...]")
-@click.option("--cases", "given", metavar="FILE", help="The cases, where they do not stand beside the policy.")
-@click.option("--coverage", is_flag=True, help="Tell which rules and branches the cases reach.")
+@click.option("--cases", "given", metavar="FILE", help="The cases, where they are not beside the policy.")
+@click.option("--coverage", is_flag=True, help="Show which rules and branches the cases reach.")
 @click.option("--fail-uncovered", is_flag=True, help="Exit code 1, too, where no case reaches a rule or a branch.")
 @click.option("--from", "proposal", metavar="PROPOSAL", help="Print a recorded proposal as a case for a file instead.")
 @click.option(
@@ -37,7 +37,7 @@ def test(
     proposal: str | None,
     form: Any,
 ) -> int:
-    """Judge the cases of policies and tell where something else comes of them than they expect.
+    """Judge the cases of policies and report where the result is not the expected one.
 
     FILE is a policy file such as rules.toml, a reference such as rules.py:house, the name of a policy of world.toml,
     or a file of cases; without any, all policies of world.toml are tested that have cases. Those of rules.toml stand in
@@ -66,7 +66,7 @@ def test(
 
 
 class _Tested(NamedTuple):
-    """What came of the cases of one policy."""
+    """Results of the cases of one policy."""
 
     suites: list[Suite]
     cases: list[CaseResult]
@@ -180,7 +180,7 @@ def _print(desk: CommandContext, rendered: _Tested, *, coverage: bool) -> None:
 
 
 def _case_lines(case: CaseResult) -> Iterator[str]:
-    """Yield how a case came out; where something differs, what every rule said, too."""
+    """Yield the result of a case; where it differs, also the answer of every rule."""
     from worldprotocol.json_text import as_text
 
     place = f" [{case.file}:{case.line}]" if case.differs else ""
@@ -202,7 +202,7 @@ def _coverage_lines(covered: Covered) -> Iterator[str]:
 
 
 def _print_case(desk: CommandContext, config: Config, given: str, form: Literal["toml", "yaml"]) -> int:
-    """Print a recorded proposal as a case; the domain and the policy at hand say what belongs to it."""
+    """Print a recorded proposal as a case; the loaded domain and policy determine its content."""
     from worldprotocol.cli.support.id_lookup import proposal_id
     from worldprotocol.policy_tools.hypothetical import policy_named
     from worldprotocol.testing.recorded import judging_policy, recorded_case

@@ -95,7 +95,7 @@ def _continued(world: Realm, path: Path, made: Checkpoint) -> Checkpoint:
         raise DamagedLogError(
             ErrorCode.SAVED_HEAD_MISMATCH,
             f"The log does not continue the checkpoint in {path}, which is about {counted(size, 'event')}; nothing was "
-            "signed. `worldctl verify --against` tells more.",
+            "signed. `worldctl verify --against` shows more.",
             position=size,
         )
     return old
@@ -114,7 +114,7 @@ def _with_others(made: Checkpoint, old: Checkpoint) -> Checkpoint:
 
 
 def _check_readable(path: Path, made: Checkpoint) -> None:
-    """Refuse to replace a checkpoint by one that nobody could read any more."""
+    """Refuse to replace a checkpoint by one that cannot be read any more."""
     from world.errors import RefusedError
     from worldprotocol.export.proofs.checkpoint import read_checkpoint
 
@@ -159,4 +159,4 @@ def keygen(desk: CommandContext, name: str, file: str) -> None:
         out.write(key.to_text() + "\n")
     rendered = {"name": name, "verifierKey": key.verifier.to_text(), "file": file}
     desk.out.tell(rendered, rendered["verifierKey"])
-    desk.out.remark(f"Give this verifier key to those who check; keep {file} to yourself.")
+    desk.out.remark(f"Publish this verifier key for those that verify; keep {file} secret.")

@@ -62,7 +62,7 @@ def prove(
             rendered = {"kind": subject.kind, "id": subject.name, "position": subject.position, "size": new.head.size}
             words = f"{subject.kind} {subject.name}, event {subject.position} of {new.head.size}"
     if not new.note.signatures:
-        desk.out.remark("It is not signed: whoever checks it has to know the tree head. --key signs it.")
+        desk.out.remark("It is not signed: a verifier needs the tree head from elsewhere. --key signs it.")
     if written(desk, data, file):
         desk.out.tell({**rendered, "file": file, "origin": new.origin}, f"{file}: {words}")
     return 0
@@ -117,7 +117,7 @@ def _end(desk: CommandContext, world: Realm, given: str, keys: tuple[str, ...], 
 
 
 def _is_size(given: str) -> bool:
-    """Tell whether this is a number of events rather than a file."""
+    """Return whether this is a number of events rather than a file."""
     return given.isascii() and given.isdigit() and not Path(given).exists()
 
 

@@ -1,4 +1,4 @@
-"""``worldctl recheck``: every recorded step, performed again by the code at hand."""
+"""``worldctl recheck``: every recorded step, performed again by the loaded code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_VALUE: Final = 400
 
 
 @command("recheck")
-@click.option("--all", "every", is_flag=True, help="Go on after the first step that came out differently.")
+@click.option("--all", "every", is_flag=True, help="Continue after the first step with another result.")
 @click.option("--upto", type=click.IntRange(min=1), metavar="POSITION", help="Stop at this event.")
 @at_option("Stop at this point in the past.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")

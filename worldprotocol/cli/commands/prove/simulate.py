@@ -24,7 +24,7 @@ STEPS: Final = 300
 @click.option("--seeds", type=click.IntRange(min=1), metavar="COUNT", help="Simulate so many seeds, from --seed on.")
 @click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True, help="Steps of each.")
 @click.option("--replay", type=click.Path(dir_okay=False, path_type=Path), help="Run a script again.")
-@click.option("--scenario", metavar="REFERENCE", help="What is simulated: file.py:attribute; a depot unless told.")
+@click.option("--scenario", metavar="REFERENCE", help="What is simulated: file.py:attribute; a depot by default.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes for --seeds; one for each core.")
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write the script that fails here.")
 @click.option("--no-shrink", is_flag=True, help="Leave a script that fails as long as it is.")
@@ -35,8 +35,8 @@ def simulate(desk: CommandContext, seed: int | None, seeds: int | None, replay: 
     killed in the middle, find the disk full, lose acknowledgements; clocks jump, leases expire, branches are switched.
     After every step a second, plain model holds the log to its requirements. Equal seeds give equal logs, byte by byte.
 
-    A seed that fails is made as short as it can be, told step by step, and written with -o as a script for --replay.
-    Nothing of a realm at hand is read or touched. Exit code 1 when something was found.
+    A seed that fails is shortened as far as possible, shown step by step, and written with -o as a script for --replay.
+    No realm is read or changed. Exit code 1 when something was found.
     """
     if (seed is None and seeds is None) == (replay is None):
         raise click.UsageError("Give --seed, --seeds, or --replay and a script.")

@@ -93,12 +93,12 @@ def show_backup(desk: CommandContext, backup: str) -> None:
 @backups.command("restore")
 @click.argument("backup")
 @click.argument("resources", metavar="[RESOURCE]...", nargs=-1)
-@click.option("--force", is_flag=True, help="Also where somebody holds leases: what they did there is lost.")
+@click.option("--force", is_flag=True, help="Also where leases are held: changes made there are lost.")
 @with_desk
 def restore(desk: CommandContext, backup: str, resources: tuple[str, ...], *, force: bool) -> int:
     """Bring everything back to how it was when the backup was made, or only RESOURCE: a file, folder/**, FILE:/...
 
-    What came to be there since is removed. Refused while somebody holds leases there. Exit code 1 when something could
+    What was created there since is removed. Refused while leases are held there. Exit code 1 when something could
     not be given back; asking again tries that again.
     """
     from worldprotocol.cli.support.opening import open_with_workspace
@@ -135,7 +135,7 @@ def restore(desk: CommandContext, backup: str, resources: tuple[str, ...], *, fo
 @backups.command("prune")
 @click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Else as [workspace] keep_days says.")
 @click.option("--max-bytes", type=click.IntRange(min=0), metavar="N", help="Else as [workspace] keep_bytes says.")
-@click.option("--dry-run", is_flag=True, help="Remove nothing; only tell what would go.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; only list what would be removed.")
 @with_desk
 def prune(desk: CommandContext, older_than: float | None, max_bytes: int | None, *, dry_run: bool) -> None:
     """Remove backups that are too old, then the oldest until all together are small enough.

@@ -35,7 +35,7 @@ MIN_FREE_BYTES: Final = 256 << 20
 
 
 MAX_FAULTS: Final = 20
-"""Things in the tables that are not as they should be, as far as doctor tells them one by one."""
+"""Maximum number of faults of the tables that doctor lists one by one."""
 
 MAX_PROBLEMS: Final = 2
 """Complaints of SQLite's own check that are asked for; doctor shows the first."""
@@ -164,7 +164,7 @@ def _authentication(realm: RealmState) -> Check:
 
 
 def _file(world: Realm) -> Check:
-    """Let SQLite look through the file; what it finds, ``verify`` lists."""
+    """Check the file by SQLite; ``verify`` lists the faults."""
     problems = world.log.audit_storage(MAX_PROBLEMS)
     if not problems:
         return Check("file", ok=True, facts="SQLite finds every page and index whole")
@@ -238,7 +238,7 @@ def _unsettled(realm: RealmState) -> Check:
 
 
 def _lacking(lacking: list[Lack], overdue: int) -> str:
-    """Return who waits for leases, for the end of a sentence; nothing where nobody does."""
+    """Return the proposals that wait for leases as the end of a sentence; empty without any."""
     if not lacking:
         return ""
     queued = sum(1 for one in lacking if one.wait is not None)
@@ -248,7 +248,7 @@ def _lacking(lacking: list[Lack], overdue: int) -> str:
 
 
 def _is_due(realm: RealmState, lack: Lack, now: int) -> bool:
-    """Tell whether somebody should have carried a proposal on by now (ms): its time has come, or a lease is over."""
+    """Return whether a proposal is overdue at ``now`` (ms): its time has come, or a lease has ended."""
     if lack.wait is None:
         return lack.retry_at <= now
     leases = realm.klis.leases
@@ -294,7 +294,7 @@ def _domain(config: Config, realm: Any) -> Check:
     adopted = realm.domain
     if adopted is None or adopted.schema_hash != domain.schema.hash:
         in_force = "none" if adopted is None else adopted.schema_hash[:12]
-        facts = f"schema {domain.schema.hash[:12]} at hand, {in_force} in force"
+        facts = f"schema {domain.schema.hash[:12]} available, {in_force} in force"
         return Check("domain", False, facts, "use the adopted domain, or adopt this one with `worldctl adopt`")
     changed = domain.changed(adopted.sources)
     if changed:

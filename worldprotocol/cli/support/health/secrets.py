@@ -32,7 +32,7 @@ _ADVICE: Final = {
 
 
 def tell_secrets(desk: CommandContext) -> int:
-    """Search, tell what was found, and return the exit code: 1 where anything was.
+    """Search, report what was found, and return the exit code: 1 where anything was.
 
     Raises:
         RefusedError: what looking at the log refuses.

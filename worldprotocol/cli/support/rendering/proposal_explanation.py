@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _LEFT_OUT: Final = (
-    "what conditions read is left out: some is computed by the domain as adopted then, which is not at hand"
+    "what conditions read is left out: some is computed by the domain as adopted then, which is not available"
 )
 
 
@@ -30,7 +30,7 @@ def explain_proposal(
 
     Args:
         desk: for the domain, which is loaded only where a condition reads what it makes.
-        then: up to where it is told: the rulings, answers and adoptions after it are not known yet.
+        then: the point in the past: rulings, answers and adoptions after it are left out.
         proposal_id: the proposal.
         lease: the last verdict about its leases, None where there was none.
         redact: leave out the input, scopes, conditions and the values that they read, and what rules and people said
@@ -79,14 +79,14 @@ def explain_proposal(
 
 
 def without_words(rendered: Any) -> Any:
-    """Return what is told without scopes, and without texts and values that may hold anything."""
+    """Return the explanation without scopes, and without texts and values of foreign origin."""
     if isinstance(rendered, Mapping):
         return {name: HIDDEN if name in _WORDS and value else without_words(value) for name, value in rendered.items()}
     return [without_words(one) for one in rendered] if isinstance(rendered, (list, tuple)) else rendered
 
 
 HIDDEN: Final = "(hidden)"
-"""What stands in place of words that are not shown."""
+"""Placeholder of words that are not shown."""
 
 _WORDS: Final = frozenset(
     {"input", "reason", "because", "outside", "description", "when", "scope", "approvedScope", "allowedPaths"}
@@ -116,7 +116,7 @@ def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]],
 
 
 def ruling_lines(wire: Mapping[str, Any]) -> Iterator[str]:
-    """Yield who wanted what, and what came of it in whose words."""
+    """Yield the proposal, its outcome and the texts of others about it."""
     from worldprotocol.terminal_text import visible
 
     yield from map(visible, _ruling(wire))
@@ -163,7 +163,7 @@ def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJud
 
 
 def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
-    """Return the adoption by which a policy was in force then; without a position where it came only later."""
+    """Return the adoption by which a policy was in force then; without a position where it was adopted later."""
     from world.events.policy_events import PolicyAdopted
     from world.read_models.decoding import decoded
 
@@ -181,9 +181,9 @@ def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[i
 def _case(
     desk: CommandContext, world: Realm, proposal: Proposal, judged: tuple[int, ProposalJudged], adopted: PolicyAdopted
 ) -> tuple[Case | None, Policy | None]:
-    """Return the case, None where only a domain that is not at hand could make it.
+    """Return the case; None where it needs a domain that is not loaded.
 
-    With it comes the policy itself, where it is at hand, has rules in code, and the case is whole.
+    The policy itself is added where it is loaded, has rules in code, and the case is complete.
     """
     from worldprotocol.policy_tools.explain import reads_computed
     from worldprotocol.policy_tools.recorded_cases import Cases
@@ -201,7 +201,7 @@ def _case(
 
 
 def _is_of_then(world: Realm, domain: Domain, proposal: Proposal, position: int) -> bool:
-    """Tell whether computed values made by the domain at hand are those that were read then."""
+    """Return whether values computed by the loaded domain equal those that were read then."""
     from worldprotocol.api.code_fingerprints import CodeThen
 
     is_same = domain.schema.hash == proposal.submitted.schema_hash
@@ -209,7 +209,7 @@ def _is_of_then(world: Realm, domain: Domain, proposal: Proposal, position: int)
 
 
 def _at_hand(desk: CommandContext, adopted: PolicyAdopted) -> Policy | None:
-    """Return the policy that was adopted, where it is at hand as it was and has rules in code."""
+    """Return the adopted policy, where the loaded one is unchanged and has rules in code."""
     from world.errors import RefusedError
     from worldprotocol.cli.support.opening import composed
     from worldprotocol.policy_tools.hypothetical import policy_named

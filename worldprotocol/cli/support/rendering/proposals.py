@@ -1,4 +1,4 @@
-"""What came of a proposal, as commands print it."""
+"""The outcome of a proposal, as commands print it."""
 
 from __future__ import annotations
 
@@ -60,29 +60,27 @@ def received_as(world: Realm, received: ProjectionOutcome) -> dict[str, Any]:
     return rendered
 
 
-def in_words(rendered: dict[str, Any]) -> list[str]:
+def in_words(outcome: dict[str, Any]) -> list[str]:
     """Return an outcome as a sentence or two, in lines."""
     from world.clock import SystemClock
 
-    if rendered["status"] == "none":
-        return [
-            f"No intent was selected by {rendered['projection'] or 'any projection'}. {rendered.get('why', '')}".rstrip()
-        ]
-    words = [
-        f"{rendered['status']}: {rendered['type']} by {rendered['actor']} on {rendered['branch']}, proposal {rendered['proposalId']}"
-    ]
-    if rendered["attempt"] > 1:
-        words[0] += f", attempt {rendered['attempt']}"
-    if "worldId" in rendered:
-        words.append(f"world {rendered['worldId']}")
-    if "failure" in rendered:
-        words.append(f"{rendered['failure'].get('code')}: {rendered['failure'].get('message', '')}")
-    elif "leases" in rendered:
-        words += [f"waits {lacking_in_words(rendered['leases'], SystemClock().now_ms())}", CARRIED_ON]
-    elif rendered["status"] == "evaluating":
-        for question in rendered.get("questions", ()):
+    if outcome["status"] == "none":
+        selecting = outcome["projection"] or "any projection"
+        return [f"No intent was selected by {selecting}. {outcome.get('why', '')}".rstrip()]
+    doing = f"{outcome['type']} by {outcome['actor']} on {outcome['branch']}"
+    words = [f"{outcome['status']}: {doing}, proposal {outcome['proposalId']}"]
+    if outcome["attempt"] > 1:
+        words[0] += f", attempt {outcome['attempt']}"
+    if "worldId" in outcome:
+        words.append(f"world {outcome['worldId']}")
+    if "failure" in outcome:
+        words.append(f"{outcome['failure'].get('code')}: {outcome['failure'].get('message', '')}")
+    elif "leases" in outcome:
+        words += [f"waits {lacking_in_words(outcome['leases'], SystemClock().now_ms())}", CARRIED_ON]
+    elif outcome["status"] == "evaluating":
+        for question in outcome.get("questions", ()):
             words.append(f"{question['by']['actorId']} asks: {question['reason']}")
-        words.append(f"waits for {', '.join(rendered.get('waitsFor', ()))}: {rendered.get('reason', '')}")
-    elif rendered["status"] in ("rejected", "superseded") and "decision" in rendered:
-        words.append(f"{rendered['decision'].get('reason') or ''}")
+        words.append(f"waits for {', '.join(outcome.get('waitsFor', ()))}: {outcome.get('reason', '')}")
+    elif outcome["status"] in ("rejected", "superseded") and "decision" in outcome:
+        words.append(f"{outcome['decision'].get('reason') or ''}")
     return words
