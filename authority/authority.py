@@ -77,7 +77,7 @@ class StandardAuthority:
         return answered(case, asked, answer, self._asking(case))
 
     def expire(self, case: Case, asked: Ruling) -> Ruling:
-        """Return the ruling when nobody answered in time.
+        """Return the ruling when the time limit has passed without an answer.
 
         Raises:
             RefusedError: ``NOT_WAITING``.

@@ -143,7 +143,7 @@ def klis_run(desk: CommandContext, source: str) -> int:
     evict                                                    leases expired since the last evict
     active                                                   ["agent/session PREDICATE resource"]
     distinct_ids  leases                                     whether all are leases, and different
-    compat        held, requested                            whether both may stand
+    compat        held, requested                            whether both may be held
     canonicalize  resource                                   its canonical form or {error}
     validate      manifest, channel?                         "ACCEPT", {accept: {effective}} or {reject}
     register_key  agent, key                                 "OK"

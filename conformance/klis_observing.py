@@ -27,7 +27,7 @@ from world.klis.triple import Triple
 __all__ = ["GIVEN_UP", "Observing", "ScratchWorkspace", "lease_wire", "read_declared"]
 
 GIVEN_UP: Final = "Permissive mode: a lease on the way gives up the guarantee against deadlocks (KLIS-6 section 3.2)."
-"""What everybody is told whom permissive mode let pass (KO-3.2b)."""
+"""Warning of permissive mode about each operation that it permits (KO-3.2b)."""
 
 
 def read_declared(declared: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
@@ -77,7 +77,7 @@ class Observing:
         self._watch = Watch(Declaration(agent_id, session_id, ()), on_violation=self._on_violation, amend=self._amend)
 
     def set_mode(self, mode: Any) -> None:
-        """Go on in strict or permissive mode.
+        """Change to strict or permissive mode.
 
         Raises:
             RefusedError: ``INVALID_SCENARIO`` for another one.
@@ -89,7 +89,7 @@ class Observing:
         self._watch.is_strict = mode == "strict"
 
     def judge(self, seen: Sequence[Seen], held: Session | None) -> dict[str, Any]:
-        """Tell what is decided on the effects of one call.
+        """Return the decision on the effects of one call.
 
         Args:
             seen: what the call attempts.
@@ -137,7 +137,7 @@ class ScratchWorkspace:
         self._backups: Backups | None = None
 
     def before_grant(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
-        """Back up what leases let their holder change (KO-7); the desk calls it.
+        """Back up what the holder of leases may change (KO-7); the lease commands call it.
 
         Raises:
             RefusedError: ``BACKUP_FAILED``.
@@ -152,7 +152,7 @@ class ScratchWorkspace:
         return True
 
     def has(self, backup_id: str, triple: Triple, folder: str) -> bool:
-        """Return whether a backup of what a lease lets its holder change is in a folder of the workspace."""
+        """Return whether a backup of what the holder of a lease may change is in a folder of the workspace."""
         if self._backups is None or self._workspace is None:
             return False
         kept = self._workspace.root / ".klock" / "backups"

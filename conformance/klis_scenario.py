@@ -1,7 +1,7 @@
 """Scenarios: operations on an empty ledger, each with its own clock, for other implementations to compare with.
 
 An operation gives one plain value; a refusal is a value too (``{"reject": CODE}``), and only an operation that makes no
-sense in itself is told as ``{"error": CODE, "message"}``. Nothing here has rules of its own: manifests are read by
+sense in itself is answered by ``{"error": CODE, "message"}``. Nothing here has rules of its own: manifests are read by
 ``world.klis.manifest``, leases are the lease desk's, calls are read by ``conformance.calls`` and held against what was
 declared by the watch of the host.
 """
@@ -45,7 +45,7 @@ _NOT_IN_FORCE: Final = frozenset({"UNKNOWN_LEASE", "LEASE_NOT_ACTIVE", "NOT_THE_
 
 @dataclass(frozen=True, slots=True)
 class ScenarioCase:
-    """Operations that belong together; ``name`` is the case's id, or where it stands."""
+    """Operations that belong together; ``name`` is the case's id, or its place."""
 
     name: str
     ops: list[Any]
@@ -98,7 +98,7 @@ def _json(text: bytes) -> Any:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return found
 
 
@@ -305,7 +305,7 @@ class LedgerScenario:
             return False
 
     def _backup_exists(self, op: Mapping[str, Any]) -> bool:
-        """Return whether what a lease lets its holder change was backed up before it was granted (KO-7)."""
+        """Return whether what the holder of a lease may change was backed up before the grant (KO-7)."""
         name = _text(op, "lease")
         folder, found = _text(op, "dir"), self._backed_up.get(self._names.get(name, name))
         return self._scratch is not None and found is not None and self._scratch.has(*found, folder)
@@ -354,7 +354,7 @@ def accepted(manifest: Manifest) -> Any:
 
 
 def _who(op: Mapping[str, Any], lease: Lease) -> dict[str, str]:
-    """Return who acts: whoever the operation names, else the holder."""
+    """Return the acting agent: the one that the operation names, else the holder."""
     session = lease.session
     return {
         "agent_id": str(op.get("agent", session.agent_id)),

@@ -1,4 +1,4 @@
-"""Concurrent sessions in virtual time: who would wait, die and hold, decided by the real lease desk.
+"""Concurrent sessions in virtual time: their waits, deaths and grants, decided by the real lease commands.
 
 At its start a session declares its scope; once granted it holds it for as long as it took in the file. A session that
 waits stays in the queue; one that dies asks again after the time its verdict names. At equal times all releases come
@@ -64,7 +64,7 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A time without leases: in the queue (``wait``) or asking again and again (``retry``), and who was in the way.
+    """A time without leases: in the queue (``wait``) or repeated requests (``retry``), with the sessions in the way.
 
     Args:
         kind: ``wait`` or ``retry``.
@@ -97,13 +97,13 @@ class SessionTimes:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What came of all sessions together.
+    """Results of all sessions together.
 
     Args:
         sessions: how many there were.
         granted_at_once: sessions whose first verdict was Granted.
-        waited: sessions that were ever told Wait.
-        died: sessions that were ever told Die.
+        waited: sessions that ever got the verdict Wait.
+        died: sessions that ever got the verdict Die.
         retries: requests made again after a Die.
         max_held: most leases in force at one time.
         total_wait_ms: from start to grant, over all sessions.
@@ -194,12 +194,12 @@ def run_sessions(
     progress: Callable[[int, int], None] = lambda done, total: None,
     hear: Callable[[Event], None] = lambda event: None,
 ) -> tuple[Totals, list[SessionTimes]]:
-    """Let sessions happen until each of them has held what it wants.
+    """Run sessions until each of them has held its leases.
 
     Args:
         plans: the sessions; their order makes no difference.
         settings: what the ledger goes by; None is the defaults.
-        progress: told how many sessions have been granted, and how many there are.
+        progress: called with the numbers of granted sessions and of all sessions.
         hear: handed every event that the ledger is folded from.
 
     Returns:
@@ -267,7 +267,7 @@ class _Simulation:
         )
 
     def _release(self, now: int, session: str) -> None:
-        """Release whoever is done at this instant, all of them before anybody who waits is judged again."""
+        """Release all sessions that end at this instant, before any waiting one is judged again."""
         done = [session]
         while self._due and self._due[0][:2] == (now, _RELEASE):
             done.append(heappop(self._due)[2])

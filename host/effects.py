@@ -231,7 +231,7 @@ class EffectHandler:
         return source_of(self.function)
 
     def to_wire(self) -> dict[str, Any]:
-        """Describe the handler as JSON; null stands for what depends on the parameters."""
+        """Describe the handler as JSON; null marks what depends on the parameters."""
         described: dict[str, Any] = {
             "type": self.type,
             "source": self.source,

@@ -79,7 +79,7 @@ def _comparisons(
     yield "the outcome", recorded.outcome, _ending(outcome)
     yield "the error", _signed(recorded.error), _signed(outcome.error.to_wire() if outcome.error else None)
     if recorded.created_by == order.proposal_id:
-        # Otherwise it shares a world of another proposal, which came to the same state in its own way.
+        # Otherwise it shares a world of another proposal that reached the same state.
         now = [patch.to_wire() for patch in outcome.patches]
         for index in range(max(len(recorded.patches), len(now))):
             yield f"patch {index}", _at(recorded.patches, index), _at(now, index)

@@ -51,7 +51,7 @@ def _refuse_clashes() -> None:
 
 
 def _resolved(name: str) -> ModuleSpec | None:
-    """Return where ``import name`` leads; for a module that is imported already, where it came from."""
+    """Return where ``import name`` leads; for a module that is imported already, its own file."""
     known = sys.modules.get(name)
     if known is not None:
         return getattr(known, "__spec__", None)

@@ -163,7 +163,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Tell which recorded logs no test used."""
+    """Report the recorded logs that no test used."""
     unused = config.stash.get(_UNUSED, [])
     if unused:
         terminalreporter.section("worldprotocol: recorded logs that no test uses", red=True)

@@ -1,4 +1,4 @@
-"""Parts of bindings that ask people: whom, for how long, by which vote, and the further steps in ``then``.
+"""Parts of bindings that ask people: the actors, the time limit, the vote, and the further steps in ``then``.
 
 ``ask`` names actors any one of whom answers, ``members`` actors who vote; ``timeoutMs`` and ``onTimeout`` say what
 happens without an answer. Where the time is over and ``onTimeout`` is ``escalate``, or the question is handed up, the
@@ -75,7 +75,7 @@ class _Asking(Value):
         return self.on_timeout or ("reject" if is_last else "escalate")
 
     def rendered(self, *, is_last: bool) -> dict[str, Any]:
-        """Return the full form; a ``timeoutMs`` of null is told, because it is not the default."""
+        """Return the full form; a ``timeoutMs`` of null is included, because it is not the default."""
         wire = super().to_wire() | {"timeoutMs": self.timeout_ms, "onTimeout": self.end(is_last=is_last)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in wire.items()}
 

@@ -1,4 +1,4 @@
-"""What a log came to, in a form that can be compared: how every intent ended, and every world in order."""
+"""Result of a log in a form that can be compared: the end of every intent, and every world in order."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from worldprotocol.api.realm import Realm
 
 @dataclass(slots=True)
 class Account:
-    """What a log came to.
+    """Result of a log.
 
     Args:
         ends: by intentId: completed, failed, rejected, or waiting.
-        decisions: by intentId: the decision, who made it, and why.
+        decisions: by intentId: the decision, its authority, and its reason.
         completed: ids of the worlds of completed proposals, in order.
         failed: ids of the worlds of failed ones, in order.
         errors: how often which error made one fail, by its code.

@@ -1,4 +1,4 @@
-"""The projection: a merged branch is the wish to apply its changes, written nowhere but where it says.
+"""The projection: a merged branch is the intent to apply its changes, and to write only the stated paths.
 
 It translates and judges nothing: who may do what is the policy's business, what is possible the domain's.
 """

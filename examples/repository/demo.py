@@ -2,7 +2,7 @@
 
     python -m examples.repository.demo
 
-founds a world in ``build/demo``, imports the history, shows what came of it, verifies it, kills an import in the middle
+founds a world in ``build/demo``, imports the history, shows the result, verifies it, kills an import in the middle
 and continues it, replays, rechecks, and compares the worlds. Then programs that know nothing of all this work on one
 checkout at the same time. It ends with exit code 0 only if all of it held.
 """
@@ -34,7 +34,7 @@ from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.realm import Realm
 
 LAST_TOUCHED = ("/src/flask/app.py", "/flask.py")
-"""The path whose last change is explained: the first of them that the tree knows."""
+"""The path whose last change is explained: the first of them in the tree."""
 
 SHARED_NAME = "shared"
 """The folder of the programs and their checkout, in that of the demo."""
@@ -95,7 +95,7 @@ class Demo:
         return running.realm
 
     def _show(self, realm: Realm, account: Account) -> None:
-        self.step("What came of it")
+        self.step("The result")
         show_counts(realm, account)
         self.step("A stretch of the log")
         show_stretch(realm, 14)

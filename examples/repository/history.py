@@ -1,4 +1,4 @@
-"""The recorded history: merged branches with who, when, and what was done to which path.
+"""The recorded history: merged branches with author, time, and the changes of each path.
 
 ``sessions.jsonl`` counts time from the first branch on and holds sixteen years in 50,391,903 ticks; one tick is taken
 for ten seconds here, and the first branch is dated to ``ORIGIN_MS``.
@@ -28,7 +28,7 @@ DAY_MS: Final = 86_400_000
 """Milliseconds of a day."""
 
 MEMBER_BRANCHES: Final = 20
-"""Branches after which the project made somebody a member; the operator knows who they are."""
+"""Branches after which the project made its author a member; the operator supplies the names."""
 
 
 @dataclass(frozen=True, slots=True)

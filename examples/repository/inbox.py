@@ -1,6 +1,6 @@
 """The maintainer's part of the script: how she answers what the policy puts before her.
 
-She decides by what stands in the proposal, so that every run of the import gets the same answers; some mail she never
+She decides by the content of the proposal, so that every run of the import gets the same answers; some mail she never
 gets to, and its time runs out.
 """
 

@@ -1,4 +1,4 @@
-"""What the demo shows of a world: the same things that worldctl shows, told for this domain."""
+"""Output of the demo about a world: what worldctl shows, in the terms of this domain."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def show_refusal(proposal: Proposal) -> None:
 
 
 def show_blame(realm: Realm, path: str) -> None:
-    """Print who touched a path last: from the state, and by whose decision."""
+    """Print the last change of a path with its author, from the state, and the decision."""
     entry = entry_of(realm.data(), path)
     assert entry is not None
     print(

@@ -105,7 +105,7 @@ def test_a_computed_value_has_no_writer_and_follows_from_places_in_the_data(tmp_
 def test_a_place_where_nothing_ever_stood_is_told_as_such(garden: Inside) -> None:
     for path in ("beds.nowhere", "notes.x", "data"):
         said = garden("blame", path, code=1)
-        assert f"Nothing stands at {path!r}, and nobody ever wrote there." in said.err
+        assert f"{path!r} has no value and was never written." in said.err
         assert garden("blame", path, "--json", code=1).lines[0]["present"] is False
 
 

@@ -84,7 +84,7 @@ def test_an_overdue_proposal_is_shown_as_such_and_its_fate_is_told(realm):
     told = {one["proposalId"]: one["overdue"] for one in realm("inbox", "--json").json}
     assert (told.pop(overdue), list(told.values())) == (True, [False])
     shown = realm("inbox")
-    assert "nobody: overdue, to be rejected" in shown.out
+    assert "none: overdue, to be rejected" in shown.out
     assert "1 proposal is overdue; `worldctl settle` decides it." in shown.err
     assert overdue not in realm("inbox", "--for", "ann").out
     assert "overdue since" in realm("show", overdue).out

@@ -123,7 +123,7 @@ def test_what_is_not_as_expected_is_shown(given: Given) -> None:
         "  outcome: expected 'failed', was 'completed'",
     )
     differs(
-        lambda: poured.then("proposal.completed", "decision.made"), "decision.made came earlier than it was expected."
+        lambda: poured.then("proposal.completed", "decision.made"), "decision.made is earlier than expected."
     )
     differs(lambda: poured.then("policy.retired"), "  MISSING policy.retired")
     differs(

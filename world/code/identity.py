@@ -7,7 +7,7 @@ and places of files are not part of it. Other distributions are not covered; the
 
 Own code is the package or the distribution of the function, and every other module with source that is
 not installed. References that no syntax tree shows are not covered: names made at run time (``getattr``, ``globals()``,
-``eval``), and values that other modules assign from outside. A container at module level also stands for the functions
+``eval``), and values that other modules assign from outside. A container at module level also represents the functions
 in it, since functions register themselves there. Source: design section 6.
 """
 
@@ -64,7 +64,7 @@ def identity_of(
 ) -> Identity | None:
     """Return the identity of a function's code; None without source.
 
-    Where the reached code cannot be analysed, it is of the first kind: the hash of its own source.
+    Where the reached code cannot be analysed, it has the first kind: the hash of its own source.
 
     Args:
         function: a function, a method, or a callable object.

@@ -137,7 +137,7 @@ class Telling:
             value: any value.
 
         Raises:
-            RefusedError: ``INVALID_RULE`` for one that cannot be told, or that is beyond the limits.
+            RefusedError: ``INVALID_RULE`` for one that cannot be represented, or that is beyond the limits.
         """
         if value is None or type(value) in (bool, int, float, str):
             self._count += 1
@@ -153,7 +153,7 @@ class Telling:
         try:
             if len(self._names) > MAX_DEPTH or self._count > MAX_VALUES:
                 limits = f"{MAX_DEPTH} levels, {MAX_VALUES:,} values"
-                raise self._refused(f"holds more than is told of a rule: {limits}", value)
+                raise self._refused(f"holds more than can be represented of a rule: {limits}", value)
             above = len(self._inside) - self._inside.index(id(value)) if id(value) in self._inside else 0
             self._inside.append(id(value))
             try:
@@ -181,8 +181,8 @@ class Telling:
             return self._object(value)
         except RefusedError:
             raise
-        except Exception:  # noqa: BLE001 - whatever a class of somebody raises who does not want to be told
-            raise self._refused("cannot be told", value) from None
+        except Exception:  # noqa: BLE001 - a foreign class may raise anything
+            raise self._refused("cannot be represented", value) from None
 
     def _known(self, value: Any) -> Any:
         if type(value) in _PLAIN or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -278,7 +278,7 @@ def _slots(subject: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(slot, MemberDescriptorType):
                 try:
                     yield name, slot.__get__(subject)
-                except AttributeError:  # nothing stands in it
+                except AttributeError:  # it is empty
                     continue
 
 

@@ -106,7 +106,7 @@ def _text_faults(
             if not place.startswith(_EACH):
                 expression({"kind": "get", "path": place}, path)
             elif not in_each:
-                yield path, f"{{{place}}} stands for an element, but the item has no 'each'."
+                yield path, f"{{{place}}} names an element, but the item has no 'each'."
 
 
 def compile_manifest(manifest: Sequence[Mapping[str, Any]]) -> tuple[ItemSpec, ...]:

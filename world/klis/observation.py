@@ -53,7 +53,7 @@ class Seen:
         predicate: the effect.
         resource: the resource, in canonical form.
         call: the call, for messages, such as ``open('/a.txt', 'w')``.
-        outside: the real path of a file outside of the workspace; its resource is of the type ``OUTSIDE``.
+        outside: the real path of a file outside of the workspace; its resource has the type ``OUTSIDE``.
         address: host and port of a connection, which a declared URL of that place satisfies.
         looks: whether only the names in a directory are read, which every declared use allows.
         opaque_of: for the assumed effect of an opaque tool on its working directory: its process, which may be

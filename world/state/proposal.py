@@ -61,13 +61,13 @@ TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
 ROLLBACK: Final = "workspace.restore"
 """The effect by which a failed execution gives back what it had leased for change; the engine alone asks for it."""
 GIVEN_UP: Final = frozenset({"EFFECT_TIMED_OUT", "CANCELLED", "LEASES_REVOKED", "NOT_WANTED", "KLIS_SCOPE_VIOLATION"})
-"""Codes of effects whose handlers may still run, though nobody waits for them any more."""
+"""Codes of effects whose handlers may still run, though their results are not used any more."""
 INGRESS: Final = frozenset({"submitted", "evaluating"})
 
 
 @dataclass(slots=True)
 class Proposal:
-    """A proposal as its events so far tell it; only ``fold_proposal`` changes it.
+    """A proposal, folded from its events so far; only ``fold_proposal`` changes it.
 
     ``journal`` holds effect results by requirement id in wire form, ``requested`` the effects under way, ``in_doubt``
     those of which it is unknown whether they happened, ``failures`` the last failure of those that are made again, and
@@ -133,7 +133,7 @@ class Proposal:
         return self._intent
 
     def copy(self) -> Proposal:
-        """Return a proposal of one's own; what was recorded is shared, and nobody changes that."""
+        """Return a copy; recorded values are shared and never changed."""
         return replace(
             self,
             answers=self.answers.copy(),
@@ -157,7 +157,7 @@ class Proposal:
 
     @property
     def asked(self) -> Ruling | None:
-        """The ruling that waits for people, None when nobody is asked."""
+        """The ruling that waits for people, None when no person is asked."""
         if self.status != "evaluating" or self.ruling is None or self.ruling["verdict"] != "wait":
             return None
         return Ruling.from_wire(self.ruling)

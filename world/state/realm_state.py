@@ -1,4 +1,4 @@
-"""The realm: everything the world knows that is still alive, folded from the log's events.
+"""State of the realm: all that has not ended, folded from the log's events.
 
 Actors, bindings, policies, the domain in force, branches, and the proposals that are not ended yet. What has ended is
 in the log and its index. The fold is pure: equal events give an equal realm, and replay is nothing but this fold.
@@ -132,7 +132,7 @@ class RealmState:
         return short_repr(self, f"at event {self.position}", f"active branch {self.active or 'none'}", *sizes)
 
     def copy(self) -> RealmState:
-        """Return a realm of one's own; what was recorded is shared, and nobody changes that."""
+        """Return a copy; recorded values are shared and never changed."""
         return replace(
             self,
             actors=self.actors.copy(),
@@ -203,7 +203,7 @@ class RealmState:
         return due is not None and due < now
 
     def _next_effect(self) -> int | None:
-        """Return the earliest deadline of an effect that is under way; what has ended is let go."""
+        """Return the earliest deadline of an effect that is under way; ended ones are removed."""
         while self.effects:
             deadline, proposal_id, requirement = self.effects[0]
             proposal = self.proposals.get(proposal_id)
@@ -239,7 +239,7 @@ def apply_event(realm: RealmState, event: Event, position: int) -> None:
         position: its place in the log.
 
     Raises:
-        DamagedLogError: when the event cannot follow what came before.
+        DamagedLogError: when the event cannot follow the events before it.
     """
     try:
         step = _STEPS.get(type(event))

@@ -99,7 +99,7 @@ def explain_trace(
 
 
 def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *, stands: bool) -> Role:
-    """Return the role of an answer; unless the strongest ``stands``, all that did not decide were overruled."""
+    """Return the role of an answer; unless the strongest one is valid (``stands``), the others were overruled."""
     answer = outcome["answer"]
     strength = _STRENGTH[answer]
     if outcome["rule"] in decided:

@@ -95,7 +95,7 @@ class FoundPolicy:
     Args:
         description: name, hash and rules, as an adoption records them.
         origin: ``in force``, ``adopted`` (and not in force any more), ``shadowed`` (and never adopted), or ``at hand``.
-        position: position of the event that records it, None for a policy at hand.
+        position: position of the event that records it, None for a loaded policy.
     """
 
     description: Mapping[str, Any]
@@ -114,7 +114,7 @@ class FoundPolicy:
 
 
 def find_policy(given: str, changes: Sequence[PolicyChange], at_hand: Callable[[str], Policy]) -> FoundPolicy:
-    """Return the policy that a text refers to: that in force, otherwise that at hand, otherwise the last in the log.
+    """Return the policy that a text refers to: that in force, otherwise the loaded one, otherwise the last in the log.
 
     Args:
         given: a name, ``NAME@HASHPREFIX``, a policy file or a reference.

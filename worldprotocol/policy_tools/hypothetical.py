@@ -142,7 +142,7 @@ def _note(
             return "the available policy judged, which is not the one that was in force then"
         return None
     if own is None:
-        return "nobody bound the actor, so a proposal is refused until that is done (`worldctl actor bind`)"
+        return "the actor is not bound; until it is, its proposals are refused (`worldctl actor bind`)"
     if own.get("kind") != "policy_rules":
         return f"a proposal would be judged by the actor's own binding, {own.get('kind')}"
     name = str(own["policy"])
@@ -206,7 +206,7 @@ def _case(
             at_hand=parts.domain.schema.hash,
         )
     if actor_id not in realm.actors:
-        raise RefusedError(ErrorCode.UNKNOWN_ACTOR, f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
+        raise RefusedError(ErrorCode.UNKNOWN_ACTOR, f"The actor {actor_id!r} is not registered (`worldctl actor add`).")
     cases = Cases(world.archive, parts.domain)
     rendered = _changed(
         {

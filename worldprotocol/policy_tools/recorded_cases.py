@@ -34,7 +34,7 @@ MAX_ACTORS: Final = 1_024
 
 
 class CaseFacts(TypedDict, total=False):
-    """Members of a case that are taken over unchanged; see ``world.state.ports.Case``."""
+    """Members of a case that are copied unchanged; see ``world.state.ports.Case``."""
 
     base_world: Required[str]
     schema_hash: Required[str]

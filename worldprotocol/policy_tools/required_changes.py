@@ -47,7 +47,7 @@ def changes(
     Returns:
         None for an approval. Otherwise ``silence``: rules that must all not apply; ``silenceOneOf``: narrowing rules of
         which one must not apply; ``matchOneOf``: rules of which one must approve; ``people``: per question the number
-        of approvals ``needed`` and the actors ``of`` whom they are needed; ``outside``: the reason of a rejection that
+        of approvals ``needed`` and the actors ``of`` that can give them; ``outside``: the reason of a rejection that
         did not result from the rules. Rules have the ``needs`` of their conditions.
     """
     if ruling.get("verdict", ruling.get("decision")) in _APPROVED:
@@ -252,13 +252,13 @@ def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _missing_words(one: Mapping[str, Any]) -> str:
-    if not one["of"]:  # a binding asked, and nobody said anything
+    if not one["of"]:  # a question of a binding without any answer
         return f"an approval would have had to come in time; {one['reason']}"
-    who = ", ".join("any human" if name == ANYBODY else name for name in one["of"])
+    voters = ", ".join("any human" if name == ANYBODY else name for name in one["of"])
     few = "" if one["needed"] == len(one["of"]) else f"{'one' if one['needed'] == 1 else one['needed']} of "
-    words = f"{few}{who} would have to approve"
+    words = f"{few}{voters} would have to approve"
     if one.get("inTime"):
-        words = f"{few}{who} would have had to approve in time"
+        words = f"{few}{voters} would have had to approve in time"
     said = ", ".join(f"{answer['source']} said {answer['was']}" for answer in one.get("said", ()))
     return f"{words}; {said}" if said else words
 

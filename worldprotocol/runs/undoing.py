@@ -43,7 +43,7 @@ def granted_since(archive: Archive, position: int, *, but: Iterable[str]) -> lis
 def give_back(
     premises: HostEnvironment, archive: Archive, verdict_id: str, *, own: Iterable[str], fresh: bool = False
 ) -> Told:
-    """Restore the backup of one verdict except where other sessions came later; these are listed under ``failed``.
+    """Restore the backup of one verdict, except later changes of other sessions, which are listed under ``failed``.
 
     Args:
         premises: the workspace.

@@ -22,10 +22,10 @@ T = TypeVar("T")
 Act = Callable[["Simulation", Worker, Mapping[str, Any]], str]
 
 NOTHING: Final = "nothing to act on"
-"""What came of a step that found nothing."""
+"""Result of a step without an effect."""
 
 SOMEBODY: Final = "somebody"
-"""An actor who is registered and bound by nothing."""
+"""A registered actor without a binding."""
 
 
 def _pick(which: int, among: Sequence[T]) -> T | None:
@@ -173,7 +173,7 @@ def _too_late(sim: Simulation, call: Callable[[], Any]) -> str:
         fits = refused.code in ("NOT_WAITING", "UNKNOWN_PROPOSAL")
         hold("WP-decision", f"a late answer was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
-    hold("WP-decision", "an answer was taken that nobody waited for", False)
+    hold("WP-decision", "an answer without a question was accepted", False)
     return ""
 
 
@@ -414,4 +414,4 @@ ACTS: Final[Mapping[str, Act]] = {
     "shadow": _shadow,
     "adopt": _adopt,
 }
-"""What each kind of step does; it returns a few words on what came of it."""
+"""What each kind of step does; it returns its result in a few words."""

@@ -92,7 +92,7 @@ def move(ctx: ActionContext, input: Moving) -> Any:  # noqa: A002
 
 
 def pay(ctx: ActionContext, input: Paying) -> Any:  # noqa: A002
-    """Pay in several payments that the bank tells apart by their key."""
+    """Pay in several payments that the bank distinguishes by their keys."""
     failed = 0
     for number in range(input.times):
         try:
@@ -166,7 +166,7 @@ def large_ones_do_not_pass(case: Any) -> Any:
 
 @rule
 def moves_stay_within(case: Any) -> Any:
-    """Let moves write counters only."""
+    """Restrict moves to counters."""
     return Narrow(["data.counters.*"], "counters only") if case.intent.body.type == "move" else None
 
 
@@ -183,9 +183,9 @@ stern = Policy("stern", [large_ones_do_not_pass])
 
 @projection("wishes")
 def wishes(request: Any) -> Any:
-    """Take a wish out of a source event."""
+    """Return the intent in a source event."""
     rendered = request.source.payload
-    return {"kind": "intent", "body": rendered} if "type" in rendered else NoIntent("nothing is wished")
+    return {"kind": "intent", "body": rendered} if "type" in rendered else NoIntent("the payload has no intent")
 
 
 def expects(binding: Mapping[str, Any], body: Mapping[str, Any]) -> Expectation:
@@ -221,7 +221,7 @@ def adds(action: str, given: Any) -> Mapping[str, int]:
 
 
 def draw(chance: Random) -> Wish:
-    """Draw a wish: small, middling, large or impossible."""
+    """Draw an intent: small, middling, large or impossible."""
     to, by = chance.choice(COUNTERS), chance.choice((1, 2, 3, 4, 5, 7, 12, 25, -2))
     scope = chance.choice((None, None, None, (f"data.counters.{to}",), ("data.counters.*",), ("data.paid.*",)))
     kind = chance.random()

@@ -147,7 +147,7 @@ class Model:
 
     def _retired(self, rendered: Told) -> None:
         bound = [one for one in self.bindings.values() if one.get("policy") == rendered["name"]]
-        hold("WP-bind", f"the policy {rendered['name']} is retired, and somebody is bound by it", not bound)
+        hold("WP-bind", f"the policy {rendered['name']} is retired, and an actor is bound by it", not bound)
         self.policies.discard(rendered["name"])
 
     def _shadow(self, rendered: Told) -> None:
@@ -240,7 +240,7 @@ class Model:
         one = self._of(rendered, "evaluating")
         answer = rendered["answer"]
         who, name = answer["by"]["actorId"], answer["answerId"]
-        hold("WP-decision", f"{rendered['proposalId']} is answered and waits for nobody", one.waits_for_people)
+        hold("WP-decision", f"{rendered['proposalId']} is answered and waits for no person", one.waits_for_people)
         hold("WP-decision", f"answer {name} counts twice", name not in self._answers)
         self._answers.add(name)
         assert one.judged is not None
@@ -281,7 +281,7 @@ class Model:
         approved = (record.get("approvedScope") or {}).get("allowedPaths")
         for narrowed in one.narrowed:
             is_narrow = approved is not None and all(covers(narrowed, pattern) for pattern in approved)
-            hold("INT-13.3", f"{name} is approved within {approved}, and somebody said {narrowed}", is_narrow)
+            hold("INT-13.3", f"{name} is approved within {approved}, and a rule narrowed it to {narrowed}", is_narrow)
         granted = self.leases.granted.get(rendered.get("verdictId", ""))
         hold("KM-2.2", f"{name} is approved without leases", granted == name)
 
@@ -300,7 +300,7 @@ class Model:
             hold("WP-exec", f"{name} is started on another world than the head", rendered["onWorld"] == head)
         else:
             kept = [(rendered[part], one.started and one.started[part]) for part in ("now", "seed", "onWorld")]
-            hold("HC-context", f"{name} goes on with another context", all(new == old for new, old in kept))
+            hold("HC-context", f"{name} continues with another context", all(new == old for new, old in kept))
         key = one.rendered["executionKey"]
         hold("WP-exkey", f"{name} runs beside {self._running.get(key)}", self._running.get(key, name) == name)
         hold("HC-context", f"{name} has another seed", rendered["seed"] == one.intent["intentId"])
@@ -312,7 +312,7 @@ class Model:
         effect = rendered["requirement"]["id"]
         hold("HC-journal", f"effect {effect} is made again, and its result is known", effect not in one.journal)
         assert one.started is not None
-        hold("HC-journal", f"effect {effect} is of another attempt", rendered["attempt"] == one.started["attempt"])
+        hold("HC-journal", f"effect {effect} belongs to another attempt", rendered["attempt"] == one.started["attempt"])
         one.requested[effect] = rendered
         one.doubtful.discard(effect)
 
@@ -320,7 +320,7 @@ class Model:
         one = self._of(rendered, "executing")
         effect = rendered["requirementId"]
         under_way = one.requested.pop(effect, None)
-        hold("HC-compute", f"effect {effect} has a result nobody waits for", under_way is not None)
+        hold("HC-compute", f"effect {effect} has a result and was not under way", under_way is not None)
         assert under_way is not None
         hold("HC-compute", "a stale result counts", rendered["attempt"] == under_way["attempt"])
         hold("HC-journal", f"effect {effect} has two results", effect not in one.journal)

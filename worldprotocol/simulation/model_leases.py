@@ -121,7 +121,7 @@ class LeaseModel:
         self.verdicts.add(rendered["verdictId"])
         due = self.again.pop(request, 0)
         hold(
-            "KP-3d", f"request {request} was told to die until {due}, and was asked again before", rendered["at"] >= due
+            "KP-3d", f"request {request} got the verdict Die until {due}, and was judged before", rendered["at"] >= due
         )
         if status == "Die":
             self.again[request] = rendered["at"] + (rendered.get("retryAfterMs") or 0)
@@ -141,9 +141,9 @@ class LeaseModel:
             hold("KP-5a", f"request {request} was granted though {holders[:1]} is in the way", not holders)
             self._grant(rendered, owner, request)
         elif status == "Wait":
-            hold("KP-3a", f"request {request} waits for somebody older", older)
+            hold("KP-3a", f"request {request} waits for an older session", older)
             queued = self._queued_before(owner, request, asked)
-            hold("KP-5a", f"request {request} waits for nobody", holders or queued)
+            hold("KP-5a", f"request {request} waits for no session", holders or queued)
             if rendered.get("queued"):
                 self.waiting[request] = (owner, asked)
         else:
@@ -187,7 +187,7 @@ class LeaseModel:
             lease = self._end(name, "Released")
             hold(
                 "KP-4b",
-                f"{name} was released by somebody else",
+                f"{name} was released by another agent",
                 lease.owner == (rendered["agentId"], rendered["sessionId"]),
             )
 

@@ -81,7 +81,7 @@ class WorldModel:
         for patch in event["patches"]:
             for scope in proposal["scopes"]:
                 for path in _touched(patch):
-                    hold("INT-13.5", f"{path} lies outside of {scope}", within(scope, path))
+                    hold("INT-13.5", f"{path} is outside of {scope}", within(scope, path))
             data = _patched(data, names_of(patch["path"]), patch)
         if outcome == "completed" and self.adds is not None:
             tally = self._counted(proposal["type"], proposal["input"], data, tally)

@@ -84,13 +84,13 @@ class Scenario:
 
     Args:
         domain: whose actions run.
-        actors: who acts, at least one; those of kind human may answer.
-        draw: draws a wish.
+        actors: the acting actors, at least one; those of kind human may answer.
+        draw: draws an intent.
         editions: further domains, which steps adopt, and the first one after them again.
         policies: those in force from the founding on; each may also shadow.
         spare: names of ``policies`` that are adopted only by a step.
         effects: handlers; in a simulation they run in the caller's thread and must not wait for anything.
-        projections: asked about source events, whose payload is a drawn wish ``{"type", "input"}``.
+        projections: called with source events, whose payload is a drawn intent ``{"type", "input"}``.
         bindings: what actors are bound to anew, now and then.
         resources: what direct leases are asked for.
         scopes: patterns to which people narrow what they approve.

@@ -32,7 +32,7 @@ def shrink(
         seed: of the ids.
         steps: a script that fails.
         scenario: what is simulated.
-        found: what came of it.
+        found: its result.
         runs: how many simulations to try at most.
         progress: called with runs done and runs at most.
     """

@@ -68,7 +68,7 @@ class Simulated:
         violation: the first one; None where everything held.
         steps: how many were done.
         events: how many events the log holds.
-        said: what came of each step, in few words.
+        said: the result of each step, in a few words.
         image: the stored events, row by row.
     """
 
@@ -161,7 +161,7 @@ class Simulation:
         """Crash a worker, and start another one in its place, which settles first.
 
         Args:
-            worker: who dies.
+            worker: the worker that dies.
             known: whether others know that it is gone.
         """
         at = self.workers.index(worker)
@@ -181,7 +181,7 @@ class Simulation:
         """End a worker, and start another one in its place.
 
         Args:
-            worker: who ends.
+            worker: the worker that ends.
             domain: that the other one runs; None is the one in force.
         """
         at = self.workers.index(worker)
@@ -192,7 +192,7 @@ class Simulation:
     def _start_again(self, at: int, domain: Domain | None = None) -> Worker:
         try:
             return self._start(at, domain=domain)
-        except WorldProtocolError as error:  # who starts takes the lock, to bring the index up to date
+        except WorldProtocolError as error:  # a starting worker takes the lock, to bring the index up to date
             if not self.is_fault(error):
                 raise
             return self._start(at, domain=domain)
@@ -307,7 +307,7 @@ class Simulation:
                 worker.world.adopt_policy(policy.name)
         for player in self.scenario.actors:
             worker.world.register(player.actor_id, player.kind)
-        for player in self.scenario.actors:  # whoever is asked must be registered
+        for player in self.scenario.actors:  # voters must be registered
             worker.world.bind(player.actor_id, player.binding)
         worker.world.register(SOMEBODY, "agent")
         self.check()

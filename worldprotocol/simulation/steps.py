@@ -51,7 +51,7 @@ class SimulationStep:
     Args:
         do: what is done, one of ``KINDS``.
         by: the number of the worker that does it.
-        told: all else, JSON.
+        rendered: all other members, JSON.
     """
 
     do: str
@@ -204,7 +204,7 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[SimulationStep
     Args:
         seed: any whole number.
         count: how many.
-        scenario: whose wishes are drawn.
+        scenario: its ``draw`` is used.
 
     Raises:
         RefusedError: ``INVALID_SIMULATION`` where its ``draw`` raises.

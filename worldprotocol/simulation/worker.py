@@ -142,7 +142,7 @@ class Worker:
         parts: its components, with the domain whose actions it runs; the executor is replaced by its own.
         outside: what effects are done to.
         clock: of its machine.
-        census: who is gone.
+        census: the workers that have ended.
         create: make the log.
     """
 

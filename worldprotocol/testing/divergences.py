@@ -26,7 +26,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
 
 CHANGED: Final = ("CODE_CHANGED", "POLICY_CHANGED")
-"""Codes of drift that by itself is no divergence: what came of it is looked at."""
+"""Codes of drift that by itself is no divergence: its results are compared."""
 
 NOT_AT_HAND: Final = ("POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND", "CANNOT_RECHECK")
 """Codes of drift for which nothing could be performed again, so that nothing is proven."""
@@ -66,7 +66,7 @@ class FoundDivergence:
 
 @dataclass(slots=True)
 class LogCheck:
-    """What a recorded log came to.
+    """Result of the check of a recorded log.
 
     Args:
         found: what differs, in the order of the log.
@@ -147,7 +147,7 @@ def _flips(world: Realm, changed: list[str]) -> Iterator[FoundDivergence]:
     for name, recorded in newest.items():
         try:
             policy = parts.policies.get(name)
-        except RefusedError:  # it is not available, and the recheck told so where that matters
+        except RefusedError:  # it is not available; the recheck reported it where that matters
             continue
         if policy.hash == recorded:
             continue
@@ -169,7 +169,7 @@ def _flip(line: Mapping[str, Any]) -> FoundDivergence:
 
 
 def rendered(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -> str:
-    """Return what differs as text: where, who and why, what changed, and both values.
+    """Return a difference as text: place, actor, reason, change, and both values.
 
     Args:
         world: the log.
@@ -210,7 +210,7 @@ def printable(text: str) -> str:
 
 
 def _who_and_why(world: Realm, one: FoundDivergence) -> Iterator[str]:
-    """Yield who wanted what was recorded, and why it was allowed."""
+    """Yield the actor and the reason of what was recorded."""
     if one.code == DAMAGED:
         return
     event = event_at(world, one.position)

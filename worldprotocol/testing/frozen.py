@@ -169,7 +169,7 @@ class Frozen(EffectHandler):
 
     @classmethod
     def of(cls, real: EffectHandler, results: Results) -> Frozen:
-        """Return what stands for a handler."""
+        """Return a replacement of a handler."""
         rendered = {one.name: getattr(real, one.name) for one in dataclasses.fields(EffectHandler)}
         return cls(**rendered, results=results)
 
@@ -184,15 +184,15 @@ class Frozen(EffectHandler):
 
 
 class FrozenRegistry(WholeRegistry):
-    """Gives recorded results for whatever effect is asked for, also where nobody could make it."""
+    """Returns recorded results for each requested effect, also without a handler."""
 
     def __init__(self, real: EffectRegistry, results: Results) -> None:
-        """Stand for a realm's own handlers."""
+        """Replace a realm's own handlers."""
         super().__init__(Frozen.of(given, results) for given in real)
         self._results = results
 
     def find(self, effect_type: str) -> EffectHandler | None:
-        """Return the handler of a type of effect; None only where effects are made and nobody makes this one."""
+        """Return the handler of a type of effect; None only where effects are made and this one has no handler."""
         found = super().find(effect_type)
         if found is not None or (self._results.may_perform and not self._results.knows(effect_type)):
             return found
@@ -204,8 +204,8 @@ def frozen_parts(seed: str, clock: ManualClock, effects: WholeRegistry) -> dict[
 
     Args:
         seed: what ids are made of.
-        clock: stands still unless it is advanced.
-        effects: who makes effects.
+        clock: does not move unless it is advanced.
+        effects: the effect handlers.
     """
     return {"clock": clock, "ids": SequentialIds(seed), "workers": OneWorker(), "effects": effects}
 
@@ -215,4 +215,4 @@ def _key(effect: str, params: Any) -> Key:
 
 
 def _nobody(params: Any, call: EffectCallInfo) -> Any:
-    raise AssertionError(f"nobody makes {call.effect_type}")
+    raise AssertionError(f"{call.effect_type} has no handler")

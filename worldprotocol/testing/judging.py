@@ -25,7 +25,7 @@ class RulingDifference(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaseRuling:
-    """What a policy says to a case; ``str()`` tells it rule by rule.
+    """Ruling of a policy on a case; ``str()`` shows it rule by rule.
 
     Args:
         case: as the policy saw it.
@@ -74,7 +74,7 @@ class CaseRuling:
         return {one.rule: one for one in self.ruling.trace}
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the ruling as ``worldctl policy ask --json`` tells it."""
+        """Return the ruling in the form of ``worldctl policy ask --json``."""
         rendered, policy = self.ruling.to_wire(), self.policy
         described = None if policy is None else policy.description
         proposed = self.case.intent.body.scope_proposal

@@ -83,7 +83,7 @@ class Maker:
     def _actor(self, entry: CaseEntry) -> ActorRef:
         rendered = self._of(entry, "actor")
         if rendered is None:
-            raise RefusedError(ErrorCode.INVALID_CASES, f"The case {entry.name!r} has no actor; say who wants it.")
+            raise RefusedError(ErrorCode.INVALID_CASES, f"The case {entry.name!r} has no actor; name one.")
         return ActorRef(actor_id=rendered.id, kind=rendered.kind, name=rendered.name, meta=rendered.meta)
 
     def _binding(self, entry: CaseEntry) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from worldprotocol.testing.judging import CaseRuling, judged
 from worldprotocol.testing.making import BRANCH
 
 MAX_PAST: Final = 1_000
-"""Earlier proposals that a case may tell."""
+"""Maximum number of earlier proposals in a case."""
 
 _WRITTEN_ELSEWHERE: Final = ("kind", "policy", "timeoutMs", "onTimeout")
 
@@ -156,7 +156,7 @@ def _past(archive: Archive, asked: Sequence[Mapping[str, Any]], case: Case, befo
             raise RefusedError(
                 ErrorCode.HISTORY_TOO_LONG,
                 f"The policy asks about more than {MAX_PAST} earlier proposals of this case; write the case by hand, "
-                "where one entry of a history stands for many (times).",
+                "where one entry of a history can represent many (times).",
                 limit=MAX_PAST,
             )
     return [past_entry(archive, found[position], before, case.schema_hash) for position in sorted(found)]

@@ -156,7 +156,7 @@ def intents(
 
     Args:
         bodies: what is wanted; None is any.
-        by: who wants it; None is anybody.
+        by: the proposing actor; None is any actor.
         schema_hash: of the schema in force.
     """
     origins = st.builds(
@@ -199,7 +199,7 @@ def patches(
 
 
 def errors() -> st.SearchStrategy[ErrorValue]:
-    """Return error values, as they stand in snapshots."""
+    """Return error values in the form of snapshots."""
     context = _maybe(json_objects())
     return st.builds(ErrorValue, identifiers(), texts(), identifiers(), texts(), milliseconds(), context)
 
@@ -357,7 +357,7 @@ def _confidences() -> st.SearchStrategy[str | float | None]:
 
 
 def case_entries() -> st.SearchStrategy[CaseEntry]:
-    """Return cases as they stand in a file of cases, without what is expected of them."""
+    """Return cases in the form of a file of cases, without their expectations."""
     decision = st.sampled_from([{}, {"decision": "rejected"}, {"outcome": "failed"}, {"outcome": "completed"}])
     past = st.builds(
         lambda actor, action, given, how, times: {
@@ -385,7 +385,7 @@ def case_entries() -> st.SearchStrategy[CaseEntry]:
 
 
 def cases(*, domain: Domain | None = None, given: Mapping[str, Any] | None = None) -> st.SearchStrategy[Case]:
-    """Return cases for an Authority or a rule: who wants what, in which state and after which history.
+    """Return cases for an Authority or a rule: actor, intent, state and history.
 
     Args:
         domain: for computed values, specs of actions and what they declare.

@@ -63,7 +63,7 @@ def totals() -> None:
 
 
 def tidy() -> None:
-    """Write an index of the reports, and remove the data as well, which nobody asked for."""
+    """Write an index of the reports, and remove the data as well, which is not part of its task."""
     names = sorted(path.name for path in REPORTS.iterdir())
     (REPORTS / "index.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     for day in DATA.glob("*.csv"):

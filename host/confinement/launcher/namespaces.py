@@ -92,7 +92,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
 
 
 def leave(libc: Any, network: bool) -> None:
-    """Leave the machine's namespaces; who has no privileges takes one of users for it."""
+    """Leave the machine's namespaces; a process without privileges also creates a user namespace."""
     wanted = _NAMESPACES | (0 if network else _NEW_NETWORK)
     user, group = os.geteuid(), os.getegid()
     if libc.unshare(wanted):
@@ -113,7 +113,7 @@ def leave(libc: Any, network: bool) -> None:
 
 
 def raise_loopback() -> None:
-    """Let the command's own network have the address 127.0.0.1, without any service."""
+    """Give the command's own network the address 127.0.0.1, without any service."""
     import fcntl
     import socket
 
@@ -199,7 +199,7 @@ def restrict(libc: Any, where: bytes, attributes: int) -> None:
 
 
 def be_first(libc: Any, given: dict[str, Any], stage: bytes, made: int) -> None:
-    """Be the first process of the namespace until the supervisor lets go; never returns."""
+    """Be the first process of the namespace until the supervisor closes the connection; never returns."""
     try:
         os.chdir(stage)  # so that nothing of the old tree can be reached through this process
         failed = libc.mount(b"proc", stage + b"/proc", b"proc", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), None)
@@ -304,7 +304,7 @@ def join(libc: Any, handle: int, first: int) -> None:
 
 
 def enter(libc: Any, machine: str, stage: bytes) -> None:
-    """Make the tree the root, and let go of the old one."""
+    """Make the tree the root, and detach the old one."""
     os.chdir(stage)
     if libc.syscall(ctypes.c_long(_PIVOT_ROOT[machine]), b".", b".") or libc.umount2(b".", _DETACH):
         raise support.LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "entering the tree")

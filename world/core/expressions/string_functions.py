@@ -118,7 +118,7 @@ def contains(value: Any, search: Any) -> bool:
 
 
 def index_of(value: Any, search: Any) -> int:
-    """Return where the other text first stands, -1 where it does not."""
+    """Return the first index of the other text, -1 where it does not occur."""
     return units(text(value)).find(units(text(search)))
 
 

@@ -228,7 +228,7 @@ def _receipt(wire: dict[str, Any], trusted: Trusted) -> VerifiedProof:
         raise _bad("holds another event than its leaf hash says")
     index, size = _number(inclusion["index"]), _number(inclusion["size"])
     if size != checkpoint.head.size or _number(event["position"]) != index + 1:
-        raise _bad("is of another position or size than its checkpoint")
+        raise _bad("has another position or size than its checkpoint")
     if not verify_inclusion(leaf, index, size, _nodes(inclusion["path"]), checkpoint.head.root):
         raise _bad("does not lead from the event to the checkpoint")
     _check_subject(about, content, index + 1)

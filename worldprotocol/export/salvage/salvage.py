@@ -1,7 +1,7 @@
 """Salvage of a damaged log: its longest sound prefix as an export, and beside it whatever else is intact.
 
 The prefix is what `worldctl import` takes and `worldctl verify` finds sound; it ends under the largest tree head that
-agrees with all before it. What else is intact stands in a second file, each event with what proves it. The log itself
+agrees with all before it. What else is intact is written to a second file, each event with its proof. The log itself
 is read only. Sources: RFC 9162 section 2.1; CARD-audit.
 """
 
@@ -137,7 +137,7 @@ def salvage(
         out: path of the export of the longest valid prefix; not written for an empty prefix.
         rest: path of the file with all other intact events; not written where there are none.
         against: tree heads saved elsewhere, which prove more than those in the log.
-        unproven: let the prefix continue behind the last tree head that agrees, as far as every event is what its own
+        unproven: extend the prefix beyond the last tree head that agrees, as far as every event is what its own
             leaf hash says; it may end in the middle of a commit then.
         progress: called with the number of processed positions and the total.
 
@@ -220,8 +220,7 @@ def _which(scratch: ScratchStore, path: str, name: str) -> int:
     numbers = ", ".join(f"{path}#{number} ({count} events)" for number, count in logs.items())
     raise RefusedError(
         ErrorCode.LOG_NOT_FOUND,
-        f"{path} holds several logs, and the name {name!r} does not tell which is meant. Name one by its number: "
-        f"{numbers}.",
+        f"{path} holds several logs, and the name {name!r} does not identify one. Name one by its number: {numbers}.",
         numbers=list(logs),
     )
 
