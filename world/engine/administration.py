@@ -81,7 +81,7 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
 
 
 def emit_domain(work: UnitOfWork, by: str) -> None:
-    """Record that the domain at hand comes into force."""
+    """Record the adoption of the loaded domain."""
     work.emit(
         REALM_STREAM,
         DomainAdopted(
@@ -97,7 +97,7 @@ def emit_domain(work: UnitOfWork, by: str) -> None:
 
 
 def adopt_domain(work: UnitOfWork, by: str) -> bool:
-    """Adopt a schema under which every branch's head is valid as it stands; False where it is recorded already.
+    """Adopt a schema under which every branch's head is valid unchanged; False where it is recorded already.
 
     The same schema is recorded again where the code, the kind of its identities or a distribution is another one.
     """
@@ -179,7 +179,7 @@ def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -
 
 
 def adopt_policy(work: UnitOfWork, name: str, by: str) -> bool:
-    """Bring a policy at hand into force; False when it is already. Raises ``RefusedError`` ``UNKNOWN_POLICY``."""
+    """Bring a loaded policy into force; False when it is already. Raises ``RefusedError`` ``UNKNOWN_POLICY``."""
     told = dict(work.authority.describe_policy(name))
     known = work.realm.policies.get(name)
     if known is not None and known.policy_hash == told["hash"]:

@@ -1,4 +1,4 @@
-"""Making one effect, between commits: not before its time, and only as long as somebody wants it (fencing).
+"""Performing one effect, between commits: not before its time, and only as long as it is needed (fencing).
 
 The log decides, and not what this process remembers: leases may have been revoked, or the execution called off or taken
 over, by anybody. Source: design sections 5 and 8; HC-journal.
@@ -32,17 +32,17 @@ Peek = Callable[[Callable[[RealmState], Any]], Any]
 
 
 def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed:
-    """Make an effect and return what came of it; one that nobody wants any more is not begun.
+    """Perform an effect and return its result; one that is not needed any more is not begun.
 
     Args:
-        task: the effect; its request stands in the log.
+        task: the effect; its request is in the log.
         executor: makes it.
         peek: asks the realm as it is now.
         clock: for an effect that is made again after a while.
         closing: set when this process ends.
 
     Raises:
-        RefusedError: ``LOG_CLOSED`` while it waited; then whoever comes next makes it.
+        RefusedError: ``LOG_CLOSED`` while it waited; then the next process performs it.
     """
     wait_ms = max(0, task.not_before - clock.now_ms()) if task.not_before else 0
     begins = time.monotonic() + wait_ms / 1000
@@ -89,7 +89,7 @@ class EffectRecorder:
         self.task = task
         self.performed = performed
         self.tasks: list[Task] = []
-        self.is_left = False  # nobody will come for the tasks
+        self.is_left = False  # no thread will take the tasks
 
     def __call__(self, work: UnitOfWork) -> None:
         """Hand over what follows, as a command of its own caller."""

@@ -2,7 +2,7 @@
 
 One pass over the stored rows recomputes every leaf from its content and the tree from the leaves, and
 compares it with every tree head stored on the way, with the stored chunks, and with the heads given. What it
-finds is named with the position where it lies, or with the two heads between which it lies:
+finds is named with its position, or with the two heads before and after it:
 
 - ``EVENT_CHANGED``: content and leaf hash disagree; ``EVENT_MISSING``: a gap; ``EVENT_UNSEALED``: after the
   last head.
@@ -13,12 +13,12 @@ finds is named with the position where it lies, or with the two heads between wh
 - ``LOG_TRUNCATED``: a head covers more events than there are.
 - ``SAVED_HEAD_MISMATCH``: the events are not those under a head that was given.
 - ``STREAM_DISORDER``, ``CHUNK_CHANGED``; ``STORAGE_DAMAGED`` where the rows cannot be read.
-- ``EVENT_STRAY``: something in the store is of a log that the store does not know (position 0).
+- ``EVENT_STRAY``: something in the store belongs to a log that the store does not list (position 0).
 - ``SCHEMA_DIFFERS``: the tables are not as this program makes them (``world.audit.verify``; position 0).
 - ``FILE_DAMAGED``: what SQLite's own check of the file complains about (position 0; nothing on a server).
 
-Whoever can rewrite everything in the store can make it agree with itself: only heads kept elsewhere tell
-then.
+A person that can rewrite the whole store can make it agree with itself; only heads kept elsewhere show
+that.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def verify_tree(
 
 
 def verify_storage(log: EventLog) -> list[LogFinding]:
-    """Look at the database as a whole: for what is of no log, and whether its pages and indexes are sound.
+    """Check the database as a whole: for rows that belong to no log, and whether its pages and indexes are sound.
 
     For the latter the database itself is asked; see ``Store.problems``.
     """
@@ -108,7 +108,7 @@ def _strays(log: EventLog) -> Iterator[LogFinding]:
                     yield LogFinding(
                         ErrorCode.EVENT_STRAY,
                         0,
-                        f"The store holds events or tree heads of a log number {stray}, and knows no such log.",
+                        f"The store holds events or tree heads of a log number {stray}, and has no such log.",
                         {"number": stray},
                     )
             after = upto + (1 << LOG_SHIFT)
@@ -305,7 +305,7 @@ class _Audit:
                 told = f"The tree head of {before} events is missing: the one of {size} names it as the one before."
                 self.add(ErrorCode.HEAD_MISSING, before, told, head=before, next=size)
             else:
-                told = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
+                told = f"The tree head stored at {stored} events belongs to no commit: the one of {size} follows {before}."
                 self.add(ErrorCode.HEAD_CHANGED, stored, told)
 
     def _check_chunks_beyond(self) -> None:
@@ -321,7 +321,7 @@ class _Audit:
                 self.add(
                     ErrorCode.CHUNK_CHANGED,
                     index * CHUNK_LEAVES + 1,
-                    f"Chunk {index} of the stored tree is of events that are not there; {_MEND}.",
+                    f"Chunk {index} of the stored tree covers events that are not there; {_MEND}.",
                 )
 
     def _report_suspects(self) -> None:
@@ -354,7 +354,7 @@ class _Audit:
             self.add(
                 ErrorCode.EVENT_UNSEALED,
                 rows[0][0],
-                f"Event {rows[0][0]} stands after the last tree head: it was not written by a commit.",
+                f"Event {rows[0][0]} is after the last tree head: it was not written by a commit.",
             )
 
 

@@ -2,7 +2,7 @@
 
 There is no thread of its own. The first caller becomes the leader and runs the batch that is queued, its own
 command among it; the others wait. When its batch is done the leader hands over to the first caller that is
-still waiting, so nobody serves others for long. A lone caller runs its command in its own thread without any
+still waiting, so no thread serves others for long. A lone caller runs its command in its own thread without any
 switch. A batch that calls for another one in its own thread would wait for itself; it is refused.
 """
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Pending(Generic[C, R]):
-    """A command in a batch; whoever runs the batch settles it, once."""
+    """A command in a batch; the thread that runs the batch settles it, once."""
 
     __slots__ = ("_error", "_result", "_wake", "command", "leads", "settled")
 
@@ -92,7 +92,7 @@ class GroupCommit(Generic[C, R]):
                 thread: it is not known whether the command took effect.
             Exception: what the command failed with.
         """
-        if self._leader == threading.get_ident():  # nobody else writes this thread's name there
+        if self._leader == threading.get_ident():  # no other thread writes this thread's name there
             raise RefusedError(
                 ErrorCode.CALL_FROM_WITHIN,
                 "A rule, projection, action or computed value cannot call the world that is asking it; it would wait "
@@ -140,7 +140,7 @@ class GroupCommit(Generic[C, R]):
                     item.wake()
 
     def _hand_over(self, mine: Pending[C, R]) -> None:
-        """Make the first caller in the queue the leader, or nobody; only who leads can do that, once."""
+        """Make the first caller in the queue the leader, if any; only the leader can do that, once."""
         with self._mutex:
             if not mine.leads:
                 return
@@ -153,7 +153,7 @@ class GroupCommit(Generic[C, R]):
                 self._led = False
 
     def _abandon(self, mine: Pending[C, R]) -> None:
-        """Take back a command whose caller was interrupted in the queue; a running batch goes on."""
+        """Take back a command whose caller was interrupted in the queue; a running batch continues."""
         with self._mutex:
             if mine in self._queue:
                 self._queue.remove(mine)

@@ -1,4 +1,4 @@
-"""Reading a stored log, and proving what stands in it: everything about an open log that changes no byte."""
+"""Reading a stored log, and proving its content: everything about an open log that changes no byte."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LogReader:
 
     @property
     def read_only(self) -> bool:
-        """Tell whether the log was opened to be read only."""
+        """Return whether the log was opened to be read only."""
         return self._store.read_only
 
     @property

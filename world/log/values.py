@@ -49,7 +49,7 @@ class NewEvent(StoredEvent):
         topic: stable name of the kind of event.
         schema_version: version of the state's schema, from 1.
         state: canonical JSON (RFC 8785) in UTF-8; the caller has encoded it so.
-        version: the stream version this event must get; ``NEXT_VERSION`` lets the log count. Callers that pass it
+        version: the stream version this event must get; with ``NEXT_VERSION`` the log counts. Callers that pass it
             save the log a look-up, and are refused when another writer was quicker.
     """
 
@@ -143,7 +143,7 @@ class LogFinding:
 
     Args:
         code: the finding's code, such as ``EVENT_CHANGED``.
-        position: the first event concerned; the fault lies at it or after it.
+        position: the first event concerned; the fault is at it or after it.
         message: a sentence for people.
         details: typed facts (sizes, expected and stored hashes in hex).
     """
@@ -181,7 +181,7 @@ def event_leaf(stream: str, version: int, topic: str, schema_version: int, state
 
 
 def is_intact(event: LoggedEvent) -> bool:
-    """Tell whether a stored event's content and leaf hash agree; columns of a damaged row may hold anything."""
+    """Return whether a stored event's content and leaf hash agree; columns of a damaged row may hold anything."""
     try:
         return event_leaf(event.stream, event.version, event.topic, event.schema_version, event.state) == event.leaf
     except (TypeError, AttributeError, UnicodeError, RefusedError):

@@ -100,7 +100,7 @@ class WorkerRegistry(Protocol):
         ...
 
     def is_gone(self, worker: str) -> bool:
-        """Tell whether a worker certainly does not run any more."""
+        """Return whether a worker certainly does not run any more."""
         ...
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class UnitOfWork:
         )
 
     def begins(self) -> bool:
-        """Tell whether one more execution may begin in this unit; the others are left to the next one."""
+        """Return whether one more execution may begin in this unit; the others are left to the next one."""
         if self.begun >= DUE_AT_ONCE:
             self.is_unfinished = True
             return False
@@ -344,7 +344,7 @@ class UnitOfWork:
         if actor is None:
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR,
-                f"Nobody registered the actor {actor_id!r}; register and bind it first (`worldctl actor`).",
+                f"The actor {actor_id!r} is not registered; register and bind it first (`worldctl actor`).",
                 actor_id=actor_id,
             )
         return actor

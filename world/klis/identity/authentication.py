@@ -94,4 +94,4 @@ def channel_fault(
         case "vouched":
             return why_signature(ledger, event.agent_id, channel.get("by"))
         case kind:
-            return f"it came by the unknown channel {kind!r}"
+            return f"it was sent by the unknown channel {kind!r}"

@@ -55,7 +55,7 @@ def observe(
         head_of: gives the id of the head of a branch, None where there is no such branch.
         data_of: gives the data of a world.
         base: the world to look at for one branch; None is its head.
-        file_exists: tells whether a FILE resource exists; None where that cannot be checked.
+        file_exists: returns whether a FILE resource exists; None where that cannot be checked.
 
     Returns:
         ``{"resource", "exists"}`` for each resource that was checked, in the order of the claims.
@@ -109,7 +109,7 @@ def _state_exists(
 
 
 def _has(value: Any, path: Sequence[str]) -> bool:
-    """Tell whether a JSON value has something at a path; null counts, the length of an array does not."""
+    """Return whether a JSON value has something at a path; null counts, the length of an array does not."""
     for name in path:
         if isinstance(value, Mapping):
             if name not in value:

@@ -92,7 +92,7 @@ def wait_for(world: Realm, proposal: Proposal, seconds: float) -> Proposal:
         stay(world, [name], seconds)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"Interrupted: proposal {name} is in the log and may still be carried out; `worldctl show {name}` tells "
-            "how it stands."
+            f"Interrupted: proposal {name} is in the log and may still be carried out; `worldctl show {name}` shows "
+            "its state."
         ) from None
     return world.proposal(name)

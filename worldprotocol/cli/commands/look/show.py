@@ -78,7 +78,7 @@ def _event(then: PointInTime, position: int) -> tuple[dict[str, Any], list[str]]
 
     from world.read_models.decoding import state_of
 
-    then.check_seen(f"Event {position} came", position)
+    then.check_seen(f"Event {position} was recorded", position)
     logged = then.world.log.event_at(position)
     proof = then.world.log.prove_inclusion(position, then.position)
     state = state_of(logged)

@@ -91,7 +91,7 @@ def _of_event(then: PointInTime, position: int) -> TraceStep:
     from world.read_models.trace import projection_step, trace_proposal
 
     archive = then.world.archive
-    then.check_seen(f"Event {position} came", position)
+    then.check_seen(f"Event {position} was recorded", position)
     event = decoded(archive.log.event_at(position))
     if isinstance(event, ProjectionRecorded) and event.proposal_id is None:
         return projection_step(event, position)
