@@ -40,10 +40,15 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
             for cause in causes_of(archive, (world.sealed(name) for name in (side, second, first, genesis)))
         ]
         assert actors == ["eve", "bob", "ann", None]
-        blamed = {one.path: origin.cause.sealed.world_id for one, origin in blame_values(archive, "",
-        side).with_origins()} assert blamed == {"count": first, "doc.b": side, "tags": genesis} assert {one.change.path
-        for one in compare(archive, second, side).differences} == {"doc.a", "doc.b"} made =
-        world.sealed(second).created_by or "" traced = trace_proposal(archive, made) assert second in [step.name for
-        step in traced.walk()] [(name, came)] = find_origins(archive, traced.name).sources.items() assert (name,
-        trace_source(archive, came)) == (traced.name, traced) assert recorded_by(archive, world.sealed(second).at) >=
-        archive.world(second).position assert compare_logs(archive, Archive(world.log)) is None
+        blamed = {
+            one.path: origin.cause.sealed.world_id for one, origin in blame_values(archive, "", side).with_origins()
+        }
+        assert blamed == {"count": first, "doc.b": side, "tags": genesis}
+        assert {one.change.path for one in compare(archive, second, side).differences} == {"doc.a", "doc.b"}
+        made = world.sealed(second).created_by or ""
+        traced = trace_proposal(archive, made)
+        assert second in [step.name for step in traced.walk()]
+        [(name, came)] = find_origins(archive, traced.name).sources.items()
+        assert (name, trace_source(archive, came)) == (traced.name, traced)
+        assert recorded_by(archive, world.sealed(second).at) >= archive.world(second).position
+        assert compare_logs(archive, Archive(world.log)) is None

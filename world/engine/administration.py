@@ -170,7 +170,7 @@ def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -
     if policy is not None and policy not in work.realm.policies:
         raise RefusedError(
             ErrorCode.POLICY_NOT_ADOPTED,
-            f"The policy {policy!r} is at hand but not in force: it was not adopted, or it was retired. Adopt it first "
+            f"The policy {policy!r} is loaded but not in force: it was not adopted, or it was retired. Adopt it first "
             "(`worldctl policy adopt`).",
             policy=policy,
         )

@@ -305,7 +305,7 @@ class _Audit:
                 told = f"The tree head of {before} events is missing: the one of {size} names it as the one before."
                 self.add(ErrorCode.HEAD_MISSING, before, told, head=before, next=size)
             else:
-                told = f"The tree head stored at {stored} events belongs to no commit: the one of {size} follows {before}."
+                told = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
                 self.add(ErrorCode.HEAD_CHANGED, stored, told)
 
     def _check_chunks_beyond(self) -> None:

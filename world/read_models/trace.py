@@ -350,16 +350,16 @@ def find_origins(archive: Archive, prefix: str, upto: int | None = None) -> IdOr
     return IdOrigins(sources, effects)
 
 
-def trace_source(archive: Archive, came: list[str | int], upto: int | None = None) -> TraceStep:
+def trace_source(archive: Archive, origins: list[str | int], upto: int | None = None) -> TraceStep:
     """Return a source event with all steps that result from it.
 
     Args:
         archive: archive of the log.
-        came: its entry in ``IdOrigins.sources``.
+        origins: its entry in ``IdOrigins.sources``.
         upto: position of the last event to include, as for ``find_origins``; None includes all.
     """
     tops = []
-    for one in came:
+    for one in origins:
         if isinstance(one, str):
             tops.append(trace_proposal(archive, one, upto))
         else:

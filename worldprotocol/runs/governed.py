@@ -37,7 +37,7 @@ from worldprotocol.runs.record import Kind, Outcome, RunRecord
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.undoing import give_back, granted_since
 
-__all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "Wishes"]
+__all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "RunOptions"]
 
 Mode = Literal["strict", "permissive"]
 
@@ -56,7 +56,7 @@ _LOGGER = logging.getLogger("worldprotocol")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """Options of a governed run.
 
     Args:
@@ -104,17 +104,17 @@ class GovernedRun:
         *,
         held: LeaseHandle,
         declaration: Declaration,
-        wishes: Wishes,
+        run_options: RunOptions,
     ) -> None:
         """Manage granted leases; use ``begin``."""
         self._protocol = protocol
         self._leases = leases
         self._premises = premises
-        self._wishes = wishes
+        self._wishes = run_options
         self.held = held
         self.run_id = ids.new_id()
         self.watch = Watch(
-            declaration, strict=wishes.mode == "strict", on_violation=self._violated, amend=self._amended
+            declaration, strict=run_options.mode == "strict", on_violation=self._violated, amend=self._amended
         )
         self.record = RunRecord(protocol, self.run_id, self.watch)
         self.not_given_back: list[str] = []
@@ -135,7 +135,7 @@ class GovernedRun:
         premises: HostEnvironment,
         ids: IdSource,
         manifest: Mapping[str, Any],
-        wishes: Wishes,
+        run_options: RunOptions,
         *,
         cancel: Cancel | None = None,
     ) -> GovernedRun:
@@ -146,11 +146,11 @@ class GovernedRun:
         """
         held = leases.acquire(
             manifest=manifest,
-            ttl_ms=wishes.ttl_ms,
-            timeout=wishes.wait,
-            retry=wishes.retry,
-            by=wishes.by,
-            require_signature=wishes.require_signature,
+            ttl_ms=run_options.ttl_ms,
+            timeout=run_options.wait,
+            retry=run_options.retry,
+            by=run_options.by,
+            require_signature=run_options.require_signature,
             cancel=cancel,
         )
         try:
@@ -161,7 +161,7 @@ class GovernedRun:
                 # The process that granted the leases has no workspace; nothing was done yet.
                 note = {"agentId": held.agent, "sessionId": held.session}
                 premises.take(held.verdict.verdict_id, read.triples, at=protocol.now_ms(), note=note)
-            return cls(protocol, leases, premises, ids, held=held, declaration=declaration, wishes=wishes)
+            return cls(protocol, leases, premises, ids, held=held, declaration=declaration, run_options=run_options)
         except BaseException:
             held.release()
             raise
@@ -307,8 +307,8 @@ class GovernedRun:
         }
         with exempt():
             try:
-                wishes = self._wishes
-                more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=wishes.ttl_ms, run_id=self.run_id)
+                run_options = self._wishes
+                more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=run_options.ttl_ms, run_id=self.run_id)
             except RefusedError:
                 return False
             more.keep_alive()

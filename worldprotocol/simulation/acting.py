@@ -41,17 +41,17 @@ def _issued(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> Any
 
 def _submit(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     intent = _issued(sim, worker, rendered)
-    wishes: dict[str, Any] = {"execution_key": rendered.get("key")}
+    options: dict[str, Any] = {"execution_key": rendered.get("key")}
     if "branch" in rendered:
-        wishes["branch"] = _pick(rendered["branch"], list(sim.model.worlds.heads))
+        options["branch"] = _pick(rendered["branch"], list(sim.model.worlds.heads))
     if "fork" in rendered:
         done = [name for name, world in sim.model.worlds.worlds.items() if world.outcome == "completed"]
-        wishes |= {"base_world": _pick(rendered["fork"], done), "branch": None}
+        options |= {"base_world": _pick(rendered["fork"], done), "branch": None}
     sim.intents.append(intent)
     try:
-        proposal = worker.world.submit(intent, **wishes)
+        proposal = worker.world.submit(intent, **options)
     except RefusedError as refused:
-        is_unfit = refused.code == "DATA_DOES_NOT_FIT" and not sim.model.fits(None, str(wishes.get("base_world")))
+        is_unfit = refused.code == "DATA_DOES_NOT_FIT" and not sim.model.fits(None, str(options.get("base_world")))
         hold("INT-6.1.2", f"a new intent was refused as {refused.code}", is_unfit or sim.is_fault(refused))
         return refused.code
     return f"{proposal.proposal_id} {proposal.status}"
@@ -59,7 +59,7 @@ def _submit(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str
 
 def _batch(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     """Submit for several callers in one commit; with ``twice`` the last repeats the first."""
-    intents = [_issued(sim, worker, wish) for wish in rendered["wishes"]]
+    intents = [_issued(sim, worker, drawn) for drawn in rendered["intents"]]
     if rendered["twice"]:
         intents.append(intents[0])
     ids = [sim.ids.new_id() for _ in intents]

@@ -2,7 +2,7 @@
 
 A custom scenario is an object at module level, given to the command by ``--scenario file.py:attribute``::
 
-    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=wishes)
+    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=drawn_intents)
 
 Everything a scenario decides must follow from the ``random.Random`` that it is handed, or from its arguments.
 """
@@ -23,7 +23,7 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.model.actor import ActorKind
 
-__all__ = ["Edition", "Expectation", "Player", "Scenario", "Wish"]
+__all__ = ["DrawnIntent", "Edition", "Expectation", "Player", "Scenario"]
 
 Expectation = Literal["approve", "reject", "wait"] | None
 """What a first ruling must be; None where nothing is known."""
@@ -45,7 +45,7 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DrawnIntent:
     """What an actor wants.
 
     Args:
@@ -106,7 +106,7 @@ class Scenario:
 
     domain: Domain
     actors: tuple[Player, ...]
-    draw: Callable[[Random], Wish]
+    draw: Callable[[Random], DrawnIntent]
     editions: tuple[Edition, ...] = ()
     policies: tuple[Policy, ...] = ()
     spare: tuple[str, ...] = ()

@@ -70,18 +70,18 @@ def _which(chance: Random) -> int:
     return chance.randrange(MANY)
 
 
-def _wish(chance: Random, scenario: Scenario) -> dict[str, Any]:
+def _drawn(chance: Random, scenario: Scenario) -> dict[str, Any]:
     try:
-        wish = scenario.draw(chance)
+        drawn = scenario.draw(chance)
     except Exception as error:
         why = f"The scenario's draw raised {type(error).__name__}: {error}."
         raise RefusedError(ErrorCode.INVALID_SIMULATION, why) from error
-    rendered: dict[str, Any] = {"actor": _which(chance), "type": wish.type, "input": wish.input}
-    return rendered if wish.scope is None else {**rendered, "scope": list(wish.scope)}
+    rendered: dict[str, Any] = {"actor": _which(chance), "type": drawn.type, "input": drawn.input}
+    return rendered if drawn.scope is None else {**rendered, "scope": list(drawn.scope)}
 
 
 def _submit(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    rendered = _wish(chance, scenario)
+    rendered = _drawn(chance, scenario)
     place = chance.random()
     if place < 0.1:
         rendered["branch"] = _which(chance)
@@ -93,11 +93,11 @@ def _submit(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
 
 
 def _batch(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {"wishes": [_wish(chance, scenario) for _ in range(chance.randint(2, 5))], "twice": chance.random() < 0.3}
+    return {"intents": [_drawn(chance, scenario) for _ in range(chance.randint(2, 5))], "twice": chance.random() < 0.3}
 
 
 def _bad(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {**_wish(chance, scenario), "wrong": chance.choice(_BAD)}
+    return {**_drawn(chance, scenario), "wrong": chance.choice(_BAD)}
 
 
 def _decide(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
@@ -170,7 +170,7 @@ KINDS: Final[Mapping[str, tuple[int, Drawing]]] = {
     "batch": (4, _batch),
     "again": (3, _one),
     "bad": (4, _bad),
-    "receive": (4, _wish),
+    "receive": (4, _drawn),
     "decide": (14, _decide),
     "fly": (30, _fly),
     "time": (9, _time),

@@ -52,7 +52,7 @@ def log(
     follow: bool,
     at: str | None,
     rules: tuple[str, ...],
-    **wishes: Any,
+    **options: Any,
 ) -> int:
     """List events in the order of the log.
 
@@ -65,20 +65,20 @@ def log(
         raise click.UsageError("--follow and --reverse cannot be together.")
     if follow and at is not None:
         raise click.UsageError("--follow waits for what is to come, and --at looks at the past; say one of them.")
-    for topic in wishes["topics"]:
+    for topic in options["topics"]:
         _among(topic, TOPICS, "topic")
     now = SystemClock().now_ms()
-    since, until = (moment_given(wishes.pop(name), now) for name in ("since", "until"))
-    topics = list(wishes.pop("topics")) or None
+    since, until = (moment_given(options.pop(name), now) for name in ("since", "until"))
+    topics = list(options.pop("topics")) or None
     hidden = redaction(desk, rules)
     with desk.look() as world:
         if hidden:
-            _refuse_links(world, at, **wishes)
+            _refuse_links(world, at, **options)
         else:
-            _refuse_unknown(world, **wishes)
+            _refuse_unknown(world, **options)
         hidden.learn(world.log)
         upto = None if at is None else moment(world, at).position
-        wanted = Filter(world, since=since, until=until, upto=upto, alone=bool(hidden), **wishes)
+        wanted = Filter(world, since=since, until=until, upto=upto, alone=bool(hidden), **options)
         leaves_out = bool(hidden) and (topics is not None or wanted.narrows)
         if leaves_out:
             desk.out.remark("Hidden events are left out: it is not shown whether they match.")

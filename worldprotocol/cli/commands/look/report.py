@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="List all proposals, not the newest 200 only.")
 @redact_option
 def report(
-    desk: CommandContext, file: str | None, force: bool, every: bool, rules: tuple[str, ...], **wishes: Any
+    desk: CommandContext, file: str | None, force: bool, every: bool, rules: tuple[str, ...], **options: Any
 ) -> None:
     """Write one HTML page about the log: what was decided, refused, violated and waited for.
 
@@ -44,15 +44,15 @@ def report(
 
     path = None if file is None or file == "-" else _target(file, force)
     hidden = redaction(desk, rules)
-    if hidden and (wishes["since"] or wishes["until"]):
+    if hidden and (options["since"] or options["until"]):
         raise click.UsageError(
             "The position of a time in the log may be hidden; with --redact give --at a position, not --since and "
             "--until."
         )
     with desk.look() as world, desk.progress("Reading the log") as progress:
         if hidden:
-            check_position(world, wishes["at"])
-        made = gather(world.archive, _window(world, **wishes), redaction=hidden, every=every, progress=progress)
+            check_position(world, options["at"])
+        made = gather(world.archive, _window(world, **options), redaction=hidden, every=every, progress=progress)
         rendered = made.to_wire()
         if path is not None:
             size = _write(path, render(made))

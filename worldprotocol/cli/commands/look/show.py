@@ -32,7 +32,7 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
     HEAD is the head of the active branch, and a branch's name is that branch's head. Of a run, of all runs of a
     session, and of what a proposal's effects did, it shows the verification log: what was declared, what was seen, what
     was outside of it, and what was given back. The snapshot of a world is rebuilt and compared with its hash.
-    With --redact, what is made of hidden events is not shown, only the leaf hashes of these; nor is of a world whose
+    With --redact, what is made of hidden events is not shown, only the leaf hashes of these; nor is, for a world, whose
     head it is, or for a proposal the other holders of the leases that it waits for: these come from other events.
     """
     from world.read_models.lineage import number

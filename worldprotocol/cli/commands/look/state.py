@@ -65,7 +65,7 @@ def state(desk: CommandContext, path: str | None, at: str | None, branch: str | 
 
 
 def value_at(data: FrozenDict, computed: FrozenDict, path: str) -> tuple[Any, bool]:
-    """Return what stands at a path and whether anything does; null stands there too.
+    """Return the value of a path and whether it has one; null is a value.
 
     Args:
         data: of a world; a leading ``data.`` of the path is left out, unless the data have a member of that name.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
 @click.option("--branch", metavar="NAME", help="Only cases on this branch.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
-def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any) -> int:
+def backtest(desk: CommandContext, policy: str, jobs: int | None, **options: Any) -> int:
     """Judge every recorded case of rules again by another policy, as of its own time, and list what flips.
 
     Each flip names the rules that decided then and now, and the worlds that were built on it. What the log cannot
@@ -33,20 +33,20 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any)
     from worldprotocol.cli.support.opening import composed
 
     now = SystemClock().now_ms()
-    since, until = (moment_given(wishes.pop(name), now) for name in ("since", "until"))
+    since, until = (moment_given(options.pop(name), now) for name in ("since", "until"))
     config = composed(desk)
     with desk.look() as world:
-        if wishes["branch"] is not None:
-            world.branch(wishes["branch"])
-        if wishes["of"] is not None:
-            _check_judged(world, wishes["of"])
+        if options["branch"] is not None:
+            world.branch(options["branch"])
+        if options["of"] is not None:
+            _check_judged(world, options["of"])
     setup = BacktestSetup(
         address=desk.log or config.log_address,
         domain=str(config.domain),
         policy=policy,
         policies=tuple(config.policies),
         folder=config.folder,
-        wanted=CaseSelection(since, until, **wishes),
+        wanted=CaseSelection(since, until, **options),
         limits=config.chosen_limits(),
     )
     with desk.progress("Judging again") as progress:

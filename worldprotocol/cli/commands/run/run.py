@@ -144,13 +144,13 @@ def _check_report(report: str | None) -> None:
 
 
 def _governed(desk: CommandContext, world: Realm, argv: tuple[str, ...], asked: Mapping[str, Any]) -> CommandResult:
-    from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
-    from worldprotocol.runs.governed import Wishes
+    from worldprotocol.runs.command import CommandRunOptions, check_can_be_confined, run_command
+    from worldprotocol.runs.governed import RunOptions
 
     by = world.host.premises.namespaces_by
     check_can_be_confined(unconfined=asked["unconfined"], require=asked["require"], namespaces_by=by)
     manifest = _manifest(world, asked)
-    wishes = Wishes(
+    run_options = RunOptions(
         mode="permissive" if asked["permissive"] else "strict",
         wait=asked["wait"],
         retry=asked["retry"],
@@ -165,8 +165,8 @@ def _governed(desk: CommandContext, world: Realm, argv: tuple[str, ...], asked: 
             "Permissive: violations are warned of and leased on the way, so deadlocks can form (KLIS-6). Not for "
             "production."
         )
-    begun = world.host.begin(manifest, wishes)
-    how = CommandWishes(
+    begun = world.host.begin(manifest, run_options)
+    how = CommandRunOptions(
         unconfined=asked["unconfined"], trace=asked["trace"], read=asked["allow_read"], passes=asked["env"]
     )
     return run_command(begun, world.host.premises, argv, how)
