@@ -1,4 +1,4 @@
-"""The projection: a merged branch is the intent to apply its changes, and to write only the stated paths.
+"""The projection: a merged branch is the wish to apply its changes, written nowhere but where it says.
 
 It translates and judges nothing: who may do what is the policy's business, what is possible the domain's.
 """
@@ -24,23 +24,17 @@ OPS: Final[Mapping[str, Op]] = {
 @projection("repository.branch")
 def branch(request: ProjectionRequest) -> IntentBody | NoIntent:
     """Select ``change.apply`` for a merged branch; for any other event nothing."""
-    rendered = request.source.payload
-    if not isinstance(rendered, Mapping) or "session" not in rendered:
+    told = request.source.payload
+    if not isinstance(told, Mapping) or "session" not in told:
         return NoIntent("The event is no merged branch: it names no session.")
     changes = [
-        {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")}
-        for triple in rendered["scope"]
+        {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")} for triple in told["scope"]
     ]
     paths = [change["path"] for change in changes]
     return IntentBody.read(
         {
             "type": "change.apply",
-            "input": {
-                "session": rendered["session"],
-                "by": rendered["agent"],
-                "at": rendered["endMs"],
-                "changes": changes,
-            },
+            "input": {"session": told["session"], "by": told["agent"], "at": told["endMs"], "changes": changes},
             "scopeProposal": scope_of(paths),
         }
     )

@@ -41,28 +41,28 @@ DOCUMENTATION: Final = ("/docs/", "/CHANGES", "/README", "/CONTRIBUTING", "/AUTH
 
 def paths_of(case: Case) -> list[str]:
     """Return the paths that a ``change.apply`` names; none for any other action."""
-    rendered = case.intent.body.input
-    if case.intent.body.type != "change.apply" or not isinstance(rendered, Mapping):
+    told = case.intent.body.input
+    if case.intent.body.type != "change.apply" or not isinstance(told, Mapping):
         return []
-    return [change["path"] for change in rendered["changes"]]
+    return [change["path"] for change in told["changes"]]
 
 
 def is_core(path: str) -> bool:
-    """Return whether a path belongs to the core modules."""
+    """Tell whether a path belongs to the core modules."""
     return path.startswith(CORE)
 
 
 def is_documentation(path: str) -> bool:
-    """Return whether a path is documentation."""
+    """Tell whether a path is documentation."""
     return path.startswith(DOCUMENTATION) or path.endswith((".rst", ".md"))
 
 
 @rule
 def signed_by_its_author(case: Case) -> Opinion | None:
     """A branch is applied in its own author's name."""
-    rendered: Any = case.intent.body.input
-    if paths_of(case) and rendered["by"] != case.actor.actor_id:
-        return Reject(f"the branch is signed by {rendered['by']}, and {case.actor.actor_id} proposes it")
+    told: Any = case.intent.body.input
+    if paths_of(case) and told["by"] != case.actor.actor_id:
+        return Reject(f"the branch is signed by {told['by']}, and {case.actor.actor_id} proposes it")
     return None
 
 
@@ -112,15 +112,15 @@ def ordinary_changes_pass(case: Case) -> Opinion | None:
 @rule
 def clean_ups_touch_tombstones_only(case: Case) -> Opinion | None:
     """A clean-up is the system's, and is held to the tombstones it names."""
-    rendered: Any = case.intent.body.input
+    told: Any = case.intent.body.input
     if case.intent.body.type != "tombstones.sweep":
         return None
     if case.actor.kind != "system":
         return Reject(f"clean-ups are the scheduler's business, not {case.actor.actor_id}'s")
-    alive = [path for path in rendered["paths"] if (entry_of(case.view.data, path) or {}).get("present", True)]
+    alive = [path for path in told["paths"] if (entry_of(case.view.data, path) or {}).get("present", True)]
     if alive:
         return Reject(f"{alive[0]} is no tombstone")
-    return Narrow(scope_of(rendered["paths"]), f"{len(rendered['paths'])} tombstones and the counts of their areas")
+    return Narrow(scope_of(told["paths"]), f"{len(told['paths'])} tombstones and the counts of their areas")
 
 
 policy = Policy(

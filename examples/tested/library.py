@@ -13,7 +13,7 @@ DAY_MS = 24 * 3_600_000
 
 
 class Shelf(BaseModel):
-    """The books, and their borrowers."""
+    """Which books there are, and who has them."""
 
     books: list[str] = ["Emma", "Ulysses", "Walden"]
     loans: dict[str, dict[str, Any]] = {}
@@ -26,7 +26,7 @@ class Book(BaseModel):
 
 
 class Loan(Book):
-    """A book and its borrower."""
+    """A book, and who takes it."""
 
     reader: str
 

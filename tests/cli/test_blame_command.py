@@ -70,7 +70,7 @@ def test_an_earlier_world_knows_an_earlier_writer(garden: Inside) -> None:
 def test_what_is_absent_is_told_as_such(garden: Inside) -> None:
     [nothing] = garden("blame", "beds.west", "--json", code=1).lines
     assert (nothing["present"], nothing["value"], nothing["genesis"]) == (False, None, True)
-    assert "nobody has written there" in garden("blame", "beds.west", code=1).out
+    assert "never written since the realm was founded" in garden("blame", "beds.west", code=1).out
 
 
 @pytest.mark.requirement("IC-audit", "CARD-audit")

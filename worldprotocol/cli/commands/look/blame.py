@@ -101,7 +101,7 @@ def about_cause(cause: Cause, *, present: bool = True) -> Iterator[str]:
 
     yield f"world {cause.sealed.world_id}, sealed {moment(cause.sealed.at)}"
     if cause.submitted is None:
-        since = "the realm was founded with it" if present else "it was never written since the realm was founded"
+        since = "the realm was founded with it" if present else "never written since the realm was founded"
         yield f"  genesis   {since}"
         return
     wire = cause.to_wire()

@@ -81,7 +81,7 @@ def show(desk: CommandContext, of: str | None, at: str | None, *, check: bool) -
 def _print(desk: CommandContext, found: Shadows, configured: ShadowConfigured | None, *, is_now: bool) -> None:
     from worldprotocol.cli.support.output import counted
 
-    state = "nobody" if configured is None else f"{configured.name}: {_in_words(configured)}"
+    state = "none" if configured is None else f"{configured.name}: {_in_words(configured)}"
     desk.out.text(f"shadowing {'now' if is_now else 'then'}: {state}")
     for line in found.lines:
         desk.out.text(_line(line))
