@@ -1,7 +1,7 @@
 """Performing one effect, between commits: not before its time, and only as long as it is needed (fencing).
 
-The log decides, and not what this process remembers: leases may have been revoked, or the execution cancelled or adopted,
-by another process. Source: design sections 5 and 8; HC-journal.
+The log decides, and not what this process remembers: leases may have been revoked, or the execution cancelled or
+adopted, by another process. Source: design sections 5 and 8; HC-journal.
 """
 
 from __future__ import annotations

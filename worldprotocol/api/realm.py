@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from world.code.keyword_options import check_names
 from world.core import Domain
 from world.engine.administration import adopt_policy, found
 from world.engine.event_bus import Handler, Reaction
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.branch_names import check_branch_name
 from world.model.decision import HumanAnswer, HumanChoice
 from world.model.intent import IntentInstance, IntentScope
 from world.model.intent_origin import check_origin
@@ -30,7 +28,7 @@ from worldprotocol.api.bootstrap import bootstrap, open_for_reading
 from worldprotocol.api.config import Config
 from worldprotocol.api.host import Hosting
 from worldprotocol.api.leases import Leases
-from worldprotocol.api.options import EngineOptions, FoundingOptions, SubmitOptions
+from worldprotocol.api.options import EngineOptions, FoundingOptions, SubmitOptions, check_submission
 from worldprotocol.api.proposal_summary import fate_of
 from worldprotocol.api.requests import (
     ProjectionOutcome,
@@ -321,7 +319,7 @@ class Realm(RealmOperator):
         **options: Unpack[SubmitOptions],
     ) -> Proposal:
         """Issue and submit an intent; see ``issue`` and ``submit``."""
-        check_names(options, SubmitOptions)
+        check_submission(options)
         return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **options)
 
     def submit(self, intent: IntentInstance | Mapping[str, Any], **options: Unpack[SubmitOptions]) -> Proposal:
@@ -338,9 +336,7 @@ class Realm(RealmOperator):
             RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an unregistered
                 projection as origin, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
-        check_names(options, SubmitOptions)
-        if options.get("fork_name") is not None:
-            check_branch_name(options["fork_name"])
+        check_submission(options)
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
         return self._acting.submit(Submission(instance, **options))
@@ -359,9 +355,7 @@ class Realm(RealmOperator):
             RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, the errors of projections, and the codes of
                 ``submit``; ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
-        check_names(options, SubmitOptions)
-        if options.get("fork_name") is not None:
-            check_branch_name(options["fork_name"])
+        check_submission(options)
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
         outcome = self._acting.project(projector, lambda intent: Submission(intent, **options), options.get("branch"))

@@ -163,8 +163,7 @@ def _by_hash(name: str, prefix: str, changes: Sequence[PolicyChange], at_hand: C
         some = ", ".join(f"{name}@{one[:12]}" for one in sorted(known)) or "none of that name"
         raise RefusedError(
             ErrorCode.UNKNOWN_POLICY,
-            f"There is no policy {name}@{prefix} in the log or loaded; there is {some} "
-            "(`worldctl policy list --all`).",
+            f"There is no policy {name}@{prefix} in the log or loaded; there is {some} (`worldctl policy list --all`).",
             policy=name,
             known=sorted(known),
         )
