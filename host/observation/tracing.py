@@ -178,11 +178,6 @@ class TraceReader:
         self._existed = existed
         self._existence: dict[bytes, bool] = {}
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the program with which the observation begins was started."""
-        return self._has_begun
-
     def feed(self, lines: Iterable[str]) -> Iterator[Traced]:
         """Yield the observed calls that lines complete, in order.
 

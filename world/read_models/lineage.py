@@ -25,9 +25,6 @@ FIRST_BLOCK: Final = 64
 BLOCK: Final = 4_096
 """Maximum number of worlds or events in one block."""
 
-MOVES: Final = (WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC)
-"""Topics of the events that move a branch's head or tip."""
-
 
 def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
     """Yield a world and its ancestors, down to genesis.

@@ -85,10 +85,9 @@ class Simulation:
     Args:
         seed: of the ids; the steps are drawn by ``draw_steps``.
         scenario: what is simulated.
-        looks_every: steps after which the costly checks are made.
     """
 
-    def __init__(self, seed: int, scenario: Scenario, *, looks_every: int = LOOKS_EVERY) -> None:
+    def __init__(self, seed: int, scenario: Scenario) -> None:
         """Found the realm."""
         self.scenario = scenario
         self.time = VirtualTime()
@@ -103,7 +102,6 @@ class Simulation:
         self.intents: list[Any] = []
         self.counts: Counter[str] = Counter()
         self.clocks = [VirtualClock(self.time) for _ in range(WORKERS)]
-        self._looks_every = looks_every
         self._census = Census()
         self._parts = parts_of(scenario, self.outside, self.ids)
         self._started = 0
@@ -347,7 +345,7 @@ def _few_collections() -> Iterator[None]:
 
 
 def _simulate(seed: int, steps: Sequence[SimulationStep], scenario: Scenario, looks_every: int) -> Simulated:
-    simulation = Simulation(seed, scenario, looks_every=looks_every)
+    simulation = Simulation(seed, scenario)
     said: list[str] = []
     violation = None
     try:
