@@ -90,7 +90,7 @@ def test_a_computed_value_has_no_writer_and_follows_from_places_in_the_data(tmp_
         "computed.one": [],
     }
     words = realm("blame", "computed.thrice").out
-    assert "nobody wrote it\n  from      left, right\n" in words
+    assert "it is never written\n  from      left, right\n" in words
     assert "genesis" not in words
     assert "always the same" in realm("blame", "computed.one").out
     assert realm("blame", "data.computed.thrice", "--json", code=2).json["error"]["code"] == "INVALID_PATH"

@@ -61,7 +61,7 @@ def _tell_computed(desk: CommandContext, computed: dict[str, list[str]], schema_
         if desk.json:
             desk.out.line({"path": name, "computed": True, "dependsOn": places, "schemaHash": schema_hash})
             continue
-        desk.out.text(f"{name} is computed, by schema {schema_hash[:12]}and never written")
+        desk.out.text(f"{name} is computed, by schema {schema_hash[:12]}: it is never written")
         desk.out.text(f"  from      {', '.join(places) or 'nothing: it is always the same'}")
 
 
