@@ -1,6 +1,6 @@
 """The Authority of this engine: it reads the actor's binding, and the kind of the binding gives the ruling.
 
-Judging is a pure function of the case and the policies at hand, and never raises for what a case contains:
+Judging is a pure function of the case and the available policies, and never raises for what a case contains:
 whatever cannot be judged is rejected, with the reason. No effect is ever made here (WP-bind).
 """
 
@@ -34,9 +34,9 @@ class StandardAuthority:
     """Implements ``world.state.ports.Authority`` over a registry of policies.
 
     Args:
-        policies: the policies at hand.
+        policies: the available policies.
         time_limit: for each rule that is asked.
-        bindings: the kinds of bindings at hand; None is the built-in ones and those of the installed packages.
+        bindings: the kinds of bindings available; None is the built-in ones and those of the installed packages.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class StandardAuthority:
     def answer(self, case: Case, asked: Ruling, answer: HumanAnswer) -> Ruling:
         """Return the ruling after a person answered a waiting one; ``ask`` and ``reply`` give ``asked`` back.
 
-        While questions are open, it goes on waiting; that ruling remembers the answer.
+        While questions are open, it continues waiting; that ruling remembers the answer.
 
         Raises:
             RefusedError: see ``authority.people.answers.answered``.
@@ -77,7 +77,7 @@ class StandardAuthority:
         return answered(case, asked, answer, self._asking(case))
 
     def expire(self, case: Case, asked: Ruling) -> Ruling:
-        """Return the ruling when nobody answered in time.
+        """Return the ruling when the time limit has passed without an answer.
 
         Raises:
             RefusedError: ``NOT_WAITING``.

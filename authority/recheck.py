@@ -66,7 +66,7 @@ def recheck_ruling(
 def _binding_missing(case: Case, recorded: Ruling, why: str) -> DivergenceError:
     return DivergenceError(
         ErrorCode.BINDING_NOT_AT_HAND,
-        f"The ruling on {case.proposal_id} cannot be rechecked, its binding {recorded.authority} is not at hand: {why}",
+        f"The ruling on {case.proposal_id} cannot be rechecked: no binding {recorded.authority} is available: {why}",
         proposal_id=case.proposal_id,
         authority=recorded.authority,
     )

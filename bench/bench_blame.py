@@ -88,7 +88,7 @@ def measure(path: Path, values: int, each: int) -> None:
         before = peak_mb()
         begin = time.perf_counter()
         found = blame_values(Archive(log), "", head)
-        worlds = {origin.cause.sealed.world_id for _, origin in found.told()}
+        worlds = {origin.cause.sealed.world_id for _, origin in found.with_origins()}
         blaming = time.perf_counter() - begin
         assert found.value == made
         print(f"{len(found):,} values by {len(worlds):,} proposals of {each} each")

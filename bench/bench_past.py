@@ -27,7 +27,7 @@ EVENTS_OF_A_WORLD = 8
 
 def worlds_of(log: EventLog, samples: int) -> list[str]:
     """Return the ids of about so many worlds, evenly spread over the past."""
-    rows = Archive(log).rows("worlds", most=1 << 40)
+    rows = Archive(log).rows("worlds", {"most": 1 << 40})
     return [row[0] for row in rows[:: max(1, len(rows) // samples)]]
 
 

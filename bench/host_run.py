@@ -137,7 +137,7 @@ def tell_parts(folder: Path) -> None:
     from worldprotocol.api.realm import Realm
     from worldprotocol.runs import command as running
     from worldprotocol.runs import governed
-    from worldprotocol.runs.governed import GovernedRun, Wishes
+    from worldprotocol.runs.governed import GovernedRun, RunOptions
     from worldprotocol.runs.record import RunRecord
 
     watch = _Stopwatch()
@@ -162,9 +162,9 @@ def tell_parts(folder: Path) -> None:
         wanted = {"CONSUMES": "FILE:/src/*", "MUTATES": "FILE:/out/*"}
         scope = [{"predicate": predicate, "resource": resource} for predicate, resource in wanted.items()]
         manifest = {"ver": "1.0", "agent_id": "bench", "session_id": world.new_id(), "scope": scope}
-        run = world.host.begin(manifest, Wishes())
-        wishes = running.CommandWishes(cwd=str(folder))
-        result = watch.measured("the run: the rest", running.run_command)(run, premises, ["true"], wishes)
+        run = world.host.begin(manifest, RunOptions())
+        run_options = running.CommandRunOptions(cwd=str(folder))
+        result = watch.measured("the run: the rest", running.run_command)(run, premises, ["true"], run_options)
         assert result.outcome == "completed", result
     for name, taken in watch.taken.items():
         print(f"{name}\t{taken}")

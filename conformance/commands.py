@@ -143,7 +143,7 @@ def klis_run(desk: CommandContext, source: str) -> int:
     evict                                                    leases expired since the last evict
     active                                                   ["agent/session PREDICATE resource"]
     distinct_ids  leases                                     whether all are leases, and different
-    compat        held, requested                            whether both may stand
+    compat        held, requested                            whether both may be held
     canonicalize  resource                                   its canonical form or {error}
     validate      manifest, channel?                         "ACCEPT", {accept: {effective}} or {reject}
     register_key  agent, key                                 "OK"
@@ -195,10 +195,10 @@ def klis_sessions(
 
 
 def _rows(totals: Totals) -> list[tuple[str, str]]:
-    told = totals.to_wire()
-    verdicts = told.pop("verdicts")
-    rows = [(name.replace("_", " "), f"{value}") for name, value in told.items() if not name.endswith("_ms")]
-    times = {name: told[f"{name}_ms"] for name in ("total_wait", "max_wait")}
+    rendered = totals.to_wire()
+    verdicts = rendered.pop("verdicts")
+    rows = [(name.replace("_", " "), f"{value}") for name, value in rendered.items() if not name.endswith("_ms")]
+    times = {name: rendered[f"{name}_ms"] for name in ("total_wait", "max_wait")}
     rows += [(name.replace("_", " "), f"{ms} ms ({duration(ms)})") for name, ms in times.items()]
     return rows + [(f"verdicts {status}", f"{count}") for status, count in verdicts.items()]
 

@@ -27,26 +27,26 @@ from world.klis.triple import Triple
 __all__ = ["GIVEN_UP", "Observing", "ScratchWorkspace", "lease_wire", "read_declared"]
 
 GIVEN_UP: Final = "Permissive mode: a lease on the way gives up the guarantee against deadlocks (KLIS-6 section 3.2)."
-"""What everybody is told whom permissive mode let pass (KO-3.2b)."""
+"""Warning of permissive mode about each operation that it permits (KO-3.2b)."""
 
 
-def read_declared(told: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
+def read_declared(declared: Any, *, types: ResourceTypes, names: NameComparison) -> list[Triple]:
     """Read what a session declared; resources become canonical, the target of RENAMES is PROVIDES.
 
     Args:
-        told: a list of ``{"predicate", "resource"}``, with ``to`` for RENAMES.
+        declared: a list of ``{"predicate", "resource"}``, with ``to`` for RENAMES.
         types: the resource types in force.
         names: which differences of paths are ignored.
 
     Raises:
         RefusedError: ``INVALID_SCENARIO`` for what is no such list, and what predicates and resources refuse.
     """
-    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+    if not isinstance(declared, list) or not all(isinstance(one, dict) for one in declared):
         raise RefusedError(
             ErrorCode.INVALID_SCENARIO, 'declared is a list of {"predicate", "resource"}.', path="$.declared"
         )
     found = []
-    for index, one in enumerate(told):
+    for index, one in enumerate(declared):
         path = f"$.declared[{index}]"
         resource = canonical_resource(one.get("resource"), types=types, names=names, path=f"{path}.resource")
         found.append(Triple(read_predicate(one.get("predicate"), f"{path}.predicate"), resource))
@@ -62,7 +62,7 @@ class Observing:
     Args:
         agent_id: whose session.
         session_id: which.
-        lease: asks for a lease on one triple, and tells whether it was granted.
+        lease: asks for a lease on one triple, and says whether it was granted.
         end: gives back what the session holds; called at its first violation in strict mode.
     """
 
@@ -77,7 +77,7 @@ class Observing:
         self._watch = Watch(Declaration(agent_id, session_id, ()), on_violation=self._on_violation, amend=self._amend)
 
     def set_mode(self, mode: Any) -> None:
-        """Go on in strict or permissive mode.
+        """Change to strict or permissive mode.
 
         Raises:
             RefusedError: ``INVALID_SCENARIO`` for another one.
@@ -89,7 +89,7 @@ class Observing:
         self._watch.is_strict = mode == "strict"
 
     def judge(self, seen: Sequence[Seen], held: Session | None) -> dict[str, Any]:
-        """Tell what is decided on the effects of one call.
+        """Return the decision on the effects of one call.
 
         Args:
             seen: what the call attempts.
@@ -98,18 +98,18 @@ class Observing:
         leases = () if held is None else [lease.triple for lease in held.leases()]
         self._watch.declaration = Declaration(self.agent_id, self.session_id, [*self.declared, *leases])
         self._amended = []
-        told: dict[str, Any] = {"observed": [one.to_wire() for one in seen]}
+        rendered: dict[str, Any] = {"observed": [one.to_wire() for one in seen]}
         try:
             if self._watch.is_over and not seen:
-                return {**told, "decision": "BLOCK", "error": ScopeViolationError.__name__, "session": self.state}
+                return {**rendered, "decision": "BLOCK", "error": ScopeViolationError.__name__, "session": self.state}
             self._watch.check(seen, depth="effect")
         except ScopeViolationError as error:
-            told |= {"decision": "BLOCK", "error": type(error).__name__, "violation": error.message}
+            rendered |= {"decision": "BLOCK", "error": type(error).__name__, "violation": error.message}
         else:
-            told["decision"] = "ALLOW"
+            rendered["decision"] = "ALLOW"
             if self._amended:
-                told |= {"amended": True, "warning": GIVEN_UP}
-        return {**told, "session": self.state}
+                rendered |= {"amended": True, "warning": GIVEN_UP}
+        return {**rendered, "session": self.state}
 
     @property
     def state(self) -> str:
@@ -137,7 +137,7 @@ class ScratchWorkspace:
         self._backups: Backups | None = None
 
     def before_grant(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
-        """Back up what leases let their holder change (KO-7); the desk calls it.
+        """Back up what the holder of leases may change (KO-7); the lease commands call it.
 
         Raises:
             RefusedError: ``BACKUP_FAILED``.
@@ -152,7 +152,7 @@ class ScratchWorkspace:
         return True
 
     def has(self, backup_id: str, triple: Triple, folder: str) -> bool:
-        """Tell whether a backup of what a lease lets its holder change is in a folder of the workspace."""
+        """Return whether a backup of what the holder of a lease may change is in a folder of the workspace."""
         if self._backups is None or self._workspace is None:
             return False
         kept = self._workspace.root / ".klock" / "backups"

@@ -1,7 +1,7 @@
 """Scenarios: operations on an empty ledger, each with its own clock, for other implementations to compare with.
 
 An operation gives one plain value; a refusal is a value too (``{"reject": CODE}``), and only an operation that makes no
-sense in itself is told as ``{"error": CODE, "message"}``. Nothing here has rules of its own: manifests are read by
+sense in itself is answered by ``{"error": CODE, "message"}``. Nothing here has rules of its own: manifests are read by
 ``world.klis.manifest``, leases are the lease desk's, calls are read by ``conformance.calls`` and held against what was
 declared by the watch of the host.
 """
@@ -45,7 +45,7 @@ _NOT_IN_FORCE: Final = frozenset({"UNKNOWN_LEASE", "LEASE_NOT_ACTIVE", "NOT_THE_
 
 @dataclass(frozen=True, slots=True)
 class ScenarioCase:
-    """Operations that belong together; ``name`` is the case's id, or where it stands."""
+    """Operations that belong together; ``name`` is the case's id, or its place."""
 
     name: str
     ops: list[Any]
@@ -61,27 +61,27 @@ def read_cases(text: bytes) -> tuple[list[ScenarioCase], bool]:
         RefusedError: ``MALFORMED_JSON``, ``INVALID_SCENARIO``.
     """
     try:
-        told = _json(text)
+        rendered = _json(text)
     except RefusedError as refused:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2:
             raise
         try:
-            told = [_json(line) for line in lines]
+            rendered = [_json(line) for line in lines]
         except RefusedError:
             raise refused from None
-    if isinstance(told, dict) and "ops" in told:
-        return [_case(told, 0)], True
-    several = told.get("cases") if isinstance(told, dict) else told
+    if isinstance(rendered, dict) and "ops" in rendered:
+        return [_case(rendered, 0)], True
+    several = rendered.get("cases") if isinstance(rendered, dict) else rendered
     if not isinstance(several, list):
         raise _invalid('A scenario is {"ops": [...]}, a list of these, {"cases": [...]}, or a line for each.')
     return [_case(one, index) for index, one in enumerate(several)], False
 
 
-def _case(told: Any, index: int) -> ScenarioCase:
-    if not isinstance(told, dict) or not isinstance(told.get("ops"), list):
+def _case(rendered: Any, index: int) -> ScenarioCase:
+    if not isinstance(rendered, dict) or not isinstance(rendered.get("ops"), list):
         raise _invalid(f'Case {index + 1} is no object with a list "ops".', case=index + 1)
-    return ScenarioCase(str(told.get("id", index + 1)), told["ops"])
+    return ScenarioCase(str(rendered.get("id", index + 1)), rendered["ops"])
 
 
 def _json(text: bytes) -> Any:
@@ -98,7 +98,7 @@ def _json(text: bytes) -> Any:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return found
 
 
@@ -305,7 +305,7 @@ class LedgerScenario:
             return False
 
     def _backup_exists(self, op: Mapping[str, Any]) -> bool:
-        """Tell whether what a lease lets its holder change was backed up before it was granted (KO-7)."""
+        """Return whether what the holder of a lease may change was backed up before the grant (KO-7)."""
         name = _text(op, "lease")
         folder, found = _text(op, "dir"), self._backed_up.get(self._names.get(name, name))
         return self._scratch is not None and found is not None and self._scratch.has(*found, folder)
@@ -319,8 +319,8 @@ class LedgerScenario:
             raise _invalid(f"t is a time in ms, a whole number from 0 to 2^53 - 1, and not {now!r:.100}.", path="$.t")
         return now
 
-    def _read(self, told: Any, *, on_the_way: bool = False) -> Manifest:
-        return read_manifest(told, settings=self._settings, types=self._types, on_the_way=on_the_way)
+    def _read(self, rendered: Any, *, on_the_way: bool = False) -> Manifest:
+        return read_manifest(rendered, settings=self._settings, types=self._types, on_the_way=on_the_way)
 
     def _keys(self, agent_id: str) -> list[bytes]:
         keys = self._ledger.keys.values()
@@ -354,7 +354,7 @@ def accepted(manifest: Manifest) -> Any:
 
 
 def _who(op: Mapping[str, Any], lease: Lease) -> dict[str, str]:
-    """Return who acts: whoever the operation names, else the holder."""
+    """Return the acting agent: the one that the operation names, else the holder."""
     session = lease.session
     return {
         "agent_id": str(op.get("agent", session.agent_id)),

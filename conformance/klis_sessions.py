@@ -1,4 +1,4 @@
-"""Concurrent sessions in virtual time: who would wait, die and hold, decided by the real lease desk.
+"""Concurrent sessions in virtual time: their waits, deaths and grants, decided by the real lease commands.
 
 At its start a session declares its scope; once granted it holds it for as long as it took in the file. A session that
 waits stays in the queue; one that dies asks again after the time its verdict names. At equal times all releases come
@@ -64,7 +64,7 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A time without leases: in the queue (``wait``) or asking again and again (``retry``), and who was in the way.
+    """A time without leases: in the queue (``wait``) or repeated requests (``retry``), with the sessions in the way.
 
     Args:
         kind: ``wait`` or ``retry``.
@@ -97,13 +97,13 @@ class SessionTimes:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What came of all sessions together.
+    """Results of all sessions together.
 
     Args:
         sessions: how many there were.
         granted_at_once: sessions whose first verdict was Granted.
-        waited: sessions that were ever told Wait.
-        died: sessions that were ever told Die.
+        waited: sessions that ever got the verdict Wait.
+        died: sessions that ever got the verdict Die.
         retries: requests made again after a Die.
         max_held: most leases in force at one time.
         total_wait_ms: from start to grant, over all sessions.
@@ -155,8 +155,8 @@ def read_sessions(
         except RefusedError as refused:
             bad += 1
             if len(faults) < MAX_FAULTS:
-                told = {"line": number, "code": refused.code, "message": f"{refused.message} [{refused.code}]"}
-                faults.append({"path": f"line {number}", **told})
+                rendered = {"line": number, "code": refused.code, "message": f"{refused.message} [{refused.code}]"}
+                faults.append({"path": f"line {number}", **rendered})
             continue
         plans[plan.session] = plan
     if bad:
@@ -171,16 +171,20 @@ def _plan(line: bytes | RefusedError, settings: KlisSettings, types: ResourceTyp
     if isinstance(line, RefusedError):
         raise line
     try:
-        told = _Line.model_validate(thaw(read_json(line)))
+        rendered = _Line.model_validate(thaw(read_json(line)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(("$", *map(str, first["loc"])))
         raise RefusedError(ErrorCode.INVALID_SESSION, f"{where}: {first['msg']}.", path=where) from None
-    if told.end_ms < told.start_ms:
-        raise RefusedError(ErrorCode.INVALID_SESSION, f"It ends at {told.end_ms}, before it starts.", path="$.end_ms")
-    wire = {"ver": "1.0", "session_id": told.session, "agent_id": told.agent, "scope": told.scope}
+    if rendered.end_ms < rendered.start_ms:
+        raise RefusedError(
+            ErrorCode.INVALID_SESSION, f"It ends at {rendered.end_ms}, before it starts.", path="$.end_ms"
+        )
+    wire = {"ver": "1.0", "session_id": rendered.session, "agent_id": rendered.agent, "scope": rendered.scope}
     manifest = read_manifest(wire, settings=settings, types=types)
-    return SessionPlan(told.session, told.agent, told.start_ms, told.end_ms - told.start_ms, manifest)
+    return SessionPlan(
+        rendered.session, rendered.agent, rendered.start_ms, rendered.end_ms - rendered.start_ms, manifest
+    )
 
 
 def run_sessions(
@@ -190,12 +194,12 @@ def run_sessions(
     progress: Callable[[int, int], None] = lambda done, total: None,
     hear: Callable[[Event], None] = lambda event: None,
 ) -> tuple[Totals, list[SessionTimes]]:
-    """Let sessions happen until each of them has held what it wants.
+    """Run sessions until each of them has held its leases.
 
     Args:
         plans: the sessions; their order makes no difference.
         settings: what the ledger goes by; None is the defaults.
-        progress: told how many sessions have been granted, and how many there are.
+        progress: called with the numbers of granted sessions and of all sessions.
         hear: handed every event that the ledger is folded from.
 
     Returns:
@@ -263,7 +267,7 @@ class _Simulation:
         )
 
     def _release(self, now: int, session: str) -> None:
-        """Release whoever is done at this instant, all of them before anybody who waits is judged again."""
+        """Release all sessions that end at this instant, before any waiting one is judged again."""
         done = [session]
         while self._due and self._due[0][:2] == (now, _RELEASE):
             done.append(heappop(self._due)[2])

@@ -32,8 +32,8 @@ def answer_lines(
             desk.out.line(_answered(line, read, answer))
         except RefusedError as refused:
             bad += 1
-            told = refused.to_dict()
-            desk.out.line({"error": {**told, "line": number}})
+            rendered = refused.to_dict()
+            desk.out.line({"error": {**rendered, "line": number}})
     if bad:
         desk.out.remark(f"{counted(bad, 'line')} could not be answered.")
     return 1 if bad else 0

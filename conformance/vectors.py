@@ -1,7 +1,7 @@
 """What other implementations compare with: from the input of a test vector to its expected form.
 
-The formats are those of ``tests/vectors``: numbers that JSON cannot carry stand as ``{"$vec": "-0"}`` and the like,
-and for expressions integers beyond 2^53 are doubles. The engine's own functions compute everything.
+The formats are those of ``tests/vectors``: numbers that JSON cannot carry are written as ``{"$vec": "-0"}`` and the
+like, and for expressions integers beyond 2^53 are doubles. The engine's own functions compute everything.
 Sources: INT-6.2.1, INT-7.4.4, WP-hash, WP-world, HC-flow, HC-compute.
 """
 
@@ -37,7 +37,7 @@ from world.model.patch import Patch
 from world.model.snapshot import Snapshot
 
 MARK: Final = "$vec"
-"""The one key of an object that stands for a number JSON cannot carry."""
+"""The one key of an object that represents a number JSON cannot carry."""
 
 MAX_SAFE: Final = 2**53
 """Largest integer that is read as an integer; beyond it numbers are doubles."""
@@ -91,7 +91,7 @@ def _refused_constant(name: str) -> float:
 
 
 def unmarked(value: Any) -> Any:
-    """Return a value with its marks replaced by the numbers they stand for.
+    """Return a value with its marks replaced by the numbers they represent.
 
     Raises:
         RefusedError: ``INVALID_VALUE`` for a mark that is no number.
@@ -228,14 +228,16 @@ def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
     Raises:
         RefusedError: ``INVALID_VALUE``; see ``check_surroundings``.
     """
-    told = {**context, **given}
-    check_surroundings(told)
+    rendered = {**context, **given}
+    check_surroundings(rendered)
     scope = Scope(
-        freeze(told.get("data", {})),
-        computed=freeze(told.get("computed", {})),
-        input=freeze(told.get("input")),
-        context=EvaluationContext(**{name: told[wire] for wire, name in _CONTEXT_FIELDS.items() if wire in told}),
-        **{name: told[wire] for wire, name in _SCOPE_FIELDS.items() if wire in told},
+        freeze(rendered.get("data", {})),
+        computed=freeze(rendered.get("computed", {})),
+        input=freeze(rendered.get("input")),
+        context=EvaluationContext(
+            **{name: rendered[wire] for wire, name in _CONTEXT_FIELDS.items() if wire in rendered}
+        ),
+        **{name: rendered[wire] for wire, name in _SCOPE_FIELDS.items() if wire in rendered},
     )
     try:
         evaluate = compile_expression(given["expr"], computed=given.get("phase") == "computed")
@@ -248,7 +250,7 @@ def evaluation_of(given: Given, context: Given) -> dict[str, Any]:
 
 
 def outcome(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what the vectors tell of a snapshot; the ``$`` namespaces are no part of a domain's data."""
+    """Return a snapshot as in the vectors; the ``$`` namespaces are no part of a domain's data."""
     error = snapshot.system.last_error
     return {
         "data": {key: value for key, value in snapshot.data.items() if not key.startswith("$")},

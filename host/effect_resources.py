@@ -1,7 +1,7 @@
 """Resources that an effect touches, derived from its parameters before it runs: triples (KLIS-1).
 
 A touch is a pair of predicate and resource. The resource is a template over the parameters, such as
-``URL:https://mail.example/{to}``, or a function of them; ``{{`` and ``}}`` stand for braces, ``{user.name}`` addresses
+``URL:https://mail.example/{to}``, or a function of them; ``{{`` and ``}}`` are braces, ``{user.name}`` addresses
 a member of an object. All touches together may also be one function of the parameters.
 Source: HC-handlers; KM-2.2; design section 8.
 """

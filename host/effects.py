@@ -40,6 +40,7 @@ from host.effect_resources import (
     touch_faults,
     touch_to_wire,
 )
+from world.code.keyword_options import check_names
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.patch import Patch
@@ -230,7 +231,7 @@ class EffectHandler:
         return source_of(self.function)
 
     def to_wire(self) -> dict[str, Any]:
-        """Describe the handler as JSON; null stands for what depends on the parameters."""
+        """Describe the handler as JSON; null marks what depends on the parameters."""
         described: dict[str, Any] = {
             "type": self.type,
             "source": self.source,
@@ -319,7 +320,9 @@ def handler(effect_type: str, /, **options: Unpack[HandlerOptions]) -> Callable[
 
     Raises:
         RefusedError: ``INVALID_HANDLER``, by the decorator.
+        TypeError: an option that does not exist.
     """
+    check_names(options, HandlerOptions)
     time_limit = options.get("time_limit_ms", DEFAULT_TIME_LIMIT_MS)
     idempotent = options.get("idempotent", False)
     touches = options.get("touches", ())

@@ -32,6 +32,7 @@ from host.environment import HostEnvironment
 from host.secrets import Secrets
 from host.worker import WorkerThreads
 from world.clock import Clock, SystemClock
+from world.code.keyword_options import check_names
 from world.code.time_limit import TimeLimit, TimeLimitError
 from world.core import Computation, ComputeContext, Domain, EffectAnswer, Invocation, compute, recompute
 from world.core.flows.suspended_execution import LiveExecution
@@ -113,6 +114,7 @@ class Host:
         **options: Unpack[HostOptions],
     ) -> None:
         """Check the domain, so that its faults are not first found during an execution."""
+        check_names(options, HostOptions)
         self._domain = domain
         self._effects = effects
         self._enforcement = check_enforcement(options.get("enforcement", "enforcing"))

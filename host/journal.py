@@ -77,4 +77,3 @@ def rebuild_journal(events: Iterable[Event], proposal_id: str) -> ExecutionJourn
         elif isinstance(event, (ProposalCompleted, ProposalFailed)):
             is_over = True
     return ExecutionJournal(results, tuple(requested.values()), tuple(dropped))
-

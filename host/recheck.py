@@ -51,7 +51,7 @@ def recheck_execution(
         return DivergenceError(
             ErrorCode.CANNOT_RECHECK,
             f"The execution of proposal {order.proposal_id} cannot be rechecked: it was made under schema "
-            f"{recorded.schema_hash}, and the domain at hand has {loaded}. Give the domain as it was recorded_part.",
+            f"{recorded.schema_hash}, and the available domain has {loaded}. Give the domain as it was recorded.",
             proposal=order.proposal_id,
             what="schemaHash",
             recorded=recorded.schema_hash,
@@ -80,7 +80,7 @@ def _comparisons(
     yield "the outcome", recorded.outcome, _ending(outcome)
     yield "the error", _signed(recorded.error), _signed(outcome.error)
     if recorded.created_by == order.proposal_id:
-        # Otherwise it shares a world of another proposal, which came to the same state in its own way.
+        # Otherwise it shares a world of another proposal that reached the same state.
         then, now = to_wire(recorded.patches), to_wire(outcome.patches)
         for index in range(max(len(then), len(now))):
             yield f"patch {index}", _at(then, index), _at(now, index)
@@ -128,7 +128,7 @@ def _diverged(order: ExecutionOrder, what: str, recorded_part: Any, now: Any) ->
     return DivergenceError(
         ErrorCode.EXECUTION_DIVERGED,
         f"The execution of proposal {order.proposal_id} gives another result than its record: {what} was "
-        f"{_told(recorded_part)} and is now {_told(now)}.",
+        f"{_rendered(recorded_part)} and is now {_rendered(now)}.",
         proposal=order.proposal_id,
         what=what,
         recorded=recorded_part,
@@ -136,7 +136,7 @@ def _diverged(order: ExecutionOrder, what: str, recorded_part: Any, now: Any) ->
     )
 
 
-def _told(value: Any) -> str:
+def _rendered(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, str):

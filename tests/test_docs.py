@@ -362,12 +362,50 @@ def test_decision_records_are_numbered_without_gaps() -> None:
     assert len(DECISIONS) >= 10
 
 
-def test_the_twelve_changes_name_files_that_exist() -> None:
-    changes = section(page("contributing.md"), "## Twelve changes")
-    named = re.findall(r"`([\w./]+/[\w.]*|\w+\.(?:toml|md|py))`", changes)
-    assert len(set(named)) >= 20
+PATH_IN_TEXT = re.compile(r"`([\w./]+/[\w.]*|\w+\.(?:toml|md|py))`")
+
+
+def test_every_path_on_the_page_for_contributors_exists() -> None:
+    named = PATH_IN_TEXT.findall(page("contributing.md"))
+    assert len(set(named)) >= 40
     assert [name for name in named if not (ROOT / name).exists()] == []
-    assert len(re.findall(r"^### ", changes, re.MULTILINE)) == 12
+
+
+def change_sections() -> dict[str, str]:
+    """Return the text of each of the twelve changes by its title."""
+    parts = re.split(r"^### (.+)$", section(page("contributing.md"), "## Twelve changes"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_there_are_twelve_changes() -> None:
+    assert len(change_sections()) == 12
+
+
+@pytest.mark.parametrize("change", change_sections())
+def test_the_names_in_a_change_occur_in_the_files_that_it_names(change: str) -> None:
+    text = change_sections()[change]
+    files = [ROOT / name for name in PATH_IN_TEXT.findall(text) if not name.startswith(("tests/", "docs/"))]
+    sources = [one for path in files for one in ([path] if path.is_file() else path.rglob("*.py"))]
+    words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    assert [name for name in re.findall(r"`@?([A-Za-z_]\w*)`", text) if name not in words] == []
+    groups = set(re.findall(r"`(worldprotocol\.\w+)`", text))
+    assert groups <= entry_point_groups(), "no module reads this group of entry points"
+
+
+def entry_point_groups() -> set[str]:
+    """Return the groups of entry points that the product reads."""
+    pattern = re.compile(r'^(?:GROUP|ENTRY_POINTS): Final = "(worldprotocol\.\w+)"$', re.MULTILINE)
+    return {
+        group
+        for package in ("world", "projections", "authority", "host", "worldprotocol")
+        for path in (ROOT / package).rglob("*.py")
+        for group in pattern.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def test_the_page_for_developers_lists_every_group_of_entry_points() -> None:
+    listed = set(re.findall(r"^\| `(worldprotocol\.\w+)` \|", page("developer.md"), re.MULTILINE))
+    assert listed == entry_point_groups()
 
 
 def test_each_version_in_the_changelog_has_each_heading_once() -> None:

@@ -119,7 +119,7 @@ def uuid7(unix_ms: int, entropy: bytes) -> str:
 
 
 class ManualClock:
-    """A clock that moves only when told to, plus ``step_ms`` after every reading.
+    """A clock that moves only when it is advanced, plus ``step_ms`` after every reading.
 
     Moving it forward is time that passes, so its boot clock moves along; ``set_off`` makes it wrong instead.
     """
@@ -160,7 +160,7 @@ class ManualClock:
             self._now_ms += by_ms
 
     def reboot(self, after_ms: int = 0) -> None:
-        """Let some milliseconds pass of which the boot clock has no record: it begins again, under another id."""
+        """Advance by milliseconds that the boot clock does not count: it begins again, under another id."""
         with self._lock:
             self._now_ms += after_ms
             self._boot = Boot(str(uuid.uuid4()), 0)

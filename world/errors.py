@@ -1,7 +1,7 @@
 """Every error the engine raises on purpose, in one tree.
 
     WorldProtocolError          has a stable ``code``, a sentence for people and typed ``details``
-    |-- RefusedError            the caller's mistake, or a wish that the rules do not allow
+    |-- RefusedError            the caller's mistake, or a request that the rules do not allow
     |   |-- ScopeViolationError an agent attempted what it had not declared
     |   |-- StorageFullError    the disk is full; what was committed before stays as it was
     |   `-- LogBusyError        another writer kept the log's lock for too long
@@ -59,7 +59,7 @@ def _rebuild(kind: type[WorldProtocolError], code: str, message: str, details: d
 
 
 class RefusedError(WorldProtocolError):
-    """The caller's mistake, or a wish that the rules do not allow; nothing was changed."""
+    """The caller's mistake, or a request that the rules do not allow; nothing was changed."""
 
 
 class StorageFullError(RefusedError):

@@ -48,8 +48,8 @@ class Limits:
         """Return what a call returns that computes values with a domain's functions.
 
         Raises:
-            RefusedError: ``COMPUTED_TIMED_OUT`` when it takes longer than ``max_call_ms``: a value that nobody waited
-                for is not null, or what is built on it would be another world elsewhere.
+            RefusedError: ``COMPUTED_TIMED_OUT`` when it takes longer than ``max_call_ms``: a value
+                without a result is not null, or what is built on it would be another world elsewhere.
         """
         try:
             return TimeLimit(self.max_call_ms).run(call)

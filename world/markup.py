@@ -1,6 +1,6 @@
 """Reading YAML and TOML that others wrote: bounds on nesting and on aliases come before anything is made of the text.
 
-An alias repeats what its anchor stands for, so that a few lines can stand for 10^9 values; it counts as all of them.
+An alias repeats the value of its anchor, so that a few lines can represent 10^9 values; it counts as all of them.
 Every refusal names the line. Source: design section 4.
 """
 
@@ -48,7 +48,7 @@ def load_yaml(text: str) -> Any:
 def check_yaml(
     text: str | bytes, *, max_depth: int = MAX_MARKUP_DEPTH, plain: str = "", without: Collection[str] = ()
 ) -> None:
-    """Refuse a YAML text that is nested too deep, stands for too many values or has a long number, before it is read.
+    """Refuse a YAML text that is nested too deep, represents too many values or has a long number, before it is read.
 
     Args:
         text: the text.
@@ -71,7 +71,7 @@ def check_yaml(
 
 
 class _NodeCounter:
-    """Counts what a YAML text stands for, event by event."""
+    """Counts the values of a YAML text, event by event."""
 
     def __init__(self, max_depth: int) -> None:
         self._max_depth = max_depth
@@ -83,7 +83,7 @@ class _NodeCounter:
         """Count one event of the parser."""
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in self._opened):
-                raise _malformed(f"The alias *{event.anchor} at line {line} stands for what it is a part of", line)
+                raise _malformed(f"The alias *{event.anchor} at line {line} refers to a value that contains it", line)
             self._total += self._sizes.get(str(event.anchor), 0)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = self._opened.pop()
@@ -128,7 +128,7 @@ def _malformed(message: str, line: int) -> RefusedError:
 def _too_large(total: int, line: int) -> RefusedError:
     return RefusedError(
         ErrorCode.YAML_TOO_LARGE,
-        f"With the aliases up to line {line} the YAML stands for {total} values; the limit is {MAX_YAML_NODES} "
+        f"With the aliases up to line {line} the YAML has {total} values; the limit is {MAX_YAML_NODES} "
         "(MAX_YAML_NODES). Use fewer aliases, or split it.",
         line=line,
         values=total,

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import unquote_plus
 
 MASK: Final = "***"
-"""Stands where a password was."""
+"""Replacement of a password."""
 
 URL_START: Final = re.compile(r"[^/@?#]*://|postgres[a-z0-9+]*:", re.IGNORECASE)
 """How a URL begins, a mistyped one of PostgreSQL too."""
@@ -21,7 +21,7 @@ _LOG_NAME: Final = re.compile(r"#[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 def masked(address: str) -> str:
     """Return an address with ``***`` for every password in it; an address without one stays as it is.
 
-    Hidden are what stands between the first ``:`` and the last ``@`` of a URL's authority, and the values of options
+    Hidden are the text between the first ``:`` and the last ``@`` of a URL's authority, and the values of options
     whose names contain ``pass``, ``pwd``, ``secret``, ``token``, ``scram`` or ``key``, percent-encoded names too. Where
     a separator is written unencoded in a password, more is hidden than the password, never less.
 

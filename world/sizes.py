@@ -20,7 +20,7 @@ MAX_MARKUP_DEPTH: Final = 200
 """Levels of lists and objects in YAML and TOML; ``world.model.immutable_json.MAX_DEPTH`` is the same for JSON."""
 
 MAX_YAML_NODES: Final = 200_000
-"""Values that a YAML text stands for; an alias counts as all that its anchor stands for."""
+"""Maximum number of values of a YAML text; an alias counts as the values of its anchor."""
 
 MAX_YAML_NUMBER_CHARS: Final = 256
 """Characters of a number in YAML; one in base 60 (`1:59:59`) is read in time by the square of its length."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from world.state.ports import Case
     from worldprotocol.api.realm import Realm
     from worldprotocol.api.requests import ProjectionOutcome
-    from worldprotocol.runs.governed import Wishes
+    from worldprotocol.runs.governed import RunOptions
 
 _PACKAGES: Final = ("world", "projections", "authority", "host")  # installed beside this one
 _HOME: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -45,13 +45,13 @@ _HOME: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 def _refuse_clashes() -> None:
     """Raise ``ImportError`` where a package of this project is shadowed, with the file that must be renamed."""
     for name in _PACKAGES:
-        told = _clash(name, _resolved(name))
-        if told is not None:
-            raise ImportError(told, name=name)
+        rendered = _clash(name, _resolved(name))
+        if rendered is not None:
+            raise ImportError(rendered, name=name)
 
 
 def _resolved(name: str) -> ModuleSpec | None:
-    """Return where ``import name`` leads; for a module that is imported already, where it came from."""
+    """Return where ``import name`` leads; for a module that is imported already, its own file."""
     known = sys.modules.get(name)
     if known is not None:
         return getattr(known, "__spec__", None)
@@ -99,7 +99,7 @@ _HOMES = {
     "world.model.source": ("SourceEvent",),
     "worldprotocol.api.realm": ("Realm",),
     "worldprotocol.api.requests": ("ProjectionOutcome",),
-    "worldprotocol.runs.governed": ("Wishes",),
+    "worldprotocol.runs.governed": ("RunOptions",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -125,11 +125,11 @@ __all__ = [
     "Realm",
     "RefusedError",
     "Reject",
+    "RunOptions",
     "ScopeViolationError",
     "Select",
     "SourceEvent",
     "StorageFullError",
-    "Wishes",
     "WorldProtocolError",
     "effect",
     "handler",

@@ -64,7 +64,7 @@ def judge(request: pytest.FixtureRequest) -> Judging:
 
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> Iterator[Recordings]:
-    """Check a recorded log by the code at hand: ``recorded("golden/shop.jsonl", domain=shop)``."""
+    """Check a recorded log by the available code: ``recorded("golden/shop.jsonl", domain=shop)``."""
     from worldprotocol.testing.recordings import Flip, Recordings
 
     flips = [Flip(**marker.kwargs) for marker in request.node.iter_markers("expected_flip")]
@@ -121,7 +121,7 @@ def pytest_runtest_makereport(
     report = yield
     judging = item.stash.get(_JUDGING, None)
     if judging is not None and report.when == "call" and report.failed and judging.last:
-        report.sections.append(("worldprotocol: the last rulings", judging.told()))
+        report.sections.append(("worldprotocol: the last rulings", judging.rendered()))
     if report.skipped and not {"recorded", "given"}.isdisjoint(getattr(item, "fixturenames", ())):
         item.config.stash[_IN_PART].append(item.nodeid)
     return report
@@ -138,8 +138,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run of all tests in which recorded logs were left that no test used."""
     config = session.config
     if hasattr(config, "workerinput"):  # one of several processes; the one that started them decides
-        told = {"used": [str(path) for path in config.stash[_USED]], "inPart": config.stash[_IN_PART]}
-        config.workeroutput["worldprotocol"] = told  # type: ignore[attr-defined]  # pytest-xdist puts it there
+        rendered = {"used": [str(path) for path in config.stash[_USED]], "inPart": config.stash[_IN_PART]}
+        config.workeroutput["worldprotocol"] = rendered  # type: ignore[attr-defined]  # pytest-xdist puts it there
         return
     used = config.stash[_USED]
     if not (used or config.getini("worldprotocol_golden")) or config.stash[_IN_PART]:
@@ -154,16 +154,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take in what a process of pytest-xdist used."""
-    told = getattr(node, "workeroutput", {}).get("worldprotocol")
-    if told is None:  # it was lost
+    rendered = getattr(node, "workeroutput", {}).get("worldprotocol")
+    if rendered is None:  # it was lost
         node.config.stash[_IN_PART].append("a process was lost")
         return
-    node.config.stash[_USED].update(map(Path, told["used"]))
-    node.config.stash[_IN_PART].extend(told["inPart"])
+    node.config.stash[_USED].update(map(Path, rendered["used"]))
+    node.config.stash[_IN_PART].extend(rendered["inPart"])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Tell which recorded logs no test used."""
+    """Report the recorded logs that no test used."""
     unused = config.stash.get(_UNUSED, [])
     if unused:
         terminalreporter.section("worldprotocol: recorded logs that no test uses", red=True)

@@ -1,4 +1,4 @@
-"""Parts of bindings that ask people: whom, for how long, by which vote, and the further steps in ``then``.
+"""Parts of bindings that ask people: the actors, the time limit, the vote, and the further steps in ``then``.
 
 ``ask`` names actors any one of whom answers, ``members`` actors who vote; ``timeoutMs`` and ``onTimeout`` say what
 happens without an answer. Where the time is over and ``onTimeout`` is ``escalate``, or the question is handed up, the
@@ -74,8 +74,8 @@ class _Asking(Value):
         """Return what happens when the time is over."""
         return self.on_timeout or ("reject" if is_last else "escalate")
 
-    def told(self, *, is_last: bool) -> dict[str, Any]:
-        """Return the full form; a ``timeoutMs`` of null is told, because it is not the default."""
+    def rendered(self, *, is_last: bool) -> dict[str, Any]:
+        """Return the full form; a ``timeoutMs`` of null is included, because it is not the default."""
         wire = super().to_wire() | {"timeoutMs": self.timeout_ms, "onTimeout": self.end(is_last=is_last)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in wire.items()}
 
@@ -117,10 +117,10 @@ class ChainStep(_Asking):
             return self.ask or (), None
         return self.members, quorum(self.rule or "majority", self.threshold, self.members)
 
-    def told(self, *, is_last: bool) -> dict[str, Any]:
+    def rendered(self, *, is_last: bool) -> dict[str, Any]:
         """Return the full form."""
         rule = {} if self.members is None else {"rule": self.rule or "majority"}
-        return super().told(is_last=is_last) | rule
+        return super().rendered(is_last=is_last) | rule
 
 
 class AskingBinding(_Asking, Binding):
@@ -157,10 +157,10 @@ class AskingBinding(_Asking, Binding):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full form, the further steps where there are any."""
-        wire = self.told(is_last=not self.then)
+        wire = self.rendered(is_last=not self.then)
         del wire["then"]
         if self.then:
-            wire["then"] = [one.told(is_last=one is self.then[-1]) for one in self.then]
+            wire["then"] = [one.rendered(is_last=one is self.then[-1]) for one in self.then]
         return wire
 
 

@@ -22,7 +22,7 @@ __all__ = ["Binding", "JudgingContext"]
 
 @dataclass(frozen=True, slots=True)
 class JudgingContext:
-    """What an authority has at hand when it judges.
+    """What an authority has available when it judges.
 
     Args:
         policies: the policies by name.
@@ -48,7 +48,7 @@ class Binding(Value):
 
         Args:
             case: all that an authority sees of the proposal.
-            context: policies and time limit at hand.
+            context: policies and time limit available.
 
         Raises:
             RefusedError: the case cannot be judged; it is rejected with this reason.
@@ -70,10 +70,10 @@ class Binding(Value):
         return self.label
 
     def check(self, policies: PolicyRegistry) -> None:
-        """Refuse a binding that names what is not at hand; called before it is recorded.
+        """Refuse a binding that names what is not available; called before it is recorded.
 
         Args:
-            policies: the policies at hand.
+            policies: the available policies.
 
         Raises:
             RefusedError: such as ``UNKNOWN_POLICY``.

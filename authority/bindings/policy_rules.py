@@ -35,5 +35,5 @@ class PolicyRulesBinding(AnyOneBinding):
         return f"{self.kind} {self.policy}"
 
     def check(self, policies: PolicyRegistry) -> None:
-        """Refuse a policy that is not at hand or cannot be loaded."""
+        """Refuse a policy that is not available or cannot be loaded."""
         policies.get(self.policy)

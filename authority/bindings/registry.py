@@ -53,7 +53,7 @@ class BindingRegistry:
         """Return the binding in wire form, defaults filled in.
 
         Raises:
-            RefusedError: ``UNKNOWN_BINDING`` for a kind that is not at hand, ``INVALID_VALUE`` for wrong or unknown
+            RefusedError: ``UNKNOWN_BINDING`` for a kind that is not available, ``INVALID_VALUE`` for wrong or unknown
                 fields; ``NOT_LOADED`` for a kind of a package that cannot be loaded, ``DUPLICATE_NAME`` where several
                 packages offer it.
         """

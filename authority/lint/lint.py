@@ -218,7 +218,7 @@ def _people(facts: Facts, around: LintContext) -> _Faults:
 
 def _python(facts: Facts) -> _Faults:
     if facts.source.language == "python-bytecode":
-        yield "warning", "no-source", "its text is not at hand, so that its hash is that of its compiled form"
+        yield "warning", "no-source", "its text is not available, so that its hash is that of its compiled form"
 
 
 # Pairs of rules

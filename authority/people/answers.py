@@ -120,7 +120,7 @@ def answered(case: Case, asked: Ruling, answer: HumanAnswer, settings: QuestionS
     Args:
         case: the case, as it was judged.
         asked: the ruling that waits.
-        answer: approve (as it stands), reject, narrow (with a scope), abstain (a vote that approves nothing),
+        answer: approve (unchanged), reject, narrow (with a scope), abstain (a vote that approves nothing),
             delegate (to another actor), escalate (to the next step); or ask and reply, which keep it waiting,
             unchanged.
         settings: the settings of the binding; None has no further steps.

@@ -28,6 +28,7 @@ from world.errors import RefusedError
 from world.model.decision import RuleOutcome, Ruling
 from world.model.identity import policy_hash
 from world.model.immutable_json import FrozenDict
+from world.model.short_repr import short_repr
 from world.state.ports import Case
 
 MAX_RULES: Final = 1_000
@@ -87,6 +88,11 @@ class Policy:
             ("_silent", silent),
         ):
             object.__setattr__(self, attribute, value)
+
+    def __repr__(self) -> str:
+        return short_repr(
+            self, self.name, f"hash {self.hash[:12]}", "rules: " + ", ".join(one.name for one in self.rules)
+        )
 
     def evaluate(self, case: Case, settings: QuestionSettings, time_limit: TimeLimit = _NO_TIME_LIMIT) -> Ruling:
         """Return the ruling on a case.

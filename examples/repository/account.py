@@ -1,4 +1,4 @@
-"""What a log came to, in a form that can be compared: how every intent ended, and every world in order."""
+"""Result of a log in a form that can be compared: the end of every intent, and every world in order."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from worldprotocol.api.realm import Realm
 
 @dataclass(slots=True)
 class Account:
-    """What a log came to.
+    """Result of a log.
 
     Args:
         ends: by intentId: completed, failed, rejected, or waiting.
-        decisions: by intentId: the decision, who made it, and why.
+        decisions: by intentId: the decision, its authority, and its reason.
         completed: ids of the worlds of completed proposals, in order.
         failed: ids of the worlds of failed ones, in order.
         errors: how often which error made one fail, by its code.
@@ -43,9 +43,9 @@ def account_of(realm: Realm) -> Account:
             intents[event.proposal_id] = event.intent.intent_id
             account.ends[event.intent.intent_id] = "waiting"
         elif isinstance(event, DecisionMade):
-            told, intent = event.decision, intents[event.proposal_id]
-            account.decisions[intent] = (told.decision, told.authority, told.reason)
-            account.ends[intent] = told.decision
+            rendered, intent = event.decision, intents[event.proposal_id]
+            account.decisions[intent] = (rendered.decision, rendered.authority, rendered.reason)
+            account.ends[intent] = rendered.decision
         elif isinstance(event, ProposalCompleted):
             account.ends[intents[event.proposal_id]] = "completed"
             account.completed.append(event.world_id)
@@ -79,5 +79,5 @@ def differences(one: Account, other: Account) -> list[str]:
 
 def proposal_of(realm: Realm, intent_id: str) -> Proposal:
     """Return the proposal that carries an intentId, which must be in the log."""
-    ((proposal_id,),) = realm.archive.rows("by_intent", of_intent=intent_id)
+    ((proposal_id,),) = realm.archive.rows("by_intent", {"of_intent": intent_id})
     return realm.proposal(proposal_id)

@@ -2,7 +2,7 @@
 
     python -m examples.repository.demo
 
-founds a world in ``build/demo``, imports the history, shows what came of it, verifies it, kills an import in the middle
+founds a world in ``build/demo``, imports the history, shows the result, verifies it, kills an import in the middle
 and continues it, replays, rechecks, and compares the worlds. Then programs that know nothing of all this work on one
 checkout at the same time. It ends with exit code 0 only if all of it held.
 """
@@ -34,7 +34,7 @@ from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.realm import Realm
 
 LAST_TOUCHED = ("/src/flask/app.py", "/flask.py")
-"""The path whose last change is explained: the first of them that the tree knows."""
+"""The path whose last change is explained: the first of them in the tree."""
 
 SHARED_NAME = "shared"
 """The folder of the programs and their checkout, in that of the demo."""
@@ -88,14 +88,14 @@ class Demo:
         print(f"   {running.realm.log.head().size} events in {seconds:.1f} s, in {self.folder / WORLD_NAME}")
         self.step(f"Importing {len(self.sessions)} merged branches as source events")
         started = time.perf_counter()
-        with progress("importing") as told:
-            running.run(told)
+        with progress("importing") as rendered:
+            running.run(rendered)
         seconds = time.perf_counter() - started
         print(f"   {len(self.sessions)} branches in {seconds:.1f} s, {len(self.sessions) / seconds:.0f} a second")
         return running.realm
 
     def _show(self, realm: Realm, account: Account) -> None:
-        self.step("What came of it")
+        self.step("The result")
         show_counts(realm, account)
         self.step("A stretch of the log")
         show_stretch(realm, 14)
@@ -124,8 +124,8 @@ class Demo:
 
     def _check_log(self, realm: Realm) -> None:
         started = time.perf_counter()
-        with progress("verifying") as told:
-            report = verify(realm.log, progress=told)
+        with progress("verifying") as rendered:
+            report = verify(realm.log, progress=rendered)
         size, seconds = realm.log.head().size, time.perf_counter() - started
         for finding in report.findings[:5]:
             print(f"          {finding.position}: {finding.message}")
@@ -134,8 +134,8 @@ class Demo:
     def _kill(self) -> None:
         self.step("Killing an import in the middle (SIGKILL, in a process of its own)")
         after = random.randrange(len(self.sessions) // 4, len(self.sessions) * 3 // 4)
-        with progress("importing, to be killed") as told:
-            done = kill_import(self.killed, branches=len(self.sessions), after=after, progress=told)
+        with progress("importing, to be killed") as rendered:
+            done = kill_import(self.killed, branches=len(self.sessions), after=after, progress=rendered)
         with Realm.open_read_only(self.killed / WORLD_NAME) as realm:
             print(f"   killed after {done} branches; {realm.log.head().size} events are in its log")
 
@@ -143,8 +143,8 @@ class Demo:
         self.step("Continuing it to the end")
         running = Import(self.killed, self.sessions)
         print(f"   {len(running.done)} branches were found in the log")
-        with progress("continuing") as told:
-            running.run(told)
+        with progress("continuing") as rendered:
+            running.run(rendered)
         return running.realm
 
     def _compare(self, undisturbed: Account, continued: Account) -> None:
@@ -166,8 +166,8 @@ class Demo:
     def _replay(self, realm: Realm) -> None:
         self.step("Replaying: all state from the events alone")
         started = time.perf_counter()
-        with progress("replaying") as told:
-            replayed = replay(realm.log, progress=told)
+        with progress("replaying") as rendered:
+            replayed = replay(realm.log, progress=rendered)
         seconds = time.perf_counter() - started
         self.check(
             replayed.realm.branches["main"].head == realm.branch("main").head
@@ -179,8 +179,8 @@ class Demo:
     def _recheck(self, realm: Realm) -> None:
         self.step("Rechecking: every projection, ruling, computation and hash, again from its record")
         started = time.perf_counter()
-        with progress("rechecking") as told:
-            rechecked = recheck(realm, every=True, progress=told)
+        with progress("rechecking") as rendered:
+            rechecked = recheck(realm, every=True, progress=rendered)
         seconds = time.perf_counter() - started
         for one in rechecked.divergences[:5]:
             print(f"          {one.position} {one.topic}: {one.difference.message}")

@@ -1,4 +1,4 @@
-"""The recorded history: merged branches with who, when, and what was done to which path.
+"""The recorded history: merged branches with author, time, and the changes of each path.
 
 ``sessions.jsonl`` counts time from the first branch on and holds sixteen years in 50,391,903 ticks; one tick is taken
 for ten seconds here, and the first branch is dated to ``ORIGIN_MS``.
@@ -28,7 +28,7 @@ DAY_MS: Final = 86_400_000
 """Milliseconds of a day."""
 
 MEMBER_BRANCHES: Final = 20
-"""Branches after which the project made somebody a member; the operator knows who they are."""
+"""Branches after which the project made its author a member; the operator supplies the names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,6 @@ def members_of(sessions: Sequence[Session]) -> frozenset[str]:
     return frozenset(agent for agent, number in branches.items() if number >= MEMBER_BRANCHES)
 
 
-def _session(told: dict[str, Any]) -> Session:
-    start, end = (ORIGIN_MS + told[name] * TICK_MS for name in ("start_ms", "end_ms"))
-    return Session(told["session"], told["agent"], start, end, tuple(told["scope"]))
+def _session(rendered: dict[str, Any]) -> Session:
+    start, end = (ORIGIN_MS + rendered[name] * TICK_MS for name in ("start_ms", "end_ms"))
+    return Session(rendered["session"], rendered["agent"], start, end, tuple(rendered["scope"]))

@@ -49,10 +49,10 @@ BINDING: Final[Mapping[str, Any]] = {
     "timeoutMs": PATIENCE_MS,
     "onTimeout": "reject",
 }
-"""How everybody but the maintainer is bound."""
+"""Binding of all actors but the maintainer."""
 
 Progress = Callable[[int, int], None]
-"""Is told how many branches are done, of how many."""
+"""Called with the numbers of imported branches and of all branches."""
 
 
 class Import:
@@ -64,7 +64,7 @@ class Import:
     """
 
     def __init__(self, folder: Path, sessions: Sequence[Session]) -> None:
-        """Open or found the world, and make everybody known."""
+        """Open or found the world, and register all actors."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.sessions = sessions
@@ -147,7 +147,7 @@ class Import:
         return realm
 
     def _register(self) -> None:
-        """Make everybody known who is not yet."""
+        """Register the actors that are not registered yet."""
         bound = self.realm.realm().bindings
         members = members_of(read_sessions())
         if MAINTAINER not in bound:

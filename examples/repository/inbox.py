@@ -1,6 +1,6 @@
 """The maintainer's part of the script: how she answers what the policy puts before her.
 
-She decides by what stands in the proposal, so that every run of the import gets the same answers; some mail she never
+She decides by the content of the proposal, so that every run of the import gets the same answers; some mail she never
 gets to, and its time runs out.
 """
 
@@ -35,11 +35,11 @@ class Answer:
 
 def answer_to(proposal: Proposal) -> Answer | None:
     """Return the maintainer's answer to a waiting ``change.apply``, None where she leaves it unread."""
-    told = proposal.intent.body.input
-    if int(told["session"][2:4], 16) < UNREAD_OF_256:
+    rendered = proposal.intent.body.input
+    if int(rendered["session"][2:4], 16) < UNREAD_OF_256:
         return None
     is_member = (proposal.submitted.actor.meta or {}).get("role") == "member"
-    changes = told["changes"]
+    changes = rendered["changes"]
     paths = [change["path"] for change in changes]
     core = [path for path in paths if is_core(path)]
     gone = [change["path"] for change in changes if change["op"] in ("delete", "rename") and is_core(change["path"])]

@@ -14,16 +14,16 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def kill_import(folder: Path, *, branches: int, after: int, progress: Progress | None = None) -> int:
-    """Start an import and kill it as soon as it told that so many branches are done; it gets no time to tidy up.
+    """Start an import and kill it as soon as it has reported so many branches; it gets no time to clean up.
 
     Args:
         folder: where it imports to.
         branches: how many it would import.
         after: how many it may finish, at the least.
-        progress: is told how many are done, of how many.
+        progress: called with the numbers of imported branches and of all branches.
 
     Returns:
-        How many it told of before it died.
+        The number of branches that it had reported before.
 
     Raises:
         RuntimeError: when it ended by itself before it could be killed.
@@ -31,16 +31,16 @@ def kill_import(folder: Path, *, branches: int, after: int, progress: Progress |
     command = [sys.executable, "-m", "examples.repository.importing", str(folder), str(branches)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        told = 0
+        rendered = 0
         for line in child.stdout:
-            told = int(line)
+            rendered = int(line)
             if progress is not None:
-                progress(told, branches)
-            if told >= after:
+                progress(rendered, branches)
+            if rendered >= after:
                 child.send_signal(signal.SIGKILL)
                 break
         for line in child.stdout:
-            told = int(line)
+            rendered = int(line)
     if child.returncode != -signal.SIGKILL:
-        raise RuntimeError(f"The import ended by itself with {child.returncode} after {told} branches.")
-    return told
+        raise RuntimeError(f"The import ended by itself with {child.returncode} after {rendered} branches.")
+    return rendered

@@ -3,7 +3,7 @@
     python -m examples.repository.programs FOLDER
 
 Ann's and Bob's programs both read the change log, think, and write all of it back: what loses the other's entry where
-nothing keeps them apart. A third program does what it was started for, and then what nobody let it do.
+nothing keeps them apart. A third program does its task, and then something that it did not declare.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IN_PYTHON: Final = ("--reads", "tools/changelog.py", *CHANGES, "--", sys.executa
 IN_SHELL: Final = ("--reads", "tools/changelog.sh", *CHANGES, "--", "sh", "tools/changelog.sh")
 
 Check = Callable[[bool, str], None]
-"""Is told whether something held, and what."""
+"""Called with the result of a check and its description."""
 
 
 class Programs:
@@ -53,7 +53,7 @@ class Programs:
 
         Args:
             folder: where the realm and its checkout are made.
-            check: is told what held.
+            check: called with each result.
             unconfined: run the programs without confinement, as is done anyway where the kernel has none.
         """
         shutil.rmtree(folder, ignore_errors=True)
@@ -65,7 +65,7 @@ class Programs:
         Realm.from_config(read_config(self.config), create=True).close()
 
     def edit_at_once(self) -> None:
-        """Let two programs edit one file at the same time, and see that neither loses what the other wrote."""
+        """Run two programs that edit one file at the same time, and check that no change is lost."""
         with ExitStack() as running:
             ann = running.enter_context(self._program("ann", *IN_PYTHON, "Cookies are signed."))
             ann.expect("read")
@@ -92,9 +92,9 @@ class Programs:
         self.show("explain", waited)
 
     def go_too_far(self) -> None:
-        """Let a program do what it did not declare, and see that it is stopped and undone."""
+        """Run a program that does what it did not declare, and check that it is stopped and undone."""
         if self.why_not is not None:
-            print(f"   {self.why_not} So it runs --unconfined, and the content tells what it did.")
+            print(f"   {self.why_not} So it runs --unconfined, and its changes are found by content.")
         before = self._content()
         scope = ("--reads", "tools/tidy.sh", "--writes", "docs/**")
         with self._program("eve", *scope, "--", "sh", "tools/tidy.sh") as eve:
@@ -105,7 +105,7 @@ class Programs:
         if self.why_not is None:
             self._check(workflow not in touched, f"its write to {workflow} was stopped before it happened")
         else:
-            self._check(workflow in touched, f"its write to {workflow}, of which nobody made a backup, was found")
+            self._check(workflow in touched, f"its write to {workflow}, which has no backup, was found")
         self._check(touched <= {workflow}, "what it had changed in docs before was given back")
         run_id = self._last_run()
         print()
@@ -147,11 +147,11 @@ class Programs:
                     if isinstance(event, VerdictGiven) and (event.agent_id, event.status) == (agent, status):
                         return event.verdict_id
                 time.sleep(0.02)
-        raise RuntimeError(f"{agent} was not told {status!r} within {PATIENCE_S:.0f} seconds.")
+        raise RuntimeError(f"{agent} did not get the verdict {status!r} within {PATIENCE_S:.0f} seconds.")
 
     def _last_run(self) -> str:
         with Realm.open_read_only(read_config(self.config).log_address) as realm:
-            run_id = str(realm.archive.rows("runs", most=1)[0][0])
+            run_id = str(realm.archive.rows("runs", {"most": 1})[0][0])
             record = read_verification(realm.archive, run_id)
         self._check(
             [one.resource for one in record.violations] == ["FILE:/.github/workflows/ci.yml"]

@@ -1,4 +1,4 @@
-"""What the demo shows of a world: the same things that worldctl shows, told for this domain."""
+"""Output of the demo about a world: what worldctl shows, in the terms of this domain."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def show_stretch(realm: Realm, number: int) -> None:
     answers = [logged.position for logged in realm.log.read(topics=[HumanAnswered.TOPIC])]
     after = answers[len(answers) // 2] - number // 2 if answers else 0
     stretch = realm.events(after, after + number)
-    table((position, when(event.at), event.TOPIC, told_of(event)) for position, event in stretch)
+    table((position, when(event.at), event.TOPIC, rendering_of(event)) for position, event in stretch)
 
 
-def told_of(event: Event) -> str:
+def rendering_of(event: Event) -> str:
     """Return the gist of an event."""
     if isinstance(event, DecisionMade):
         return f"{event.decision.decision}: {event.decision.reason}"
@@ -66,17 +66,17 @@ def told_of(event: Event) -> str:
         value = getattr(event, name, None)
         if value is None:
             continue
-        told: Mapping[str, Any] = value.to_wire()
-        body = told.get("body") or told
+        rendered: Mapping[str, Any] = value.to_wire()
+        body = rendered.get("body") or rendered
         words = body.get("type") or body.get("verdict") or body.get("choice") or body.get("kind")
         return f"{words} {_paths(body.get('input'))}".rstrip()
     return str(getattr(event, "world_id", None) or getattr(event, "on_world", ""))[:16]
 
 
-def _paths(told: Any) -> str:
-    if not isinstance(told, Mapping) or "changes" not in told:
+def _paths(rendered: Any) -> str:
+    if not isinstance(rendered, Mapping) or "changes" not in rendered:
         return ""
-    paths = [change["path"] for change in told["changes"]]
+    paths = [change["path"] for change in rendered["changes"]]
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
@@ -102,8 +102,8 @@ def show_refusal(proposal: Proposal) -> None:
     """Print a refused proposal: why, and what every rule said."""
     record = proposal.decision
     assert record is not None
-    told = proposal.intent.body.input
-    print(f"   {_actor(proposal)} wanted {proposal.intent.body.type}: {_paths(told)} ({told['session']})")
+    rendered = proposal.intent.body.input
+    print(f"   {_actor(proposal)} wanted {proposal.intent.body.type}: {_paths(rendered)} ({rendered['session']})")
     print(f"   {record.decision} by {record.authority}, {when(record.decided_at)}: {record.reason}")
     table(
         ("*" if rule.decisive else " ", rule.rule, "no opinion" if rule.answer == "none" else rule.answer, rule.reason)
@@ -113,7 +113,7 @@ def show_refusal(proposal: Proposal) -> None:
 
 
 def show_blame(realm: Realm, path: str) -> None:
-    """Print who touched a path last: from the state, and by whose decision."""
+    """Print the last change of a path with its author, from the state, and the decision."""
     entry = entry_of(realm.data(), path)
     assert entry is not None
     print(

@@ -1,4 +1,4 @@
-"""Time and ids of the import: both are told by the event that is being imported.
+"""Time and ids of the import: both come from the event that is being imported.
 
 So a history imported twice, or in two halves with a kill in between, has the same times and the same intentIds, and an
 intent that is in the log already is known by its id.
@@ -15,7 +15,7 @@ _SPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "urn:example:repository")
 
 
 class HistoryClock:
-    """Tells the time of the event that is being imported; never goes back."""
+    """Clock that returns the time of the event that is being imported; never goes back."""
 
     def __init__(self, now_ms: int) -> None:
         """Start at a time, ms since 1970."""
@@ -35,14 +35,14 @@ class HistoryClock:
 
 
 class HistoryIds:
-    """Makes ids from the subject at hand: the n-th id about a subject is always the same.
+    """Makes ids from their subject: the n-th id about a subject is always the same.
 
     Without a subject they are fresh ones: what is done between two events (finishing what a crash cut off) belongs to
     one run only.
     """
 
     def __init__(self, clock: HistoryClock) -> None:
-        """Take the times that stand in ids from a clock."""
+        """Take the times in ids from a clock."""
         self._clock = clock
         self._fresh = SystemIds()
         self._subject: str | None = None

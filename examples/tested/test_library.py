@@ -18,7 +18,7 @@ DESK = policy_from_reference("rules.toml", base=Path(__file__).parent)
 
 
 def test_a_month_of_lending(recorded: Recordings) -> None:
-    """``--record=all`` records it anew; otherwise it is checked and played again, and nobody gets a mail."""
+    """``--record=all`` records it anew; otherwise it is checked and run again, and no mail is sent."""
     month = recorded("golden/month.jsonl")
     with month as realm:
         realm.register("ann", "human", binding={"kind": "policy_rules", "policy": "desk"})
@@ -38,7 +38,7 @@ LENT = intent("borrow", {"title": "Emma", "reader": "ann"}, actor="ann")
 
 
 def test_a_book_is_lent_once(given: Given) -> None:
-    """Whoever comes second hears when it will be back; anybody may bring it."""
+    """A second borrower gets the date of the return; any member may return it."""
     scene = given(ANN, LENT)
     scene.when("borrow", {"title": "Emma", "reader": "bob"}, actor="bob").then_refused("LENT", because="Emma is lent")
     scene.when("return", {"title": "Emma"}, actor="bob").then(
@@ -66,5 +66,5 @@ def test_nobody_has_more_than_two_books(given: Given) -> None:
 
 @for_all(wp.cases())
 def test_no_case_makes_a_rule_fail(case: Case) -> None:
-    """Whoever wants whatever in whichever state: no rule may raise."""
+    """No rule may raise for any actor, intent and state."""
     assert judged(DESK, case).decision != "error"

@@ -65,8 +65,8 @@ class SystemCallRequest:
         paths: absolute, links in their folders resolved, the last name resolved only where the call follows links
             and leads into ``/proc``. Two for ``rename``, ``link`` and ``symlink`` (whose first is the link's text as it
             was given); the executable for ``execve``; none for sockets.
-        targets: where each path leads, with the last name followed where the call follows it, as the caller's own
-            folders tell; what is judged is this and no text.
+        targets: where each path leads, with the last name followed where the call follows it, by the caller's own
+            folders; the decision is about this and not about a text.
         flags: ``os.O_*`` for ``open``, ``RENAME_*`` for ``rename`` (2 exchanges), else the call's own, or 0.
         follows: whether a link in the last name is followed.
         address: for ``connect``, ``bind`` and ``sendto``; for ``listen`` what the socket is bound to, with port 0 while

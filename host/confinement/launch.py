@@ -198,7 +198,7 @@ class _Launch:
             raise self._refusal("CONFINEMENT_FAILED", error.errno or 0, "creating the Landlock rules") from None
 
     def run(self, command: RunningCommand, decide: Decide | None, report: Callable[[BaseException], None]) -> None:
-        """Wait for the confinement, start the watcher, and let the command run; return when it does."""
+        """Wait for the confinement, start the watcher and then the command; return when it runs."""
         words = self._receive()
         if words[0] == "pids" and self._lifeline is not None:
             self._is_secluded = True

@@ -242,7 +242,7 @@ def _folder(view: View, name: bytes, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _at_once(view: View, name: bytes, start: int) -> int | None:
-    """Let the kernel resolve the whole name; None where it would follow a link that differs for that process."""
+    """Resolve the whole name by the kernel; None where it would follow a link that differs for that process."""
     absolute = name.startswith(b"/")
     resolve = _NO_MAGICLINKS | (_IN_ROOT if absolute else 0 if view.is_ours else _NO_SYMLINKS)
     how = struct.pack("=QQQ", _FOLDER, 0, resolve)

@@ -119,7 +119,7 @@ class Aim:
         process: its value for a process.
         group: its value for a process group.
         user: its value for all processes of a user.
-        own: whether the filter lets the call pass that names 0; it is the first argument then.
+        own: whether the filter permits the call that names 0; it is the first argument then.
     """
 
     processes: tuple[int, ...] = (0,)

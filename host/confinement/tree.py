@@ -3,7 +3,7 @@
 Granted paths are mounted at their own names, read-only unless they may be changed. Where single names are created or
 deleted, their folder is mounted, and everything else in it is covered. In folders of the workspace that only
 lead to granted paths, undeclared names exist as empty files and folders, so that a command that searches
-for them goes on to open them, and the watcher reports the attempt. The engine's own files are always covered.
+for them continues to open them, and the watcher reports the attempt. The engine's own files are always covered.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class Watcher:
         launcher: the process whose calls pass until it executes the command.
         decide: decides on a call. It runs in the watcher's thread, so all calls of the command wait for it.
         secluded: whether the command has namespaces of its own, so that it names no process but its own.
-        report: is told what ``decide`` raised; the call was denied with EACCES then. Also what keeps the watcher from
-            hearing of calls: it has ended then, and all calls fail. Either way the command should be ended.
+        report: called with what ``decide`` raised; the call was denied with EACCES then. Also what keeps the watcher
+            from hearing of calls: it has ended then, and all calls fail. Either way the command should be ended.
     """
 
     def __init__(

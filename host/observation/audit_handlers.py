@@ -99,9 +99,9 @@ def _shown(mode: str | None, flags: int) -> str:
     if mode is not None:
         return repr(mode)
     names = ("O_RDONLY", "O_WRONLY", "O_RDWR")
-    told = [names[flags & os.O_ACCMODE] if flags & os.O_ACCMODE < len(names) else "3"]
-    told += [name for name in ("O_CREAT", "O_EXCL", "O_TRUNC", "O_APPEND") if flags & getattr(os, name)]
-    return "|".join(told)
+    rendered = [names[flags & os.O_ACCMODE] if flags & os.O_ACCMODE < len(names) else "3"]
+    rendered += [name for name in ("O_CREAT", "O_EXCL", "O_TRUNC", "O_APPEND") if flags & getattr(os, name)]
+    return "|".join(rendered)
 
 
 def _read_source(bond: SessionBinding, bytecode: bytes) -> list[Seen]:

@@ -34,9 +34,9 @@ def _connected(bond: SessionBinding, args: tuple[Any, ...]) -> list[Seen]:
 def _connection(bond: SessionBinding, host: str, port: int) -> list[Seen]:
     call = f"connect({host!r}, {port})"
     names = bond.hosts.get(host, [])
-    told = [bond.operations.connected(name, port, call=call) for name in (*names, host)]
+    rendered = [bond.operations.connected(name, port, call=call) for name in (*names, host)]
     # An address belongs to every name that resolved to it: a declared one is preferred.
-    return next((seen for seen in told if not bond.watch.declaration.outside(seen)), told[0])
+    return next((seen for seen in rendered if not bond.watch.declaration.outside(seen)), rendered[0])
 
 
 def _bound(bond: SessionBinding, args: tuple[Any, ...]) -> list[Seen]:

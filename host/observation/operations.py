@@ -278,8 +278,8 @@ class Operations:
         if name in _NAME_SERVICES:
             return []
         if not name or name.startswith(b"\0"):
-            told = "abstract socket " + printable(name[1:])
-            return [Seen(Predicate.MUTATES, outside_resource(told), call, outside=told)]
+            rendered = "abstract socket " + printable(name[1:])
+            return [Seen(Predicate.MUTATES, outside_resource(rendered), call, outside=rendered)]
         return self.changed(path, cwd=cwd, call=call)
 
     def requested(self, method: str, url: str, *, call: str = "") -> list[Seen]:

@@ -178,11 +178,6 @@ class TraceReader:
         self._existed = existed
         self._existence: dict[bytes, bool] = {}
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the program with which the observation begins was started."""
-        return self._has_begun
-
     def feed(self, lines: Iterable[str]) -> Iterator[Traced]:
         """Yield the observed calls that lines complete, in order.
 
@@ -309,8 +304,8 @@ class TraceReader:
         path = self._path(call, index, at)
         if path is None:
             return []
-        told = call.arguments[index + 1] if index + 1 < len(call.arguments) else ""
-        names = set(_FLAGS.findall("O_WRONLY|O_CREAT|O_TRUNC" if call.name == "creat" else told))
+        rendered = call.arguments[index + 1] if index + 1 < len(call.arguments) else ""
+        names = set(_FLAGS.findall("O_WRONLY|O_CREAT|O_TRUNC" if call.name == "creat" else rendered))
         if names & {"PATH", "TMPFILE"}:
             return []
         if call.opened is not None and call.opened.startswith("/"):
@@ -357,17 +352,17 @@ class TraceReader:
         return [*self._one(Predicate.RENAMES, old, shown), *self._one(given, new, shown)]
 
     def _reached(self, call: SystemCall, shown: str) -> list[Seen]:
-        told = ", ".join(call.arguments[1:])
+        rendered = ", ".join(call.arguments[1:])
         if call.name in {"sendto", "sendmsg"}:
-            told = call.arguments[-2] if call.name == "sendto" else told.partition("msg_iov")[0]
+            rendered = call.arguments[-2] if call.name == "sendto" else rendered.partition("msg_iov")[0]
         operations = self._operations
         for pattern in _INTERNET:
-            if found := pattern.search(told):
+            if found := pattern.search(rendered):
                 host, port = found[2], int(found[1])
                 if call.name == "bind":
                     return operations.bound(host, port, call=shown)
                 return operations.connected(host, port, call=shown)
-        if found := _LOCAL.search(told):
+        if found := _LOCAL.search(rendered):
             path = string(found[2]) or b""
             if found[1]:
                 return [] if call.name == "bind" else operations.local_socket(b"\0" + path, call=shown)

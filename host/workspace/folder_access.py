@@ -56,15 +56,6 @@ class FolderAccess(ABC):
         finally:
             os.close(folder)
 
-    def open_parent(self, relative: bytes, *, make: bool = False) -> tuple[int, bytes]:
-        """Return a handle of the folder of a path's last name, to be closed by the caller, and that name.
-
-        Args:
-            relative: below the root; a link as its last name is not followed.
-            make: whether missing folders are created.
-        """
-        return self._locate(relative, make=make, follow=False)
-
     def open(self, relative: bytes, flags: int, mode: int = 0o666) -> int:
         """Open a file as ``os.open`` does and return its descriptor; a link inside is followed.
 

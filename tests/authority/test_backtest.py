@@ -410,7 +410,7 @@ def test_what_reads_computed_values_is_undecided_under_other_code_than_was_adopt
     now, then = (realm("explain", one, "--json").json for one in (after, before))
     assert (now["rules"][0]["reads"], now["note"]) == ({"base.computed.isFull": True}, None)
     assert "reads" not in then["rules"][0]
-    assert "as adopted then, which is not at hand" in then["note"]
+    assert "as adopted then, which is not available" in then["note"]
     assert f"  note      {then['note']}" in realm("explain", before).out
 
 

@@ -33,10 +33,10 @@ from worldprotocol.policy_tools.cases import (
     read_cases,
     written,
 )
-from worldprotocol.testing.history import ToldHistory
+from worldprotocol.testing.history import ListedHistory
 from worldprotocol.testing.judging import CaseRuling, differences, judged
 from worldprotocol.testing.making import Maker
-from worldprotocol.testing.recorded import recorded_case, told_past
+from worldprotocol.testing.recorded import past_entry, recorded_case
 from worldprotocol.testing.suites import cases_beside, run, suite_of
 from worldprotocol.testing.writing import case_text
 
@@ -383,7 +383,7 @@ def test_a_told_history_answers_as_that_of_the_log_does(realm: Realm, conditions
     key = data.draw(st.none() | st.sampled_from(keys))
     before = data.draw(st.integers(1, realm.log.head().size + 1))
     past = [
-        PastEntry.read(told_past(realm.archive, proposal_id, before, counter.schema.hash))
+        PastEntry.read(past_entry(realm.archive, proposal_id, before, counter.schema.hash))
         for position, proposal_id in known
         if position < before
     ]
@@ -402,7 +402,7 @@ def test_a_told_history_refuses_the_sums_that_a_log_refuses() -> None:
             history.sum("count")
         assert refused.value.code == code
     with pytest.raises(RefusedError, match="needs the path"):
-        ToldHistory(()).sum("")
+        ListedHistory(()).sum("")
 
 
 NEVER: list[dict[str, Any]] = [{"actr_id": "bot"}, {"decision": "reject"}, {"outcome": "done"}, {"actor_id": 5}]
@@ -410,7 +410,7 @@ NEVER: list[dict[str, Any]] = [{"actr_id": "bot"}, {"decision": "reject"}, {"out
 
 @pytest.mark.parametrize("conditions", NEVER)
 def test_what_could_never_match_is_refused_by_every_history(realm: Realm, conditions: Any) -> None:
-    for history in (ToldHistory(()), PastAt(cast(Lookup, realm.archive), 10)):
+    for history in (ListedHistory(()), PastAt(cast(Lookup, realm.archive), 10)):
         for ask in (history.count, partial(history.sum, "count")):
             with pytest.raises(RefusedError, match="The history"):
                 ask(**conditions)

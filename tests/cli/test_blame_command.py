@@ -69,7 +69,7 @@ def test_an_earlier_world_knows_an_earlier_writer(garden: Inside) -> None:
 def test_what_is_absent_is_told_as_such(garden: Inside) -> None:
     [nothing] = garden("blame", "beds.west", "--json", code=1).lines
     assert (nothing["present"], nothing["value"], nothing["genesis"]) == (False, None, True)
-    assert "nobody has written there" in garden("blame", "beds.west", code=1).out
+    assert "never written since the realm was founded" in garden("blame", "beds.west", code=1).out
 
 
 @pytest.mark.requirement("IC-audit", "CARD-audit")
@@ -89,7 +89,7 @@ def test_a_computed_value_has_no_writer_and_follows_from_places_in_the_data(tmp_
         "computed.one": [],
     }
     words = realm("blame", "computed.thrice").out
-    assert "nobody wrote it\n  from      left, right\n" in words
+    assert "it is never written\n  from      left, right\n" in words
     assert "genesis" not in words
     assert "always the same" in realm("blame", "computed.one").out
     assert realm("blame", "data.computed.thrice", "--json", code=2).json["error"]["code"] == "INVALID_PATH"
@@ -104,7 +104,7 @@ def test_a_computed_value_has_no_writer_and_follows_from_places_in_the_data(tmp_
 def test_a_place_where_nothing_ever_stood_is_told_as_such(garden: Inside) -> None:
     for path in ("beds.nowhere", "notes.x", "data"):
         said = garden("blame", path, code=1)
-        assert f"Nothing stands at {path!r}, and nobody ever wrote there." in said.err
+        assert f"{path!r} has no value and was never written." in said.err
         assert garden("blame", path, "--json", code=1).lines[0]["present"] is False
 
 

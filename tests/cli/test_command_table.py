@@ -216,7 +216,7 @@ def test_public_names_are_these_and_all_are_there():
         "ActionContext", "Approve", "Case", "DamagedLogError", "DivergenceError", "Domain", "EffectFailure",
         "EffectResult", "Escalate", "IntentBody", "IntentInstance", "IntentScope", "LogBusyError", "Narrow",
         "NoIntent", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError", "Reject",
-        "ScopeViolationError", "Select", "SourceEvent", "StorageFullError", "Wishes", "WorldProtocolError",
+        "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError", "WorldProtocolError",
         "effect", "handler", "merge", "projection", "rule", "set_", "unset",
     ]  # fmt: skip
     for name in worldprotocol.__all__:

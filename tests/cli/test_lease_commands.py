@@ -123,7 +123,7 @@ def test_an_older_agent_waits_and_is_shown_as_waiting_until_the_way_is_free(real
     granted = realm("explain", wait["requestId"], "--json").json
     assert (granted["status"], granted["cause"], granted["verdictId"]) == ("Granted", "queue", got["verdictId"])
     assert granted["asked"] == [{"predicate": "MUTATES", "resource": "FILE:/young"}]
-    assert realm("waits").err.strip() == "Nobody waits for a lease."
+    assert realm("waits").err.strip() == "No request waits for a lease."
 
 
 def test_a_wait_that_is_too_long_ends_and_leaves_nothing_behind(realm: CliRealm) -> None:

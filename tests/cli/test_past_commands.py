@@ -96,7 +96,7 @@ def test_a_value_is_found_by_its_path_in_data_and_computed(garden: Inside) -> No
     assert garden("state", "water", "--at", "HEAD").out == "82\n"
     assert garden("state", "data.beds.north.what").out == '"beans"\n'
     assert garden("state", "computed.bedCount").out == "4\n"
-    assert "Nothing stands" in garden("state", "beds.west", code=1).err
+    assert "has no value" in garden("state", "beds.west", code=1).err
     assert garden("state", "notes.9", "--json", code=1).json["present"] is False
 
 
@@ -132,7 +132,7 @@ def test_a_point_is_a_branch_a_proposal_a_decision_or_a_time(garden: Inside) -> 
         assert garden("state", "--at", "1s", "--json").json["position"] == world.log.head().size
     assert "is before the log began, at 2023-11-14T22:13:20Z" in garden("state", "--at", "2001-01-01", code=1).err
     assert "At that point there was no branch yet." in garden("state", "--at", "0", code=1).err
-    assert "is still to come" in garden("state", "--at", "2999-01-01", code=1).err
+    assert "is in the future" in garden("state", "--at", "2999-01-01", code=1).err
     assert "There is no event 99999: the log ends with event" in garden("state", "--at", "99999", code=1).err
 
 

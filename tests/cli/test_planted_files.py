@@ -354,7 +354,7 @@ def test_what_python_prefers_to_a_named_module_is_not_run_in_its_place(
     other.write_text("open('executed', 'a').write('planted')\n" + counter_without_future())
     said = realm("settle", code=2)
     assert "[NOT_LOADED]" in said.err
-    assert f"{place} and {other} all stand for the module" in said.err
+    assert f"{place} and {other} all have the name of the module" in said.err
     assert not (tmp_path / "executed").exists()
 
 

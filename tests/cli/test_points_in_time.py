@@ -233,7 +233,7 @@ def error(realm: Inside, *words: str, code: int = 1) -> dict[str, Any]:
     [
         ("9999", "NOT_FOUND", "There is no event 9999: the log ends with event"),
         ("2001-01-01", "NOT_FOUND", "is before the log began, at 2023-11-14T22:13:20Z"),
-        ("2999-01-01", "NOT_FOUND", "is still to come"),
+        ("2999-01-01", "NOT_FOUND", "is in the future"),
         ("nowhere", "NOT_FOUND", "names no point in the past"),
         ("0000", "AMBIGUOUS", "could be any of these"),
         ("", "NOT_FOUND", "names no point in the past"),

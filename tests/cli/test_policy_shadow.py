@@ -22,7 +22,7 @@ def doctor(realm: CliRealm, code: int = 0) -> tuple[bool, str]:
 @pytest.mark.slow
 def test_a_shadow_is_turned_on_compared_and_turned_off(tmp_path: Path) -> None:
     realm = founded(tmp_path)
-    assert realm("policy", "shadow", "show").out.splitlines()[0] == "shadowing now: nobody"
+    assert realm("policy", "shadow", "show").out.splitlines()[0] == "shadowing now: none"
     assert "[UNKNOWN_POLICY]" in realm("policy", "shadow", "on", "strict", code=1).err
     (tmp_path / "strict.toml").write_text(STRICT)
     assert "add it there" in realm("policy", "shadow", "on", "strict.toml", code=1).err

@@ -13,11 +13,11 @@ from tests.cli.realm import CliRealm
 from tests.simulation.planted import patches_are_not_held_to_their_scope
 
 SCENARIO = """
-from worldprotocol.simulation import Player, Scenario, Wish
+from worldprotocol.simulation import Player, Scenario, DrawnIntent
 from worldprotocol.simulation.depot import depot
 
 def draw(chance):
-    return Wish("add", {"to": "a", "by": chance.randint(1, 9)})
+    return DrawnIntent("add", {"to": "a", "by": chance.randint(1, 9)})
 
 mine = Scenario(domain=depot, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=draw)
 wrong = Scenario(

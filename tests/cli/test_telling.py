@@ -84,7 +84,7 @@ def test_an_overdue_proposal_is_shown_as_such_and_its_fate_is_told(realm):
     told = {one["proposalId"]: one["overdue"] for one in realm("inbox", "--json").json}
     assert (told.pop(overdue), list(told.values())) == (True, [False])
     shown = realm("inbox")
-    assert "nobody: overdue, to be rejected" in shown.out
+    assert "none: overdue, to be rejected" in shown.out
     assert "1 proposal is overdue; `worldctl settle` decides it." in shown.err
     assert overdue not in realm("inbox", "--for", "ann").out
     assert "overdue since" in realm("show", overdue).out
@@ -135,7 +135,7 @@ def test_a_world_is_named_by_a_branch_wherever_one_is_named(realm):
 def test_what_a_stranger_types_is_answered_with_what_to_do(realm):
     assert "realm already" in realm("init", "--domain", f"{COUNTER}:counter", "--force", code=1).err
     assert "`worldctl actor bind late ...`" in realm("actor", "add", "late", "--kind", "agent").out
-    assert "nobody has written there" in realm("blame", "nowhere", code=1).out
+    assert "never written since the realm was founded" in realm("blame", "nowhere", code=1).out
     assert "founded with it" in realm("blame", "stock.cake").out
     assert "SIZE:ROOT or a file; there is no file 3" in realm("verify", "--against", "3", code=2).err
     assert "there is main" in realm("worlds", "--branch", "mian", code=1).err

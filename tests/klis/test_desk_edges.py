@@ -266,8 +266,8 @@ def test_a_recorded_channel_is_one_by_which_the_request_could_have_come() -> Non
     assert run_fault(runs, "run", "bob") is None
     assert fault({"kind": "vouched", "by": "bob"}) is None
     assert "handed in by 'ann'" in str(fault({"kind": "vouched", "by": "ann"}))
-    assert fault({"kind": "rumour"}) == "it came by the unknown channel 'rumour'"
-    assert fault(None) == "it came by the unknown channel None"
+    assert fault({"kind": "rumour"}) == "it was sent by the unknown channel 'rumour'"
+    assert fault(None) == "it was sent by the unknown channel None"
     later = granted(channel={"kind": "rumour"})
     assert channel_fault(told, later, runs=runs, proposals=()) is None
     anyhow = Ledger(settings=KlisSettings(authentication="open"))

@@ -28,7 +28,7 @@ from world.events.run_events import RunOpened
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log
-from worldprotocol.runs.governed import Wishes
+from worldprotocol.runs.governed import RunOptions
 
 pytestmark = pytest.mark.requirement("KM-3", "KO-3")
 
@@ -316,14 +316,14 @@ def test_a_session_depends_on_what_exists_when_it_begins(realm: Realm, root: Pat
         "agent_id": "ann",
         "scope": [{"predicate": "DEPENDS_ON", "resource": "FILE:/a.txt"}],
     }
-    with realm.host.session(agent="ann", manifest=manifest, wishes=Wishes(by="ann")):
+    with realm.host.session(agent="ann", manifest=manifest, run_options=RunOptions(by="ann")):
         pass
     (opened,) = of(realm, RunOpened)
     assert opened.existence == [ResourceExistence("FILE:/a.txt", True)]
     (root / "a.txt").unlink()
     with (
         pytest.raises(RefusedError) as refused,
-        realm.host.session(agent="ann", manifest={**manifest, "session_id": "s2"}, wishes=Wishes(by="ann")),
+        realm.host.session(agent="ann", manifest={**manifest, "session_id": "s2"}, run_options=RunOptions(by="ann")),
     ):
         raise AssertionError("it began")
     assert refused.value.code == "RESOURCE_ABSENT"

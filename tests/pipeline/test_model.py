@@ -139,6 +139,6 @@ def test_worlds_are_restored_from_checkpoints_and_without(tmp_path: Any) -> None
         done = [world.act("ann", "sell", {"item": "tea", "count": n % 2}) for n in range(20)]
         expected = {proposal.world_id: world.data(proposal.world_id) for proposal in done}
     with Realm.open_read_only(address) as world:
-        assert len(world.archive.rows("checkpoint", of_world=done[7].world_id)) == 1
+        assert len(world.archive.rows("checkpoint", {"of_world": done[7].world_id})) == 1
         for world_id, data in expected.items():
             assert world.data(world_id) == data

@@ -353,7 +353,7 @@ def test_forks_branches_and_epochs(world: Realm) -> None:
     assert forked.branch.startswith("fork-")
     assert world.data(world.branch(forked.branch).head)["stock"] == {"tea": 10, "cake": 2}
     assert world.data(world.branch("main").head)["stock"] == {"tea": 9, "cake": 3}
-    assert [row[0] for row in world.archive.rows("children", of_world=genesis)] == [
+    assert [row[0] for row in world.archive.rows("children", {"of_world": genesis})] == [
         world.branch("main").head,
         world.branch(forked.branch).head,
     ]

@@ -251,7 +251,7 @@ def test_people_answer_where_they_are_asked_the_same_and_nothing_is_guessed_wher
 
     report = ask(file, world=start, policies=[Policy("house", [all_may])])
     assert report.proposals == []
-    assert report.counts == {"answers that nobody asks for": 1}
+    assert report.counts == {"answers to no question": 1}
     report = ask(file, world=start, policies=[Policy("house", [everything_asks])])
     assert by_id(report)[plain.proposal_id]["to"]["status"] == "evaluating"
     assert plain.proposal_id in [line["proposalId"] for line in report.questions]

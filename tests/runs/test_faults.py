@@ -22,7 +22,7 @@ from world.events.lease_events import VerdictGiven
 from world.events.run_events import RunClosed, RunCompared, RunOpened, RunRolledBack, RunViolated
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
-from worldprotocol.runs.governed import GovernedRun, Wishes
+from worldprotocol.runs.governed import GovernedRun, RunOptions
 from worldprotocol.runs.session import GovernedSession
 
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
@@ -58,7 +58,7 @@ def vanish(folder: Path, body: str) -> None:
     """Run Python in a session of another process, and kill that process in the middle."""
     script = (
         "import os, signal, sys; from pathlib import Path; from tests.runs.realm import opened\n"
-        "from worldprotocol import Wishes\n"
+        "from worldprotocol import RunOptions\n"
         "folder = Path(sys.argv[1]); root = folder / 'w'\n"
         f"with opened(folder) as world:\n{body}\n        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -143,7 +143,7 @@ def test_what_was_only_moved_is_not_what_the_session_made(tmp_path: Path, root: 
         "scope": [{"predicate": "RENAMES", "resource": "FILE:/src/*", "to": "FILE:/dst/*"}],
     }
     with opened(tmp_path) as world:
-        session = world.host.session(manifest=manifest, wishes=Wishes(by="ann"))
+        session = world.host.session(manifest=manifest, run_options=RunOptions(by="ann"))
         with pytest.raises(ScopeViolationError, match=r"DELETES on /dst/a\.py"), session:
             (root / "src").rename(root / "dst")
             (root / "dst" / "a.py").unlink()
@@ -155,7 +155,7 @@ def test_what_was_only_moved_is_not_what_the_session_made(tmp_path: Path, root: 
 def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
-        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(mode='permissive')):\n"
+        "    with world.host.session(agent='ann', writes=['/src/**'], run_options=RunOptions(mode='permissive')):\n"
         "        (root / 'src/a.py').write_text('changed')\n"
         "        (root / 'src/b.py').write_text('new')\n"
         "        (root / 'notes.txt').write_text('amended')",
@@ -169,7 +169,7 @@ def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root:
 def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
-        "    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms=1)):\n"
+        "    with world.host.session(agent='ann', writes=['/src/**'], run_options=RunOptions(ttl_ms=1)):\n"
         "        (root / 'src/a.py').write_text('half done')",
     )
     with opened(tmp_path, workspace=None) as blind:
@@ -190,7 +190,7 @@ def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path
 def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
-        f"    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms={TTL_MS})):\n"
+        f"    with world.host.session(agent='ann', writes=['/src/**'], run_options=RunOptions(ttl_ms={TTL_MS})):\n"
         "        (root / 'src/a.py').write_text('half done')\n"
         "        world.host._leases",
     )
@@ -227,7 +227,7 @@ def test_a_run_of_a_worker_that_is_not_known_to_be_gone_is_closed_when_its_lease
 ) -> None:
     vanish(
         tmp_path,
-        f"    with world.host.session(agent='ann', writes=['/src/**'], wishes=Wishes(ttl_ms={TTL_MS})):\n"
+        f"    with world.host.session(agent='ann', writes=['/src/**'], run_options=RunOptions(ttl_ms={TTL_MS})):\n"
         "        (root / 'src/a.py').write_text('half done')",
     )
     monkeypatch.setattr("world.engine.protocol.WorldProtocol.is_gone", lambda *_: False)  # as if on another machine

@@ -29,7 +29,7 @@ from world.events.run_events import (
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol import Realm
-from worldprotocol.runs.governed import Wishes
+from worldprotocol.runs.governed import RunOptions
 
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
 
@@ -123,7 +123,7 @@ def test_an_exception_undoes_what_was_done_unless_it_is_to_be_kept(tmp_path: Pat
             _ = 1 / 0
         assert (session.outcome, text_of(root)) == ("failed", BEFORE)
         assert "ZeroDivisionError" in world.host.verification(session.run.run_id).to_wire()["reason"]
-        session = world.host.session(agent="ann", writes=["/src/**"], wishes=Wishes(keep=True))
+        session = world.host.session(agent="ann", writes=["/src/**"], run_options=RunOptions(keep=True))
         with pytest.raises(ZeroDivisionError), session:
             (root / "src" / "a.py").write_text("half")
             _ = 1 / 0
@@ -134,7 +134,7 @@ def test_an_exception_undoes_what_was_done_unless_it_is_to_be_kept(tmp_path: Pat
 def test_permissive_mode_widens_the_scope_by_leases_unless_somebody_is_there(tmp_path: Path, root: Path) -> None:
     with opened(tmp_path) as world:
         taken = world.leases.acquire(agent="old", resource="FILE:/notes.txt", predicate="CONSUMES", timeout=0)
-        session = world.host.session(agent="young", writes=["/src/**"], wishes=Wishes(mode="permissive"))
+        session = world.host.session(agent="young", writes=["/src/**"], run_options=RunOptions(mode="permissive"))
         with session:
             (root / "extra.txt").write_text("more")
             with pytest.raises(ScopeViolationError):
@@ -164,7 +164,7 @@ def test_others_in_the_same_process_are_left_alone(tmp_path: Path, root: Path) -
     other.start()
     began.wait(PATIENCE_S)
     with opened(tmp_path) as world:
-        session = world.host.session(agent="ann", writes=["/src/**"], wishes=Wishes(compare=False))
+        session = world.host.session(agent="ann", writes=["/src/**"], run_options=RunOptions(compare=False))
         with session:
             may_go.set()
             other.join(PATIENCE_S)
@@ -208,7 +208,7 @@ def test_what_a_child_process_of_a_session_did_is_found_in_the_content(tmp_path:
         ],
     }
     with opened(tmp_path) as world:
-        session = world.host.session(manifest=manifest, wishes=Wishes(by="ann"))
+        session = world.host.session(manifest=manifest, run_options=RunOptions(by="ann"))
         with pytest.raises(ScopeViolationError, match=r"MUTATES on /notes\.txt"), session:
             (root / "src" / "a.py").write_text("two")
             subprocess.run([sys.executable, "-I", "-c", script, str(root / "notes.txt")], check=True)
@@ -329,7 +329,7 @@ def test_without_a_workspace_there_are_no_governed_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_leases_of_a_run_live_on_for_as_long_as_it_works(tmp_path: Path, root: Path) -> None:
     with opened(tmp_path, clock=ManualClock(1_000, 10)) as world:  # which heartbeats move, however late they are
-        with world.host.session(agent="ann", writes=["/src/**"], wishes=Wishes(ttl_ms=300)) as session:
+        with world.host.session(agent="ann", writes=["/src/**"], run_options=RunOptions(ttl_ms=300)) as session:
             granted = world.realm().klis.leases[session.run.held.lease_ids[0]].expires_at
             assert granted is not None
             while world.realm().klis.clock <= granted + 300:  # heartbeats alone move this clock on

@@ -39,7 +39,7 @@ from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import EffectTerms
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
-from worldprotocol.simulation import Scenario, SimulationStep, Wish
+from worldprotocol.simulation import DrawnIntent, Scenario, SimulationStep
 from worldprotocol.simulation.depot import scenario
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -314,8 +314,8 @@ FOUND_BY: Mapping[Plant, set[str]] = {
 """Each fault, and the requirements by one of which it must be found."""
 
 
-def _wire(chance: Random) -> Wish:
-    return Wish(
+def _wire(chance: Random) -> DrawnIntent:
+    return DrawnIntent(
         "wire", {"to": chance.choice("abc"), "amount": 3}, chance.choice((None, ("data.paid.*", "data.receipts")))
     )
 
@@ -324,12 +324,12 @@ WIRES = replace(scenario, draw=_wire)
 """The depot, where all want payments by the bank that does not know a payment again."""
 
 
-def _name(chance: Random) -> Wish:
-    return Wish("name", {"name": "north"}) if chance.random() < 0.5 else Wish("add", {"to": "a", "by": 1})
+def _name(chance: Random) -> DrawnIntent:
+    return DrawnIntent("name", {"name": "north"}) if chance.random() < 0.5 else DrawnIntent("add", {"to": "a", "by": 1})
 
 
-def _pay(chance: Random) -> Wish:
-    return Wish("pay", {"to": chance.choice("abc"), "amount": 3})
+def _pay(chance: Random) -> DrawnIntent:
+    return DrawnIntent("pay", {"to": chance.choice("abc"), "amount": 3})
 
 
 PAYS = replace(scenario, draw=_pay, actors=scenario.actors[:2], bad_weather=0.9)

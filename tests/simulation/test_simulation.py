@@ -19,10 +19,10 @@ from world.errors import RefusedError
 from world.klis.predicate import Predicate, compatible
 from world.model.canonical_json import canonical_bytes
 from worldprotocol.simulation import (
+    DrawnIntent,
     Simulated,
     Simulation,
     SimulationStep,
-    Wish,
     draw_steps,
     read_script,
     run_seeds,
@@ -227,7 +227,7 @@ def test_a_scenario_that_is_none_is_refused() -> None:
         load_scenario("worldprotocol.simulation.depot:depot")
 
 
-def _raises(_chance: Random) -> Wish:
+def _raises(_chance: Random) -> DrawnIntent:
     raise ZeroDivisionError("nothing is wished")
 
 

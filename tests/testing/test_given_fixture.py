@@ -122,9 +122,7 @@ def test_what_is_not_as_expected_is_shown(given: Given) -> None:
         "  proposal.completed branch='main'",
         "  outcome: expected 'failed', was 'completed'",
     )
-    differs(
-        lambda: poured.then("proposal.completed", "decision.made"), "decision.made came earlier than it was expected."
-    )
+    differs(lambda: poured.then("proposal.completed", "decision.made"), "decision.made is earlier than expected.")
     differs(lambda: poured.then("policy.retired"), "  MISSING policy.retired")
     differs(
         lambda: poured.then_data(water=0, moon=1), "  water: expected 0, was 95", "  moon: expected 1, was not there"

@@ -214,7 +214,7 @@ def test_a_flip_that_was_expected_and_does_not_happen_fails_and_so_does_one_that
     project.change("have - input.count)", "have - 2 * input.count)")
     project.test = test.replace("def test_the", "@pytest.mark.expected_flip(proposal='00')\ndef test_the")
     project.test = project.test.partition("        assert world.data()")[0]
-    project.run(code=1).stdout.fnmatch_lines(["expected_flip(proposal='00') happened 2 times. Each one stands for*"])
+    project.run(code=1).stdout.fnmatch_lines(["expected_flip(proposal='00') happened 2 times. Each one expects*"])
 
 
 @pytest.mark.requirement("CARD-tests")

@@ -179,7 +179,7 @@ def test_arrays_merges_and_removals_keep_the_writers_apart(tmp_path: Path) -> No
         world.act("eve", "edit", {"fail": True})
         genesis = world.sealed(first).parent
         found = blame_values(world.archive, "", world.branch().head)
-        assert {one.path: (one.value, origin.cause.sealed.world_id) for one, origin in found.told()} == {
+        assert {one.path: (one.value, origin.cause.sealed.world_id) for one, origin in found.with_origins()} == {
             "count": (0, third),
             "doc.lamp.watt": (60, second),
             "tags.0": ("green", genesis),
@@ -188,10 +188,10 @@ def test_arrays_merges_and_removals_keep_the_writers_apart(tmp_path: Path) -> No
         assert [one.path for one in found] == [path for path, _ in leaves(world.data())]
         gone = blame_values(world.archive, "doc.lamp.on", world.branch().head)
         assert (gone.present, len(gone)) == (False, 1)
-        assert [origin.cause.sealed.world_id for _, origin in gone.told()] == [third]
+        assert [origin.cause.sealed.world_id for _, origin in gone.with_origins()] == [third]
         again = write(world, put("doc.lamp.on", False), by="ann")
         back = blame_values(world.archive, "data.doc.lamp.on", again)
-        [(one, origin)] = back.told()
+        [(one, origin)] = back.with_origins()
         assert (one.value, origin.cause.sealed.world_id) == (False, again)
         assert origin.patch == Patch("set", "doc.lamp.on", False)
         assert origin.cause.submitted is not None

@@ -164,7 +164,7 @@ def test_checkpoints_of_all_branches_and_failures_hold_what_was_sealed(shared_lo
     with open_log(shared_log_url, view=WorldIndex(checkpoint_every=3)) as log:
         log.rebuild_view()
         archive = Archive(log)
-        assert {name: archive.rows("checkpoint", of_world=name)[0][0] for name in expected} == expected
+        assert {name: archive.rows("checkpoint", {"of_world": name})[0][0] for name in expected} == expected
         assert verify(log).ok
 
 

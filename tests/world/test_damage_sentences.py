@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.golden.garden import record
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError, with_single_stops
 from world.log import LogFinding, open_log
 from world.log.sql.statement import POSITION_MASK
@@ -158,7 +159,7 @@ def test_an_error_that_quotes_a_sentence_ends_once() -> None:
     quoted = "The file is damaged. Restore it from a copy."
     for kind in (RefusedError, DamagedLogError):
         assert kind("CODE", f"It failed: {quoted}.").message == f"It failed: {quoted}"
-    assert LogFinding("FILE_DAMAGED", 0, f"It is: {quoted}.").message == f"It is: {quoted}"
+    assert LogFinding(ErrorCode.FILE_DAMAGED, 0, f"It is: {quoted}.").message == f"It is: {quoted}"
     assert str(RefusedError("CODE", "`a`.. Do b.")) == "`a`. Do b."
     for kept in ("and more ...", "the path a/.. is above", "..", "1.5 of 2."):
         assert with_single_stops(kept) == kept

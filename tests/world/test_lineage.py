@@ -33,14 +33,16 @@ def test_the_past_is_found_on_every_store(log_url: str) -> None:
         assert heads_at(archive, world.log.head().size).head("side") == side
         with pytest.raises(RefusedError, match="no branch 'side'"):
             heads_at(archive, then).head("side")
-        assert archive.rows("descendants", of_world=first, upto=world.log.head().size) == [(2,)]
-        assert archive.rows("descendants", of_world=first, upto=then) == [(0,)]
+        assert archive.rows("descendants", {"of_world": first, "upto": world.log.head().size}) == [(2,)]
+        assert archive.rows("descendants", {"of_world": first, "upto": then}) == [(0,)]
         actors = [
             cause.submitted and cause.submitted.actor.actor_id
             for cause in causes_of(archive, (world.sealed(name) for name in (side, second, first, genesis)))
         ]
         assert actors == ["eve", "bob", "ann", None]
-        blamed = {one.path: origin.cause.sealed.world_id for one, origin in blame_values(archive, "", side).told()}
+        blamed = {
+            one.path: origin.cause.sealed.world_id for one, origin in blame_values(archive, "", side).with_origins()
+        }
         assert blamed == {"count": first, "doc.b": side, "tags": genesis}
         assert {one.change.path for one in compare(archive, second, side).differences} == {"doc.a", "doc.b"}
         made = world.sealed(second).created_by or ""

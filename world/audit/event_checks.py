@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
 from world.audit.registry_checks import RegistryChecks
 from world.audit.replay import KnownWorld, Lineages, Step
+from world.error_codes import ErrorCode
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.execution_events import EffectRequested, ExecutionStarted
@@ -52,7 +53,7 @@ from world.state.realm_state import RealmState
 class Checks(RegistryChecks):
     """Checks of all events of one log, in order; the caller folds each event after its check."""
 
-    def __init__(self, realm: RealmState, lineages: Lineages, bad: Callable[[str, str], None]) -> None:
+    def __init__(self, realm: RealmState, lineages: Lineages, bad: Callable[[ErrorCode, str], None]) -> None:
         """Check events against a realm.
 
         Args:
@@ -101,14 +102,16 @@ class Checks(RegistryChecks):
     def at_the_beginning(self, event: Event) -> None:
         """Check the first event of a log."""
         if not isinstance(event, LogFounded):
-            self._bad("BAD_REFERENCE", f"a log begins with {LogFounded.TOPIC}, but this event is {event.TOPIC}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"a log begins with {LogFounded.TOPIC}, but this event is {event.TOPIC}")
 
     def at_the_end(self) -> None:
         """Check after the last event that nothing is missing."""
         for record in self._announced.values():
-            self._bad("BAD_REFERENCE", f"projection record {record.record_id} names a proposal that was not submitted")
+            self._bad(
+                ErrorCode.BAD_REFERENCE, f"projection record {record.record_id} names a proposal that was not submitted"
+            )
         for proposal_id in sorted(self._over):
-            self._bad("BAD_EVENT", f"no ruling follows the end of the time limit of proposal {proposal_id}")
+            self._bad(ErrorCode.BAD_EVENT, f"no ruling follows the end of the time limit of proposal {proposal_id}")
 
     # Lineage
 
@@ -117,45 +120,49 @@ class Checks(RegistryChecks):
 
     def _switched(self, event: BranchSwitched, _: int) -> None:
         if event.branch not in self._realm.branches:
-            self._bad("BAD_REFERENCE", f"the branch {event.branch!r} does not exist")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the branch {event.branch!r} does not exist")
 
     def _world(self, event: WorldSealed, position: int) -> None:
         if self._sealed is not None:
-            self._bad("BAD_REFERENCE", f"the execution that sealed world {self._sealed.world_id} did not end after it")
+            self._bad(
+                ErrorCode.BAD_REFERENCE, f"the execution that sealed world {self._sealed.world_id} did not end after it"
+            )
         self._sealed = event if event.created_by is not None else None
         self.world = self._lineages.seal(event, position)
         self._world_references(event, self.world)
         expected = error_state_hash(self.world.data, event.error)
         if expected != event.snapshot_hash:
-            self._bad("WRONG_HASH", f"the snapshotHash of the restored state is {expected}, not {event.snapshot_hash}")
+            self._bad(
+                ErrorCode.WRONG_HASH, f"the snapshotHash of the restored state is {expected}, not {event.snapshot_hash}"
+            )
         if content_id(event.schema_hash, event.snapshot_hash) != event.content_id:
-            self._bad("WRONG_HASH", f"the contentId {event.content_id} is not that of the content")
+            self._bad(ErrorCode.WRONG_HASH, f"the contentId {event.content_id} is not that of the content")
         if world_id(event.schema_hash, event.snapshot_hash, event.parent) != event.world_id:
-            self._bad("WRONG_HASH", f"the worldId {event.world_id} is not that of its content and parent")
+            self._bad(ErrorCode.WRONG_HASH, f"the worldId {event.world_id} is not that of its content and parent")
 
     def _world_references(self, event: WorldSealed, world: KnownWorld) -> None:
         realm = self._realm
         if event.schema_hash != realm.schema_hash:
-            self._bad("BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the schema {event.schema_hash} is not the one in force")
         if event.outcome != ("completed" if event.error is None else "failed"):
-            self._bad("BAD_EVENT", f"the outcome {event.outcome!r} contradicts the error")
+            self._bad(ErrorCode.BAD_EVENT, f"the outcome {event.outcome!r} contradicts the error")
         if event.height != world.height:
-            self._bad("BAD_EVENT", f"its height is {world.height}, not {event.height}")
+            self._bad(ErrorCode.BAD_EVENT, f"its height is {world.height}, not {event.height}")
         if event.error is not None and event.patches:
-            self._bad("BAD_EVENT", "a failed execution must not have patches")
+            self._bad(ErrorCode.BAD_EVENT, "a failed execution must not have patches")
         if event.parent is None:
             if realm.branches or event.created_by is not None:
-                self._bad("BAD_REFERENCE", "only genesis has no parent and no creator")
+                self._bad(ErrorCode.BAD_REFERENCE, "only genesis has no parent and no creator")
             return
         maker = realm.proposals.get(event.created_by or "")
         if maker is None or maker.status != "executing":
-            self._bad("BAD_REFERENCE", f"createdBy {event.created_by} is not an executing proposal")
+            self._bad(ErrorCode.BAD_REFERENCE, f"createdBy {event.created_by} is not an executing proposal")
             return
         branch = realm.branches.get(event.branch)
         if branch is None or maker.branch != event.branch:
-            self._bad("BAD_REFERENCE", f"the branch {event.branch!r} is not that of its proposal")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the branch {event.branch!r} is not that of its proposal")
         elif event.parent != branch.head:
-            self._bad("BAD_REFERENCE", f"its parent {event.parent} is not the head of {event.branch!r}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"its parent {event.parent} is not the head of {event.branch!r}")
         self._within_scope(event, maker)
 
     # Proposals
@@ -164,37 +171,37 @@ class Checks(RegistryChecks):
         if event.proposal_id is not None:
             self._announced[event.proposal_id] = event
         if event.world_id not in {branch.head for branch in self._realm.branches.values()}:
-            self._bad("BAD_REFERENCE", f"world {event.world_id} is not the head of any branch")
+            self._bad(ErrorCode.BAD_REFERENCE, f"world {event.world_id} is not the head of any branch")
         if event.actor.actor_id not in self._realm.actors:
-            self._bad("BAD_REFERENCE", f"the actor {event.actor.actor_id!r} is not registered")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the actor {event.actor.actor_id!r} is not registered")
 
     def _submitted(self, event: ProposalSubmitted, _: int) -> None:
         realm, intent = self._realm, event.intent
         actor_id = event.actor.actor_id
         key = intent.body.key(event.schema_hash)
         if key != intent.intent_key:
-            self._bad("WRONG_HASH", f"the intentKey of the intent is {key}, not {intent.intent_key}")
+            self._bad(ErrorCode.WRONG_HASH, f"the intentKey of the intent is {key}, not {intent.intent_key}")
         if event.schema_hash != realm.schema_hash:
-            self._bad("BAD_REFERENCE", f"the schema {event.schema_hash} is not the one in force")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the schema {event.schema_hash} is not the one in force")
         if realm.actors.get(actor_id) != event.actor or intent.meta.origin.actor.actor_id != actor_id:
-            self._bad("BAD_REFERENCE", f"the actor {actor_id!r} is not the one registered, or not the intent's")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the actor {actor_id!r} is not the one registered, or not the intent's")
         branch = realm.branches.get(event.branch)
         if branch is None or branch.head != event.base_world:
-            self._bad("BAD_REFERENCE", f"the base {event.base_world} is not the head of {event.branch!r}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the base {event.base_world} is not the head of {event.branch!r}")
         if event.epoch != realm.epoch:
-            self._bad("BAD_REFERENCE", f"the epoch is {realm.epoch}, not {event.epoch}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the epoch is {realm.epoch}, not {event.epoch}")
         record = self._announced.pop(event.proposal_id, None)
         if record is not None and (record.intent_id, record.intent_key) != (intent.intent_id, intent.intent_key):
-            self._bad("BAD_REFERENCE", f"projection record {record.record_id} selected another intent")
+            self._bad(ErrorCode.BAD_REFERENCE, f"projection record {record.record_id} selected another intent")
 
     def _shadowed(self, event: ProposalShadowed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold reports it
         if event.ruling.policy_hash != event.policy_hash:
-            self._bad("WRONG_HASH", f"the policy's hash is {event.ruling.policy_hash}, not {event.policy_hash}")
+            self._bad(ErrorCode.WRONG_HASH, f"the policy's hash is {event.ruling.policy_hash}, not {event.policy_hash}")
         if shadowed_by(self._realm.shadow, proposal.submitted.actor.actor_id) != event.name:
-            self._bad("BAD_REFERENCE", f"the policy {event.name!r} does not shadow the proposals of this actor")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the policy {event.name!r} does not shadow the proposals of this actor")
 
     def _judged(self, event: ProposalJudged, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
@@ -203,20 +210,20 @@ class Checks(RegistryChecks):
         if event.proposal_id in self._over:
             self._over.remove(event.proposal_id)
             if not fits_time_limit(proposal.ruling, event.ruling):
-                self._bad("BAD_EVENT", f"the end of its time limit cannot lead to {event.ruling.verdict!r}")
+                self._bad(ErrorCode.BAD_EVENT, f"the end of its time limit cannot lead to {event.ruling.verdict!r}")
         shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor.actor_id)
         if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
-            self._bad("BAD_EVENT", f"the ruling of the shadow policy {shadowing!r} on it was not recorded")
+            self._bad(ErrorCode.BAD_EVENT, f"the ruling of the shadow policy {shadowing!r} on it was not recorded")
         bound = proposal.binding
         if bound is None:
             bound = self._realm.bindings.get(proposal.submitted.actor.actor_id)
         if bound != event.binding:
-            self._bad("BAD_REFERENCE", "the binding is not that of the actor")
+            self._bad(ErrorCode.BAD_REFERENCE, "the binding is not that of the actor")
         policy = self._realm.policies.get(event.binding.get("policy", ""))
         ruling_hash = event.ruling.policy_hash
         is_first = proposal.binding is None and event.ruling.verdict != "reject"
         if ruling_hash is not None and is_first and (policy is None or policy.policy_hash != ruling_hash):
-            self._bad("BAD_REFERENCE", f"the policy {ruling_hash} is not the adopted one")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the policy {ruling_hash} is not the adopted one")
         self._check_step(proposal, event)
         self._check_votes(proposal, event.ruling)
 
@@ -228,16 +235,16 @@ class Checks(RegistryChecks):
         if proposal is None:
             return  # the fold reports it
         if event.at != self._confirmed:
-            self._bad("BAD_EVENT", "no confirmation of the clock was of that time")
+            self._bad(ErrorCode.BAD_EVENT, "no confirmation of the clock was of that time")
         elif (event.deadline, event.effects) != later_times(proposal, event.at):
-            self._bad("BAD_EVENT", "the new deadlines do not follow from the old ones")
+            self._bad(ErrorCode.BAD_EVENT, "the new deadlines do not follow from the old ones")
 
     def _check_step(self, proposal: Proposal, event: ProposalJudged) -> None:
         """Check that a ruling does not go back in the binding's chain, and that its deadline is derived from it."""
         ruling = event.ruling
         step, last = ruling.step, 0 if proposal.ruling is None else proposal.ruling.step
         if not last <= step <= len(event.binding.get("then", ())):
-            self._bad("BAD_EVENT", f"step {step} cannot follow step {last}")
+            self._bad(ErrorCode.BAD_EVENT, f"step {step} cannot follow step {last}")
         if ruling.verdict != "wait":
             wanted = None
         elif proposal.binding is not None and step == last:
@@ -246,7 +253,7 @@ class Checks(RegistryChecks):
             wait = ruling.timeout_ms
             wanted = None if wait is None else event.at + wait
         if event.deadline != wanted:
-            self._bad("BAD_EVENT", f"the deadline {event.deadline} is not that of the ruling")
+            self._bad(ErrorCode.BAD_EVENT, f"the deadline {event.deadline} is not that of the ruling")
 
     def _check_votes(self, proposal: Proposal, ruling: Ruling | DecisionRecord) -> None:
         """Check that each quorum can be reached, and that the trace has exactly the recorded answers, in order.
@@ -257,26 +264,26 @@ class Checks(RegistryChecks):
         """
         for one in ruling.trace:
             if one.quorum is not None and (one.quorum.threshold or 1) > len(one.to):
-                self._bad("BAD_EVENT", f"{len(one.to)} members cannot vote by the rule {one.quorum.to_wire()}")
+                self._bad(ErrorCode.BAD_EVENT, f"{len(one.to)} members cannot vote by the rule {one.quorum.to_wire()}")
         traced = [(one.source, one.answer) for one in ruling.trace if one.rule == HUMAN_ANSWER]
         answers = [
             (f"{one.by.kind}:{one.by.actor_id}", one.choice) for one in proposal.answers if one.choice not in REMARKS
         ]
         if traced and traced != answers:
-            self._bad("BAD_EVENT", "the answers in the trace are not the recorded ones")
+            self._bad(ErrorCode.BAD_EVENT, "the answers in the trace are not the recorded ones")
 
     def _answered(self, event: HumanAnswered, _: int) -> None:
         by, to = event.answer.by.actor_id, event.answer.to
         for actor_id in (by, to):
             if actor_id is not None and actor_id not in self._realm.actors:
-                self._bad("BAD_REFERENCE", f"the actor {actor_id!r} of the answer is not registered")
+                self._bad(ErrorCode.BAD_REFERENCE, f"the actor {actor_id!r} of the answer is not registered")
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold reports it
         if (by == proposal.submitted.actor.actor_id) != (event.answer.choice == "reply"):
-            self._bad("BAD_EVENT", f"{by!r} answered an own proposal, or replied in place of the proposer")
+            self._bad(ErrorCode.BAD_EVENT, f"{by!r} answered an own proposal, or replied in place of the proposer")
         if event.proposal_id in self._over or (proposal.deadline is not None and event.at > proposal.deadline):
-            self._bad("BAD_EVENT", f"{by!r} answered after the time limit")
+            self._bad(ErrorCode.BAD_EVENT, f"{by!r} answered after the time limit")
 
     def _timed_out(self, event: HumanTimedOut, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
@@ -284,7 +291,7 @@ class Checks(RegistryChecks):
             return  # the fold reports it
         if event.deadline != proposal.deadline or event.at <= event.deadline or event.proposal_id in self._over:
             self._bad(
-                "BAD_EVENT",
+                ErrorCode.BAD_EVENT,
                 f"the time limit had not passed: the deadline is {proposal.deadline}, the event is at {event.at}",
             )
         self._over.add(event.proposal_id)
@@ -294,16 +301,16 @@ class Checks(RegistryChecks):
         if proposal is None:
             return  # the fold reports it
         if record.proposal_id != event.proposal_id:
-            self._bad("BAD_REFERENCE", f"the decision is about proposal {record.proposal_id}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the decision is about proposal {record.proposal_id}")
         if event.proposal_id in self._over:
-            self._bad("BAD_EVENT", "no ruling follows the end of its time limit")
+            self._bad(ErrorCode.BAD_EVENT, "no ruling follows the end of its time limit")
         if record.decided_at != event.at:
-            self._bad("BAD_EVENT", f"the event is at {event.at}, but decidedAt is {record.decided_at}")
+            self._bad(ErrorCode.BAD_EVENT, f"the event is at {event.at}, but decidedAt is {record.decided_at}")
         self._check_leases(proposal, event)
         self._check_votes(proposal, record)
         lacks = self._lacks_leases(proposal, event)
         for fault in faults_of_decision(proposal.ruling, record, lacks_leases=lacks, version=self.version):
-            self._bad("BAD_EVENT", fault)
+            self._bad(ErrorCode.BAD_EVENT, fault)
 
     def _lacks_leases(self, proposal: Proposal, event: DecisionMade) -> bool:
         arbitrated = self._realm.klis.settings is not None
@@ -314,37 +321,40 @@ class Checks(RegistryChecks):
         held = self._realm.klis.leases_of(proposal.submitted.actor.actor_id, event.proposal_id)
         granted = {lease.verdict_id for lease in held}
         if granted != ({event.verdict_id} - {None}):
-            self._bad("BAD_REFERENCE", f"the decision names verdict {event.verdict_id}, which did not grant its leases")
+            self._bad(
+                ErrorCode.BAD_REFERENCE,
+                f"the decision names verdict {event.verdict_id}, which did not grant its leases",
+            )
         backup = self._backups.pop(event.proposal_id, None)
         if event.backup not in (None, backup):
-            self._bad("BAD_REFERENCE", "backup differs from that of the verdict")
+            self._bad(ErrorCode.BAD_REFERENCE, "backup differs from that of the verdict")
 
     def _verdict(self, event: VerdictGiven, _: int) -> None:
         realm = self._realm
         fault = channel_fault(realm.klis, event, runs=realm.runs, proposals=realm.proposals.keys())
         if fault is not None:
-            self._bad("BAD_EVENT", f"the manifest of verdict {event.verdict_id} is not authenticated: {fault}")
+            self._bad(ErrorCode.BAD_EVENT, f"the manifest of verdict {event.verdict_id} is not authenticated: {fault}")
         if event.status == "Granted" and event.request_id in self._realm.proposals:
             self._backups[event.request_id] = event.backup
 
     def _superseded(self, event: ProposalSuperseded, _: int) -> None:
         self._backups.pop(event.proposal_id, None)
         if event.epoch != self._realm.epoch:
-            self._bad("BAD_REFERENCE", f"the epoch is {self._realm.epoch}, not {event.epoch}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the epoch is {self._realm.epoch}, not {event.epoch}")
 
     def _started(self, event: ExecutionStarted, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
         if proposal is None:
             return  # the fold reports it
         if event.seed != proposal.submitted.intent.intent_id:
-            self._bad("BAD_REFERENCE", "the seed is not the intentId")
+            self._bad(ErrorCode.BAD_REFERENCE, "the seed is not the intentId")
         if event.attempt != (1 if proposal.started is None else proposal.started.attempt + 1):
-            self._bad("BAD_EVENT", f"attempt {event.attempt} does not follow the previous one")
+            self._bad(ErrorCode.BAD_EVENT, f"attempt {event.attempt} does not follow the previous one")
         if event.enforcement not in self._modes:
-            self._bad("BAD_REFERENCE", f"the enforcement {event.enforcement!r} was never chosen")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the enforcement {event.enforcement!r} was never chosen")
         branch = self._realm.branches.get(proposal.branch)
         if proposal.started is None and (branch is None or event.on_world != branch.head):
-            self._bad("BAD_REFERENCE", f"world {event.on_world} is not the head of {proposal.branch!r}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"world {event.on_world} is not the head of {proposal.branch!r}")
 
     def _requested(self, event: EffectRequested, _: int) -> None:
         proposal, asked = self._realm.proposals.get(event.proposal_id), event.requirement
@@ -360,7 +370,7 @@ class Checks(RegistryChecks):
             asked.params,
         )
         if expected != asked.id:
-            self._bad("WRONG_HASH", f"the requirement's id is {expected}, not {asked.id}")
+            self._bad(ErrorCode.WRONG_HASH, f"the requirement's id is {expected}, not {asked.id}")
 
     def _ended(self, event: ProposalCompleted | ProposalFailed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
@@ -370,14 +380,16 @@ class Checks(RegistryChecks):
         outcome = "failed" if isinstance(event, ProposalFailed) else "completed"
         if world.parent != event.parent or world.outcome != outcome:
             self._bad(
-                "BAD_REFERENCE", f"world {event.world_id} is not a {outcome} world with the parent {event.parent}"
+                ErrorCode.BAD_REFERENCE,
+                f"world {event.world_id} is not a {outcome} world with the parent {event.parent}",
             )
         if event.branch != proposal.branch:
-            self._bad("BAD_REFERENCE", f"the branch {event.branch!r} is not that of the proposal")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the branch {event.branch!r} is not that of the proposal")
         sealed, self._sealed = self._sealed, None
         if sealed is not None and (sealed.created_by, sealed.world_id) != (event.proposal_id, event.world_id):
             self._bad(
-                "BAD_REFERENCE", f"the world sealed before it is {sealed.world_id} of proposal {sealed.created_by}"
+                ErrorCode.BAD_REFERENCE,
+                f"the world sealed before it is {sealed.world_id} of proposal {sealed.created_by}",
             )
         if isinstance(event, ProposalFailed):
             self._check_error(event, world, None if sealed is None else sealed.error)
@@ -394,7 +406,7 @@ class Checks(RegistryChecks):
             snapshot_hash = error_state_hash(world.data, event.error)
             is_same = world_id(self._realm.schema_hash, snapshot_hash, event.parent) == event.world_id
         if not is_same:
-            self._bad("BAD_EVENT", f"the error is not that of world {event.world_id}")
+            self._bad(ErrorCode.BAD_EVENT, f"the error is not that of world {event.world_id}")
 
     def _within_scope(self, event: WorldSealed, maker: Proposal) -> None:
         """Check the patches of an enforced execution against the approved scope (INT-13.5)."""
@@ -406,4 +418,4 @@ class Checks(RegistryChecks):
         trie = compile_scope(scope.allowed_paths, maker.scope_rules)
         for patch in event.patches:
             if not allows(trie, patch):
-                self._bad("BAD_EVENT", f"the patch of {patch.path!r} is outside the approved scope")
+                self._bad(ErrorCode.BAD_EVENT, f"the patch of {patch.path!r} is outside the approved scope")

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from world.error_codes import ErrorCode
 from world.events.lease_events import KeyRegistered
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.realm_events import (
@@ -37,7 +38,7 @@ class RegistryChecks:
         bad: called with a code and a sentence for each fault.
     """
 
-    def __init__(self, realm: RealmState, bad: Callable[[str, str], None]) -> None:
+    def __init__(self, realm: RealmState, bad: Callable[[ErrorCode, str], None]) -> None:
         """Create the checks, without a chosen enforcement mode."""
         self._realm = realm
         self._bad = bad
@@ -45,10 +46,10 @@ class RegistryChecks:
 
     def _founded(self, event: LogFounded, _: int) -> None:
         if self._realm.position != 0:
-            self._bad("BAD_REFERENCE", "only the first event of a log may found it")
+            self._bad(ErrorCode.BAD_REFERENCE, "only the first event of a log may found it")
         if event.format != 1 or event.logic:
             self._bad(
-                "BAD_EVENT",
+                ErrorCode.BAD_EVENT,
                 f"its format is {event.format} with the logic {event.logic}; supported is format 1 without logic",
             )
         self._enforcement(event, 1)
@@ -56,14 +57,15 @@ class RegistryChecks:
     def _enforcement(self, event: LogFounded | EnforcementChosen, _: int) -> None:
         self._modes.add(event.enforcement)
         if event.enforcement not in _MODES:
-            self._bad("BAD_EVENT", f"the enforcement {event.enforcement!r} does not exist")
+            self._bad(ErrorCode.BAD_EVENT, f"the enforcement {event.enforcement!r} does not exist")
 
     def _domain(self, event: DomainAdopted, _: int) -> None:
         if schema_hash(event.schema) != event.schema_hash:
-            self._bad("WRONG_HASH", f"the schemaHash {event.schema_hash} is not that of the schema")
+            self._bad(ErrorCode.WRONG_HASH, f"the schemaHash {event.schema_hash} is not that of the schema")
         if event.previous != (self._realm.schema_hash or None):
             self._bad(
-                "BAD_REFERENCE", f"the previous domain is {self._realm.schema_hash or None}, not {event.previous}"
+                ErrorCode.BAD_REFERENCE,
+                f"the previous domain is {self._realm.schema_hash or None}, not {event.previous}",
             )
 
     def _key(self, event: KeyRegistered, _: int) -> None:
@@ -72,48 +74,51 @@ class RegistryChecks:
         except ValueError:
             is_key = False
         if not is_key:
-            self._bad("BAD_EVENT", f"the public key is not the base64 of {_KEY_BYTES} bytes")
+            self._bad(ErrorCode.BAD_EVENT, f"the public key is not the base64 of {_KEY_BYTES} bytes")
 
     def _bound(self, event: ActorBound, _: int) -> None:
         if event.actor_id not in self._realm.actors:
-            self._bad("BAD_REFERENCE", f"the actor {event.actor_id!r} is not registered")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the actor {event.actor_id!r} is not registered")
         policy = event.binding.get("policy")
         if policy is not None and policy not in self._realm.policies:
-            self._bad("BAD_REFERENCE", f"the policy {policy!r} was not adopted")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the policy {policy!r} was not adopted")
         for member in voters(event.binding):
             if member not in self._realm.actors:
-                self._bad("BAD_REFERENCE", f"the member {member!r} of a tribunal is not registered")
+                self._bad(ErrorCode.BAD_REFERENCE, f"the member {member!r} of a tribunal is not registered")
 
     def _policy(self, event: PolicyAdopted, _: int) -> None:
         self._check_policy(event, event.policy)
         known = self._realm.policies.get(event.name)
         before = None if known is None else known.policy_hash
         if event.previous not in (None, before):
-            self._bad("BAD_REFERENCE", f"the previous policy is {before}, not {event.previous}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the previous policy is {before}, not {event.previous}")
 
     def _check_policy(self, event: PolicyAdopted | ShadowConfigured, policy: Mapping[str, Any]) -> None:
         """Compare the recorded hash and name of a policy with the policy."""
         expected = policy_hash(policy)
         if not expected == policy.get("hash") == event.policy_hash:
-            self._bad("WRONG_HASH", f"the policyHash of the policy is {expected}, not {event.policy_hash}")
+            self._bad(ErrorCode.WRONG_HASH, f"the policyHash of the policy is {expected}, not {event.policy_hash}")
         if policy.get("name") != event.name:
-            self._bad("BAD_REFERENCE", f"the policy is {policy.get('name')!r}, not {event.name!r}")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the policy is {policy.get('name')!r}, not {event.name!r}")
 
     def _retired(self, event: PolicyRetired, _: int) -> None:
         known = self._realm.policies.get(event.name)
         if known is None or known.policy_hash != event.policy_hash:
-            self._bad("BAD_REFERENCE", f"the policy {event.name!r} with the hash {event.policy_hash} was not in force")
+            self._bad(
+                ErrorCode.BAD_REFERENCE, f"the policy {event.name!r} with the hash {event.policy_hash} was not in force"
+            )
         bound = [name for name, one in self._realm.bindings.items() if one.get("policy") == event.name]
         if bound:
             self._bad(
-                "BAD_REFERENCE", f"the policy {event.name!r} was retired while {', '.join(bound)} were bound to it"
+                ErrorCode.BAD_REFERENCE,
+                f"the policy {event.name!r} was retired while {', '.join(bound)} were bound to it",
             )
 
     def _shadow(self, event: ShadowConfigured, _: int) -> None:
         unknown = [actor_id for actor_id in event.actors if actor_id not in self._realm.actors]
         if unknown:
-            self._bad("BAD_REFERENCE", f"the actors {', '.join(unknown)} are not registered")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the actors {', '.join(unknown)} are not registered")
         if event.policy is not None:
             self._check_policy(event, event.policy)
         elif (event.name, event.policy_hash) != (None, None):
-            self._bad("BAD_REFERENCE", f"the policy {event.name!r} is missing")
+            self._bad(ErrorCode.BAD_REFERENCE, f"the policy {event.name!r} is missing")

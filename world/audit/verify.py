@@ -197,7 +197,7 @@ class _Checker:
                 self._stop(damage, position)
                 continue
             if not is_canonical(state, has_fraction=self._fractions > 0):
-                self._add("NOT_CANONICAL", position, "its state is not canonical JSON")
+                self._add(ErrorCode.NOT_CANONICAL, position, "its state is not canonical JSON")
             if kind is not None:
                 kind.count += 1
                 if self._follows:
@@ -208,10 +208,10 @@ class _Checker:
         if self._follows:
             self._checks.at_the_end()
         for position, message in self._repeats.found(self._again):
-            self._add("DUPLICATE_ID", position, message)
+            self._add(ErrorCode.DUPLICATE_ID, position, message)
         if self._follows:
             for position, message in self.index.problems(self._realm):
-                self._add("INDEX_DIFFERS", position, message)
+                self._add(ErrorCode.INDEX_DIFFERS, position, message)
         return self._findings
 
     def _again(self) -> Iterator[tuple[int, Event]]:
@@ -228,9 +228,9 @@ class _Checker:
         """Check an event against the preceding events, and fold it."""
         expected = stream_of(event)
         if stream != expected:
-            self._add("WRONG_STREAM", position, f"it is in the stream {stream!r} and belongs to {expected!r}")
+            self._add(ErrorCode.WRONG_STREAM, position, f"it is in the stream {stream!r} and belongs to {expected!r}")
         elif version == 1 and is_of_proposal(event) and event.TOPIC != ProposalSubmitted.TOPIC:
-            self._add("WRONG_STREAM", position, "the stream of a proposal begins with its submission")
+            self._add(ErrorCode.WRONG_STREAM, position, "the stream of a proposal begins with its submission")
         if position == 1:
             self._checks.at_the_beginning(event)
         try:
@@ -253,15 +253,15 @@ class _Checker:
         self._fractions += 1
         return float(text)
 
-    def _bad(self, code: str, message: str) -> None:
+    def _bad(self, code: ErrorCode, message: str) -> None:
         self._add(code, self.seen, message)
 
-    def _add(self, code: str, position: int, message: str) -> None:
+    def _add(self, code: ErrorCode, position: int, message: str) -> None:
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append(LogFinding(code, position, f"Event {position}: {message}."))
 
     def _stop(self, damage: DamagedLogError, position: int) -> None:
         """Add damage after which the realm is unknown; only the form of later events is checked."""
         if len(self._findings) < MAX_FINDINGS:
-            self._findings.append(LogFinding(damage.code, position, damage.message, damage.details))
+            self._findings.append(LogFinding(ErrorCode(damage.code), position, damage.message, damage.details))
         self._follows = False

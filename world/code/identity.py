@@ -7,7 +7,7 @@ and places of files are not part of it. Other distributions are not covered; the
 
 Own code is the package or the distribution of the function, and every other module with source that is
 not installed. References that no syntax tree shows are not covered: names made at run time (``getattr``, ``globals()``,
-``eval``), and values that other modules assign from outside. A container at module level also stands for the functions
+``eval``), and values that other modules assign from outside. A container at module level also represents the functions
 in it, since functions register themselves there. Source: design section 6.
 """
 
@@ -64,7 +64,7 @@ def identity_of(
 ) -> Identity | None:
     """Return the identity of a function's code; None without source.
 
-    Where the reached code cannot be analysed, it is of the first kind: the hash of its own source.
+    Where the reached code cannot be analysed, it has the first kind: the hash of its own source.
 
     Args:
         function: a function, a method, or a callable object.
@@ -243,8 +243,8 @@ class _Walk:
             for name in sorted(free_names(node, cells) - local.keys()):
                 found = [self._reached(module, tree, name, chain) for chain in sorted(read.get(name, {()}))]
                 edges.setdefault(name, set()).update(one for one in found if one)
-            for name, told in local.items():
-                found = [self._imported(module, told, chain) for chain in sorted(read.get(name, {()}))]
+            for name, rendered in local.items():
+                found = [self._imported(module, rendered, chain) for chain in sorted(read.get(name, {()}))]
                 edges.setdefault(f"import {name}", set()).update(found)
         return {name: sorted(labels) for name, labels in edges.items() if labels}
 
@@ -288,31 +288,33 @@ class _Walk:
         return self._take((module.__name__, name), label, lambda: self._bound_edges(module, tree, name, nodes, known))
 
     def _bound_edges(self, module: ModuleType, tree: ModuleTree, name: str, nodes: Any, known: Any) -> dict[str, Any]:
-        others = {f"import {at}": self._imported(module, told) for at, told in enumerate(tree.imported.get(name, ()))}
+        others = {
+            f"import {at}": self._imported(module, rendered) for at, rendered in enumerate(tree.imported.get(name, ()))
+        }
         inside = sorted({self._telling.value("in it", one) for one in code_in(known)})
         return self._edges(module, tree, nodes) | others | ({"holds": inside} if inside else {})
 
     def _not_bound(self, module: ModuleType, tree: ModuleTree, name: str, known: Any) -> str:
         """Return the label of a name without a definition in the source."""
-        found = {self._imported(module, told) for told in tree.imported.get(name, ())}
+        found = {self._imported(module, rendered) for rendered in tree.imported.get(name, ())}
         if not found:
             found = {
                 self._name_label(other, name)
-                for told in tree.stars
-                if (other := self._module(module, told)) is not None and name in other.__dict__
+                for rendered in tree.stars
+                if (other := self._module(module, rendered)) is not None and name in other.__dict__
             }
         if not found and known is not _MISSING:
             return digest(self._telling.value(name, known))
         return found.pop() if len(found) == 1 else digest(sorted(found))
 
-    def _imported(self, module: ModuleType, told: Import, chain: tuple[str, ...] = ()) -> str:
-        other = self._module(module, told)
+    def _imported(self, module: ModuleType, rendered: Import, chain: tuple[str, ...] = ()) -> str:
+        other = self._module(module, rendered)
         if other is None:
-            return self._outside_named(told.module, told.name or "")
-        if told.name is None:
+            return self._outside_named(rendered.module, rendered.name or "")
+        if rendered.name is None:
             return self._along(other, chain)
-        inner = self._attribute(other, told.name)
-        return self._along(inner, chain) if isinstance(inner, ModuleType) else self._name_label(other, told.name)
+        inner = self._attribute(other, rendered.name)
+        return self._along(inner, chain) if isinstance(inner, ModuleType) else self._name_label(other, rendered.name)
 
     def _attribute(self, module: ModuleType, name: str) -> Any:
         """Return an attribute of a module, or a submodule of a package."""
@@ -321,16 +323,16 @@ class _Walk:
             return known
         return self._module(module, Import(f"{module.__name__}.{name}", 0, None)) or _MISSING
 
-    def _module(self, module: ModuleType, told: Import) -> ModuleType | None:
+    def _module(self, module: ModuleType, rendered: Import) -> ModuleType | None:
         """Return the module of an import statement; None for a foreign unimported one.
 
         An own module that only functions or types import is imported here: an identity must not depend on
         earlier imports.
         """
-        name = told.module
-        if told.level:
+        name = rendered.module
+        if rendered.level:
             above = (getattr(module, "__package__", None) or module.__name__).split(".")
-            name = ".".join([*above[: len(above) - told.level + 1], *filter(None, [told.module])])
+            name = ".".join([*above[: len(above) - rendered.level + 1], *filter(None, [rendered.module])])
         known = sys.modules.get(name)
         if known is not None or is_library(name):
             return known
@@ -417,7 +419,9 @@ class _Values(Telling):
             except Exception as error:
                 self._walk.failed = error  # a value may be left out, but code must not be
                 raise
-        fields = {name: told for name, told in self.fields(value).items() if name not in functools.WRAPPER_ASSIGNMENTS}
+        fields = {
+            name: rendered for name, rendered in self.fields(value).items() if name not in functools.WRAPPER_ASSIGNMENTS
+        }
         return {"type": self.type_of(value), "fields": fields}
 
     def _compound(self, value: Any) -> Any:

@@ -50,7 +50,7 @@ def admit(references: Iterable[str], base: Path) -> None:
 
     Raises:
         RefusedError: ``NOT_LOADED`` where a module of that name was loaded from the folder of another configuration, or
-            where several files stand for it.
+            where several files have its name.
     """
     folder = str(base.resolve())
     for name in {_top(one) for one in references} - {""}:
@@ -73,7 +73,7 @@ def candidate(name: str, base: Path) -> str | None:
     """Return the file or package folder of a top-level name in a folder, or None.
 
     Raises:
-        RefusedError: ``NOT_LOADED`` where several files stand for it.
+        RefusedError: ``NOT_LOADED`` where several files have its name.
     """
     spec = spec_in(name, str(base.resolve()))
     if spec is None:

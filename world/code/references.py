@@ -56,7 +56,7 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
         return reduce(getattr, attribute.split("."), module)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # somebody else's code may raise anything, SystemExit too
+    except BaseException as error:  # foreign code may raise anything, SystemExit too
         raise RefusedError(
             ErrorCode.NOT_LOADED,
             f"{reference!r} could not be loaded: {type(error).__name__}: {error}."
@@ -97,7 +97,7 @@ def offered(group: str) -> Iterator[tuple[str, Any]]:
             found = point.load()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # somebody else's code may raise anything, SystemExit too
+        except BaseException as error:  # foreign code may raise anything, SystemExit too
             raise RefusedError(
                 ErrorCode.NOT_LOADED,
                 f"The entry point {point.name!r} of {group} could not be loaded: {type(error).__name__}: {error}.",

@@ -1,10 +1,10 @@
 """Import of modules from source only.
 
 Python prefers compiled files: extension modules and packages precede ``name.py``, and a cache in
-``__pycache__`` stands for the source without being compared with it where it says so itself. So code can run that no
+``__pycache__`` is used without a comparison with the source where its header says so. So code can run that no
 configuration names and that no comparison of sources shows. Modules of a configuration are found and loaded here:
-caches are neither read nor written, compiled files without source are not found, and where several files stand for one
-name none is loaded.
+caches are neither read nor written, compiled files without source are not found, and where several files have the name
+of one name none is loaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def spec_in(name: str, folder: str) -> ModuleSpec | None:
         folder: absolute.
 
     Raises:
-        RefusedError: ``NOT_LOADED`` where more than one file stands for the name.
+        RefusedError: ``NOT_LOADED`` where more than one file has the name.
     """
     last = name.rpartition(".")[2]
     suffixes = (_SOURCE, *EXTENSION_SUFFIXES)
@@ -58,7 +58,7 @@ def spec_in(name: str, folder: str) -> ModuleSpec | None:
     if len(there) > 1:
         raise RefusedError(
             ErrorCode.NOT_LOADED,
-            f"{' and '.join(there)} all stand for the module {name!r}, and Python takes one that may not be meant. "
+            f"{' and '.join(there)} all have the name of the module {name!r}; which one is meant is unclear. "
             "None was loaded. Remove or rename what does not belong there.",
             module=name,
             files=there,

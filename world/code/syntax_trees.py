@@ -118,11 +118,11 @@ def _parsed(text: str) -> ModuleTree:
     flat = list(_flat(module.body, ()))
     for statement in flat:
         if isinstance(statement.node, _IMPORTS):
-            for name, told in _imports(statement.node):
-                if told.name == "*":
-                    found.stars.append(told)
+            for name, rendered in _imports(statement.node):
+                if rendered.name == "*":
+                    found.stars.append(rendered)
                 else:
-                    found.imported[name].append(told)
+                    found.imported[name].append(rendered)
         else:
             for name in _binds(statement.node):
                 found.bound[name].append(statement)
@@ -225,7 +225,7 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
 @lru_cache(maxsize=CACHED)
 def imports_in(node: ast.AST) -> dict[str, Import]:
     """Return the names that imports within functions and classes of a node bind."""
-    return {name: told for one in ast.walk(node) if isinstance(one, _IMPORTS) for name, told in _imports(one)}
+    return {name: rendered for one in ast.walk(node) if isinstance(one, _IMPORTS) for name, rendered in _imports(one)}
 
 
 # Names
@@ -341,8 +341,8 @@ def _text(value: object, without: Collection[str]) -> str:
         return f"{type(value.value).__name__}:{value.value!r}"
     if isinstance(value, ast.AST):
         parts = ((name, getattr(value, name, None)) for name in value._fields if name not in _LEFT_OUT)
-        told = ((name, _part(name, part, without)) for name, part in parts)
-        return f"{type(value).__name__}({','.join(f'{name}={text}' for name, text in told if text)})"
+        rendered = ((name, _part(name, part, without)) for name, part in parts)
+        return f"{type(value).__name__}({','.join(f'{name}={text}' for name, text in rendered if text)})"
     return f"{value!r}"
 
 

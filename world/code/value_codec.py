@@ -53,7 +53,7 @@ MAX_VALUES: Final = 1_000_000
 """Maximum number of encoded values of one rule."""
 
 _MOMENTS: Final = (date, time, timedelta, tzinfo)
-_TOLD_BY_REPR: Final = (bytes, complex, *_MOMENTS, Decimal, Fraction, range, GenericAlias, UnionType)
+_COMPLETE_REPRS: Final = (bytes, complex, *_MOMENTS, Decimal, Fraction, range, GenericAlias, UnionType)
 _PLAIN: Final = (dict, list, tuple, set, frozenset, FrozenDict, FrozenList, MappingProxyType)
 _LOCKS: Final = frozenset({"lock", "RLock"})
 _LOCAL: Final = "<locals>"
@@ -95,9 +95,9 @@ class Telling:
         if dataclasses.is_dataclass(subject):
             names = [field.name for field in dataclasses.fields(subject) if hasattr(subject, field.name)]
             found = {name: getattr(subject, name) for name in names} | found
-        told = {name: self.value(name, value) for name, value in found.items()}
+        rendered = {name: self.value(name, value) for name, value in found.items()}
         local = self._local_classes(type(subject))
-        return told | {"class": local} if local else told
+        return rendered | {"class": local} if local else rendered
 
     def _cell(self, name: str, cell: Any) -> Any:
         try:
@@ -115,7 +115,7 @@ class Telling:
         held: dict[str, Any] = {}
         for name, value in vars(kind).items():
             for function in _functions(value):
-                held |= {f"{name}.{inner}": told for inner, told in self.bound(function).items()}
+                held |= {f"{name}.{inner}": rendered for inner, rendered in self.bound(function).items()}
             is_data = not (name.startswith("__") or name == "_abc_impl" or hasattr(type(value), "__get__"))
             if is_data and not issubclass(kind, Enum):
                 held[name] = self.value(name, value)
@@ -141,11 +141,11 @@ class Telling:
             value: any value.
 
         Raises:
-            RefusedError: ``INVALID_RULE`` for one that cannot be told, or that is beyond the limits.
+            RefusedError: ``INVALID_RULE`` for one that cannot be represented, or that is beyond the limits.
         """
         if value is None or type(value) in (bool, int, float, str):
             self._count += 1
-            return _told_plainly(value)
+            return _plain_text(value)
         with self._within(name, value) as above:
             return {"again": above} if above else self._compound(value)
 
@@ -157,7 +157,7 @@ class Telling:
         try:
             if len(self._names) > MAX_DEPTH or self._count > MAX_VALUES:
                 limits = f"{MAX_DEPTH} levels, {MAX_VALUES:,} values"
-                raise self._refused(f"holds more than is told of a rule: {limits}", value)
+                raise self._refused(f"holds more than can be represented of a rule: {limits}", value)
             above = len(self._inside) - self._inside.index(id(value)) if id(value) in self._inside else 0
             self._inside.append(id(value))
             try:
@@ -179,14 +179,14 @@ class Telling:
     def _compound(self, value: Any) -> Any:
         try:
             for tell in (self._known, self._made_of_code):
-                told = tell(value)
-                if told is not None:
-                    return told
+                rendered = tell(value)
+                if rendered is not None:
+                    return rendered
             return self._object(value)
         except RefusedError:
             raise
-        except Exception:  # noqa: BLE001 - whatever a class of somebody raises who does not want to be told
-            raise self._refused("cannot be told", value) from None
+        except Exception:  # noqa: BLE001 - a foreign class may raise anything
+            raise self._refused("cannot be represented", value) from None
 
     def _known(self, value: Any) -> Any:
         if type(value) in _PLAIN or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -195,7 +195,7 @@ class Telling:
             return {"member": f"{self.type_of(value)}.{value.name}", "value": self.value("value", value.value)}
         if isinstance(value, PurePath):
             return str(value)
-        if _is_told_by_repr(type(value)):
+        if _has_complete_repr(type(value)):
             return repr(value)
         if isinstance(value, re.Pattern):
             return {"pattern": self.value("pattern", value.pattern), "flags": int(value.flags)}
@@ -209,8 +209,8 @@ class Telling:
         if isinstance(value, Mapping):
             pairs = [[self.value("key", key), self.value(f"{key!s:.40}", item)] for key, item in value.items()]
             return sorted(pairs, key=canonical_bytes)
-        told = [self.value(str(at), item) for at, item in enumerate(value)]
-        return sorted(told, key=canonical_bytes) if isinstance(value, AbstractSet) else told
+        rendered = [self.value(str(at), item) for at, item in enumerate(value)]
+        return sorted(rendered, key=canonical_bytes) if isinstance(value, AbstractSet) else rendered
 
     def _made_of_code(self, value: Any) -> Any:
         if isinstance(value, type):
@@ -235,37 +235,37 @@ class Telling:
         if isinstance(value, (BaseModel, Record)) or dataclasses.is_dataclass(value):
             return {"type": self.type_of(value), "fields": self.fields(value)}
         reduced = value.__reduce_ex__(4)
-        told: dict[str, Any] = {"type": self.type_of(value)}
+        rendered: dict[str, Any] = {"type": self.type_of(value)}
         if isinstance(reduced, str):
-            return told | {"name": reduced}
+            return rendered | {"name": reduced}
         maker, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         is_plain = _reduces_plainly(type(value))
         if not is_plain or len(arguments) > 1:
-            told["made"] = [getattr(maker, "__qualname__", None), self._each("__reduce__", arguments)]
+            rendered["made"] = [getattr(maker, "__qualname__", None), self._each("__reduce__", arguments)]
         if fields := self.fields(value):
-            told["fields"] = fields
+            rendered["fields"] = fields
         if not is_plain and state is not None:
-            told["state"] = self.value("__reduce__", state)
+            rendered["state"] = self.value("__reduce__", state)
         if items is not None:
-            told["items"] = self._each("items", items)
+            rendered["items"] = self._each("items", items)
         if pairs is not None:
-            told["pairs"] = sorted((self._each("items", pair) for pair in pairs), key=canonical_bytes)
+            rendered["pairs"] = sorted((self._each("items", pair) for pair in pairs), key=canonical_bytes)
         if not is_plain and isinstance(value, (AbstractSet, Mapping)):  # pickle keeps them in the order of hashes
-            told = {
+            rendered = {
                 "type": self.type_of(value),
                 "fields": fields,
                 "items": self._items(value),
-                "state": told.get("state"),
+                "state": rendered.get("state"),
             }
             if isinstance(value, defaultdict):
-                told["default"] = self.value("default_factory", value.default_factory)
-        return told
+                rendered["default"] = self.value("default_factory", value.default_factory)
+        return rendered
 
     def _each(self, name: str, values: Any) -> list[Any]:
         return [self.value(f"{name}[{at}]", one) for at, one in enumerate(values)]
 
 
-def _told_plainly(value: Any) -> Any:
+def _plain_text(value: Any) -> Any:
     try:
         return freeze(value)
     except RefusedError:
@@ -282,7 +282,7 @@ def _slots(subject: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(slot, MemberDescriptorType):
                 try:
                     yield name, slot.__get__(subject)
-                except AttributeError:  # nothing stands in it
+                except AttributeError:  # it is empty
                     continue
 
 
@@ -299,10 +299,10 @@ def _reduces_plainly(kind: type) -> bool:
     return all(getattr(kind, name) is getattr(object, name) for name in ("__reduce__", "__reduce_ex__"))
 
 
-def _is_told_by_repr(kind: type) -> bool:
+def _has_complete_repr(kind: type) -> bool:
     """Return whether ``repr`` is complete; does not import ``uuid``."""
     is_uuid = any((one.__module__, one.__name__) == ("uuid", "UUID") for one in kind.__mro__)
-    return (is_uuid or issubclass(kind, _TOLD_BY_REPR)) and getattr(kind, "__repr__", None) is not object.__repr__
+    return (is_uuid or issubclass(kind, _COMPLETE_REPRS)) and getattr(kind, "__repr__", None) is not object.__repr__
 
 
 def _is_without_content(kind: type) -> bool:

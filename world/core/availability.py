@@ -138,8 +138,10 @@ def read_predicate(expression: Any) -> CompiledPredicate:
     impure = tuple(impure_reads(expression))
     reads = tuple(sorted(paths_read(expression)))
     if impure:
-        told = f"A predicate is a function of data, computed values and {ACTOR}; it cannot read {', '.join(impure)}."
-        return CompiledPredicate((), impure, (), (), reads, _undecided(told))
+        rendered = (
+            f"A predicate is a function of data, computed values and {ACTOR}; it cannot read {', '.join(impure)}."
+        )
+        return CompiledPredicate((), impure, (), (), reads, _undecided(rendered))
     wanted = sorted(set(needed(expression)))
     actor = tuple(parse_path(path)[1:] for path in wanted if path.startswith(ACTOR))
     computed = tuple(path for path in wanted if path.startswith("computed."))

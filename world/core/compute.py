@@ -146,8 +146,8 @@ def _admit(execution: Execution, snapshot: Snapshot) -> None:
     faults = check_input(action.input, intent.input)
     if faults:
         shown = "; ".join(f"{fault.path} {fault.message}" for fault in faults)
-        told = {"faults": [{"path": fault.path, "message": fault.message} for fault in faults]}
-        execution.fail("INVALID_INPUT", f"The input of {intent.type!r} does not fit: {shown}.", "", freeze(told))
+        rendered = {"faults": [{"path": fault.path, "message": fault.message} for fault in faults]}
+        execution.fail("INVALID_INPUT", f"The input of {intent.type!r} does not fit: {shown}.", "", freeze(rendered))
 
 
 def _ended(

@@ -29,6 +29,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, get_type_hints
 from pydantic import BaseModel
 
 from world.code.identity import Identity, changed_names, identity_of, own_source_hash
+from world.code.keyword_options import check_names
 from world.core.availability import LocalPredicate
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
@@ -40,6 +41,7 @@ from world.errors import RefusedError
 from world.markup import load_yaml
 from world.model.canonical_json import read_json
 from world.model.immutable_json import freeze
+from world.model.short_repr import short_repr
 from world.sizes import MAX_DOMAIN_BYTES
 
 __all__ = ["Domain", "load_domain"]
@@ -93,6 +95,10 @@ class Domain:
         self._predicates: dict[str, LocalPredicate] = {}
         self._schema: DomainSchema | None = None
         self._identities: dict[str, Identity | None] = {}
+
+    def __repr__(self) -> str:
+        actions = ", ".join(self._portable["actions"]) or "none"
+        return short_repr(self, f"{self._portable['id']} {self._portable['version']}", f"actions: {actions}")
 
     @property
     def schema(self) -> DomainSchema:
@@ -168,8 +174,8 @@ class Domain:
         def register(function: F) -> F:
             self._new(name, actions, "action")
             model = _input_model(function, name)
-            told = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
-            optional = {"available": available, "label": label, "description": told, "manifest": manifest}
+            rendered = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
+            optional = {"available": available, "label": label, "description": rendered, "manifest": manifest}
             actions[name] = {
                 **({} if model is None else {"input": input_spec(model)}),
                 **{key: value for key, value in optional.items() if value is not None},
@@ -196,16 +202,18 @@ class Domain:
         """
         spec = self._portable["actions"].get(action)
         if spec is None:
-            told = f"There is no action {action!r} to be available; declare it above its predicate."
-            raise RefusedError(ErrorCode.INVALID_ACTION, told, action=action)
+            rendered = f"There is no action {action!r} to be available; declare it above its predicate."
+            raise RefusedError(ErrorCode.INVALID_ACTION, rendered, action=action)
         if action in self._predicates or spec.get("available") is not None:
-            told = f"The action {action!r} has an availability predicate already; it takes one."
-            raise RefusedError(ErrorCode.DUPLICATE_NAME, told, name=action)
+            rendered = f"The action {action!r} has an availability predicate already; it takes one."
+            raise RefusedError(ErrorCode.DUPLICATE_NAME, rendered, name=action)
 
         def register(function: F) -> F:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-                told = f"The predicate of {action!r} must be a plain function of one context, which answers at once."
-                raise RefusedError(ErrorCode.INVALID_ACTION, told, action=action)
+                rendered = (
+                    f"The predicate of {action!r} must be a plain function of one context, which answers at once."
+                )
+                raise RefusedError(ErrorCode.INVALID_ACTION, rendered, action=action)
             name = getattr(function, "__qualname__", type(function).__name__)
             self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
             self._schema = None
@@ -240,6 +248,7 @@ class Domain:
         Raises:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where an argument is not what it should be.
         """
+        check_names(spec, ActionOptions)
         self._new(name, self._portable["actions"], "action")
         _check_declared(name, spec)
         given = input_spec(input) if isinstance(input, type) else input
@@ -342,8 +351,8 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
         return Domain.of_schema(load_schema(_read_file(path)))
     except RefusedError as refused:
         shown = str(path.resolve() if ".." in path.parts else path)
-        told = {**refused.details, "file": shown}
-        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
+        rendered = {**refused.details, "file": shown}
+        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **rendered) from None
 
 
 def _read_file(path: Path) -> Any:

@@ -50,7 +50,7 @@ class FieldSpec:
         has_default: whether ``default`` counts.
         default: the value at genesis, frozen.
         fields: members of a closed object; None for a free one.
-        items: spec of every element; None where anything may stand.
+        items: spec of every element; None where any value is allowed.
         enum: the values of an enum.
         secret: whether the value must be a reference to a secret.
         holds_secrets: whether it is secret itself, or a field or element of it is.
@@ -180,7 +180,7 @@ def check_value(
     Args:
         spec: what is allowed.
         value: JSON.
-        state: true for the state, where null may stand anywhere; false for an input.
+        state: true for the state, in which every value may be null; false for an input.
         before: the earlier valid value of this place; elements shared with it are not checked again.
         path: how faults name the value's place; a dot or bracket leads to inner ones.
     """

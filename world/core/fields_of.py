@@ -91,13 +91,15 @@ def _spec(schema: Mapping[str, Any], named: Mapping[str, Any], above: tuple[str,
         RefusedError: ``UNSUPPORTED_TYPE`` for a secret that is no text.
     """
     if is_secret_schema(schema):
-        told = _spec({key: value for key, value in schema.items() if key not in ("secret", "writeOnly")}, named, above)
-        if told["type"] not in ("string", "any"):
+        rendered = _spec(
+            {key: value for key, value in schema.items() if key not in ("secret", "writeOnly")}, named, above
+        )
+        if rendered["type"] not in ("string", "any"):
             raise RefusedError(
                 ErrorCode.UNSUPPORTED_TYPE,
-                f"A secret field is a text, not {told['type']}: use SecretStr or a secret str.",
+                f"A secret field is a text, not {rendered['type']}: use SecretStr or a secret str.",
             )
-        return {**told, "secret": True}
+        return {**rendered, "secret": True}
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         # A recursive model has no finite spec; from its second level on it accepts any value.

@@ -9,7 +9,7 @@ A function returns patches. A generator yields effects and receives their result
 
 It may also yield a patch, which the steps after it see. Time, ids and random numbers come from the context
 only. At re-entry the generator runs again from its start and is answered from the journal (design section
-4, IC-reentry), or goes on where it stopped, if it was kept (``world.core.flows.suspended_execution``).
+4, IC-reentry), or continues where it stopped, if it was kept (``world.core.flows.suspended_execution``).
 """
 
 from __future__ import annotations
@@ -213,8 +213,8 @@ def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
             for fault in invalid.errors(include_url=False, include_context=False, include_input=False)
         ]
         shown = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
-        told = freeze({"faults": faults})
-        execution.fail("INVALID_INPUT", f"The input of {execution.action_id!r} does not fit: {shown}.", "", told)
+        rendered = freeze({"faults": faults})
+        execution.fail("INVALID_INPUT", f"The input of {execution.action_id!r} does not fit: {shown}.", "", rendered)
 
 
 class _Guard:

@@ -106,7 +106,7 @@ def _text_faults(
             if not place.startswith(_EACH):
                 expression({"kind": "get", "path": place}, path)
             elif not in_each:
-                yield path, f"{{{place}}} stands for an element, but the item has no 'each'."
+                yield path, f"{{{place}}} names an element, but the item has no 'each'."
 
 
 def compile_manifest(manifest: Sequence[Mapping[str, Any]]) -> tuple[ItemSpec, ...]:
@@ -157,14 +157,14 @@ def declared_scope(items: Sequence[ItemSpec], *, action: str, given: Any, view: 
     """
     scope = Scope(view.data, computed=view.computed, input=given, context=EvaluationContext(action_id=action))
     try:
-        return [told for item in items for told in _told(item, scope)]
+        return [rendered for item in items for rendered in _rendered(item, scope)]
     except ExpressionError as error:
         raise RefusedError(
             ErrorCode.INVALID_MANIFEST, f"The manifest of {action!r} cannot be evaluated: {error}."
         ) from None
 
 
-def _told(item: ItemSpec, scope: Scope) -> Iterator[dict[str, Any]]:
+def _rendered(item: ItemSpec, scope: Scope) -> Iterator[dict[str, Any]]:
     if item.each is None:
         yield _one(item, scope)
         return
@@ -183,11 +183,11 @@ def _told(item: ItemSpec, scope: Scope) -> Iterator[dict[str, Any]]:
 
 
 def _one(item: ItemSpec, scope: Scope) -> dict[str, Any]:
-    told = dict(item.fixed)
+    rendered = dict(item.fixed)
     for key, evaluate in item.texts.items():
-        told[key] = evaluate(scope)
-        if not isinstance(told[key], str):
+        rendered[key] = evaluate(scope)
+        if not isinstance(rendered[key], str):
             raise RefusedError(
-                ErrorCode.INVALID_MANIFEST, f"The {key} of a manifest's item would be {told[key]!r:.60}, no text."
+                ErrorCode.INVALID_MANIFEST, f"The {key} of a manifest's item would be {rendered[key]!r:.60}, no text."
             )
-    return told
+    return rendered

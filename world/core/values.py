@@ -2,7 +2,7 @@
 
 Expressions are portable, so their values behave as ECMAScript's do: numbers are doubles, absent and null
 are one value, strings are counted in UTF-16 code units. Python's integers are kept wherever they are
-exactly the double they stand for, and every result is brought to that form by ``tidy``.
+exactly the double they represent, and every result is brought to that form by ``tidy``.
 
 Two arrays or objects are equal when both are part of the state or the input and have equal content. A value that
 an expression has built equals only itself. So a result never depends on which nodes happen to be shared
@@ -88,7 +88,7 @@ def _leading_number(value: str) -> Number:
     found = _NUMBER.match(value.lstrip(WHITESPACE))
     if found is None:
         return 0
-    parsed = float(found[0])  # Python reads "Infinity" and every form that the pattern lets through
+    parsed = float(found[0])  # Python reads "Infinity" and every form that the pattern accepts
     return tidy(parsed) if parsed else 0
 
 

@@ -82,7 +82,7 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
 
 
 def emit_domain(work: UnitOfWork, by: str) -> None:
-    """Record that the domain at hand comes into force."""
+    """Record the adoption of the loaded domain."""
     work.emit(
         REALM_STREAM,
         DomainAdopted(
@@ -98,7 +98,7 @@ def emit_domain(work: UnitOfWork, by: str) -> None:
 
 
 def adopt_domain(work: UnitOfWork, by: str) -> bool:
-    """Adopt a schema under which every branch's head is valid as it stands; False where it is recorded already.
+    """Adopt a schema under which every branch's head is valid unchanged; False where it is recorded already.
 
     The same schema is recorded again where the code, the kind of its identities or a distribution is another one.
     """
@@ -166,7 +166,7 @@ def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -
     if policy is not None and policy not in work.realm.policies:
         raise RefusedError(
             ErrorCode.POLICY_NOT_ADOPTED,
-            f"The policy {policy!r} is at hand but not in force: it was not adopted, or it was retired. Adopt it first "
+            f"The policy {policy!r} is loaded but not in force: it was not adopted, or it was retired. Adopt it first "
             "(`worldctl policy adopt`).",
             policy=policy,
         )
@@ -175,7 +175,7 @@ def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -
 
 
 def adopt_policy(work: UnitOfWork, name: str, by: str) -> bool:
-    """Bring a policy at hand into force; False when it is already. Raises ``RefusedError`` ``UNKNOWN_POLICY``."""
+    """Bring a loaded policy into force; False when it is already. Raises ``RefusedError`` ``UNKNOWN_POLICY``."""
     told = dict(work.authority.describe_policy(name))
     known = work.realm.policies.get(name)
     if known is not None and known.policy_hash == told["hash"]:

@@ -1,4 +1,4 @@
-"""The commands of the World Protocol: what can be done to a realm, each as one function of the work at hand.
+"""The commands of the World Protocol: what can be done to a realm, each as one function of a unit of work.
 
 Nothing here touches the log or a lock: ``world.engine.protocol`` runs the commands and makes the effects they ask for.
 """
@@ -57,7 +57,7 @@ class _Submit:
 
 
 class Commands(ABC):
-    """What may be asked of a realm; whoever runs the commands says how."""
+    """Commands of a realm; a subclass runs them."""
 
     _archive: Archive
     _ids: IdSource
@@ -84,7 +84,7 @@ class Commands(ABC):
         return self.run(lambda work: found(work, by, data))
 
     def adopt_domain(self, *, by: str) -> bool:
-        """Adopt the domain at hand in place of the one in force; returns False when it is in force already.
+        """Adopt the loaded domain in place of the one in force; returns False when it is in force already.
 
         Every branch's head must obey the new schema as it is (WP-schema).
 
@@ -115,7 +115,7 @@ class Commands(ABC):
         self.run(lambda work: bind(work, actor_id, binding, by))
 
     def adopt_policy(self, name: str, *, by: str) -> bool:
-        """Bring a policy at hand into force; returns False when this very policy is in force already.
+        """Bring a loaded policy into force; returns False when this very policy is in force already.
 
         Raises:
             RefusedError: ``UNKNOWN_POLICY``.
@@ -129,7 +129,7 @@ class Commands(ABC):
     # The pipeline
 
     def submit(self, asked: Submission) -> Proposal:
-        """Put an intent forward and take it as far as it goes: decided and sealed, waiting, or refused.
+        """Submit an intent and process it until it is sealed, waiting, or refused.
 
         Effects are made in the calling thread.
 
@@ -149,7 +149,7 @@ class Commands(ABC):
 
         Args:
             projector: selects the intent.
-            submission: wraps the intent with the caller's wishes.
+            submission: the intent with the caller's options.
             branch: whose head to read; None is the active branch.
 
         Raises:
@@ -188,7 +188,7 @@ class Commands(ABC):
     def resolve(
         self, proposal_id: str, effect: str | None, choice: Choice, *, by: str, reason: str, value: Any = None
     ) -> Proposal:
-        """Say as a person what became of an effect in doubt; the execution goes on in the calling thread.
+        """Record a person's statement about an effect in doubt; the execution continues in the calling thread.
 
         Raises:
             RefusedError: see ``world.pipeline.recover.resolve``.

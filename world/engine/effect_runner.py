@@ -1,7 +1,7 @@
-"""Making one effect, between commits: not before its time, and only as long as somebody wants it (fencing).
+"""Performing one effect, between commits: not before its time, and only as long as it is needed (fencing).
 
-The log decides, and not what this process remembers: leases may have been revoked, or the execution called off or taken
-over, by anybody. Source: design sections 5 and 8; HC-journal.
+The log decides, and not what this process remembers: leases may have been revoked, or the execution cancelled or
+adopted, by another process. Source: design sections 5 and 8; HC-journal.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Peek = Callable[[Callable[[RealmView], Any]], Any]
 
 
 def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed:
-    """Make an effect and return what came of it; one that nobody wants any more is not begun.
+    """Perform an effect and return its result; one that is not needed any more is not begun.
 
     Args:
-        task: the effect; its request stands in the log.
+        task: the effect; its request is in the log.
         executor: makes it.
         peek: asks the realm as it is now.
         clock: for an effect that is made again after a while.
         closing: set when this process ends.
 
     Raises:
-        RefusedError: ``LOG_CLOSED`` while it waited; then whoever comes next makes it.
+        RefusedError: ``LOG_CLOSED`` while it waited; then the next process performs it.
     """
     wait_ms = max(0, task.not_before - clock.now_ms()) if task.not_before else 0
     begins = time.monotonic() + wait_ms / 1000
@@ -92,7 +92,7 @@ class EffectRecorder:
         self.performed = performed
         self.prepared: Prepared | None = None  # the step that follows the result
         self.tasks: list[Task] = []
-        self.is_left = False  # nobody will come for the tasks
+        self.is_left = False  # no thread will take the tasks
 
     def record(self, work: UnitOfWork) -> None:
         """Record the result, and continue the execution as far as possible; keep the effects that follow."""

@@ -1,12 +1,12 @@
-"""Who listens to governance events: told in causal order after the commit, each on its own (WP-events).
+"""Subscribers of governance events: called in causal order after the commit, each for itself (WP-events).
 
-Events stand in a queue in the order of the log, those that other processes committed among them. One thread at a time
-tells them, outside of the writer's turn, so that what a handler does or waits for never stops the realm. Whoever
-commits sees to it that its events are told before it goes on. It waits for another thread that is telling at the
-moment, but not for ever, since that one may be waiting for it; a watch tells what is left then, and what others commit.
+Events are queued in the order of the log, those that other processes committed among them. One thread at a time
+delivers them, outside of the writer's turn, so that what a handler does or waits for never stops the realm. A thread
+that commits has its events delivered before it continues. It waits for another thread that is delivering at the
+moment, but not for ever, since that one may wait for it; a watch delivers the rest, and what other processes commit.
 
 A handler cannot change the world: commands from inside one are refused. It may schedule reactions, which run after
-all handlers were told. What handlers raise is kept for the operator and disturbs nobody.
+all handlers were called. What handlers raise is kept for the operator and affects nothing else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WATCH_S: Final = 0.1
 """How often is looked for what other processes committed, in seconds."""
 
 _AT_ONCE: Final = 1_000  # events of others that the watch takes in between two looks
-_LEFT_ROUNDS: Final = 10  # of the watch, after which it tells what nobody told
+_LEFT_ROUNDS: Final = 10  # of the watch, after which it delivers what was not delivered
 _AFTER_ERROR_S: Final = 2.0
 _STOP_S: Final = 2.0  # how long closing waits for a handler that the watch is telling
 
@@ -53,7 +53,7 @@ class _Subscription:
 
 
 class _Mine(threading.local):
-    """What a thread is doing here, and the reactions to what it told."""
+    """State of a thread here, and the reactions to the events that it delivered."""
 
     scheduled: list[Reaction] | None = None  # by the handlers that it is telling
     is_reacting = False
@@ -70,14 +70,14 @@ class Subscribers:
     """
 
     def __init__(self, archive: Archive) -> None:
-        """Begin with nobody."""
+        """Begin without subscribers."""
         self._log = archive.log
         self._subscriptions: tuple[_Subscription, ...] = ()
         self._mine = _Mine()
         self._changed = threading.Condition()
         self._queue: deque[tuple[int, Event]] = deque()
         self._queued = 0  # up to which position events were taken into the queue
-        self._told = 0  # up to which position they were told
+        self._told = 0  # the position up to which they were delivered
         self._is_committing = False
         self._is_telling = False
         self._watch: threading.Thread | None = None
@@ -102,7 +102,7 @@ class Subscribers:
         return unsubscribe
 
     def close(self) -> None:
-        """Tell nobody any more what others commit."""
+        """Stop the delivery of what other processes commit."""
         self._closed.set()
         watch = self._watch
         if watch is not None and watch is not threading.current_thread():
@@ -112,7 +112,7 @@ class Subscribers:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Leave what is committed meanwhile to ``committed``; the watch would tell it in a thread of its own."""
+        """Leave what is committed meanwhile to ``committed``; the watch would deliver it in a thread of its own."""
         with self._changed:
             self._is_committing = True
         try:
@@ -122,16 +122,16 @@ class Subscribers:
                 self._is_committing = False
 
     def committed(self, events: Sequence[tuple[int, Event]]) -> None:
-        """Take in what was just committed here, in the order of the log; ``tell`` tells it."""
+        """Queue what was just committed here, in the order of the log; ``tell`` delivers it."""
         if self._subscriptions and events:
             try:
                 with self._changed:
                     self._take_in(events[-1][0], events)
             except Exception:  # noqa: BLE001 - the watch reads it again, with what others committed before
-                _log.exception("what was committed after event %d cannot be told yet", self._queued)
+                _log.exception("what was committed after event %d cannot be delivered yet", self._queued)
 
     def tell(self, upto: int | None = None) -> None:
-        """Tell every handler every event up to a position, in log order; None is all that were taken in so far."""
+        """Deliver every event up to a position to every handler, in log order; None is all that were queued so far."""
         if not self._subscriptions or self._mine.scheduled is not None:
             return
         upto = self._queued if upto is None else upto
@@ -154,20 +154,20 @@ class Subscribers:
         if self._mine.scheduled is not None:
             raise RefusedError(
                 ErrorCode.CALL_FROM_HANDLER,
-                "A handler cannot change the world while it is told an event; give the change to schedule().",
+                "A handler cannot change the world while it handles an event; give the change to schedule().",
             )
 
     # Reactions
 
     def schedule(self, reaction: Reaction) -> None:
-        """Have something done when all handlers were told; at once in a thread that is telling nobody."""
+        """Run something when all handlers were called; at once in a thread that delivers no event."""
         if self._mine.scheduled is None:
             reaction()
         else:
             self._mine.scheduled.append(reaction)
 
     def react(self) -> None:
-        """Run the reactions to what this thread told, one after the other, and those that they schedule in turn."""
+        """Run the reactions to what this thread delivered, one by one, and those that they schedule in turn."""
         if self._mine.is_reacting:
             return  # a reaction's own commands leave what they schedule to the loop below
         self._mine.is_reacting = True
@@ -188,7 +188,7 @@ class Subscribers:
         self._queued = max(self._queued, upto)
 
     def _begin(self, upto: int) -> bool:
-        """Become the one who tells, once nobody else does; False where all is told, or another took too long."""
+        """Become the delivering thread when no other one is; False where all is delivered, or another took too long."""
         until = time.monotonic() + TELLING_WAIT_S
         with self._changed:
             while self._told < upto:
@@ -201,7 +201,7 @@ class Subscribers:
         return False
 
     def _tell_next(self, upto: int) -> bool:
-        """Tell the next event; False where there is none up to a position."""
+        """Deliver the next event; False where there is none up to a position."""
         with self._changed:
             if not self._queue or self._queue[0][0] > upto:
                 return False
@@ -219,7 +219,7 @@ class Subscribers:
         return True
 
     def _tell_all(self, position: int, event: Event) -> None:
-        """Tell all handlers an event; an interrupt by the operator goes on its way when all were told."""
+        """Deliver an event to all handlers; an interrupt by the operator is raised after the last one."""
         interrupt: KeyboardInterrupt | None = None
         for one in self._subscriptions:
             if one.after < position and one in self._subscriptions:
@@ -232,7 +232,7 @@ class Subscribers:
             raise interrupt
 
     def _look_out(self) -> None:
-        """Tell what others committed, and what nobody told for a while, as long as anybody listens."""
+        """Deliver what others committed, and what was not delivered for a while, as long as there is a handler."""
         rounds, left = 0, 0
         while not self._closed.wait(WATCH_S):
             with self._changed:
@@ -242,7 +242,7 @@ class Subscribers:
             try:
                 upto = self._look()
                 rounds += 1
-                if rounds % _LEFT_ROUNDS == 0:  # who committed tells its own, and is not to be forestalled
+                if rounds % _LEFT_ROUNDS == 0:  # a committing thread delivers its own events first
                     upto, left = max(upto, left), self._queued
                 self.tell(upto)
                 self.react()
@@ -265,7 +265,7 @@ class Subscribers:
 
 
 def _isolated(what: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Call what is somebody's own; whatever it raises, a wish to exit too, is written down and disturbs nobody."""
+    """Call foreign code; whatever it raises, SystemExit too, is logged and affects nothing else."""
     try:
         call(*arguments)
     except KeyboardInterrupt:

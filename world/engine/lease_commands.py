@@ -44,7 +44,7 @@ class LeaseCommands:
         self._run = run
 
     def configure(self, *, by: str) -> bool:
-        """Bring the settings and resource types at hand into force; False where they are in force already.
+        """Bring the configured settings and resource types into force; False where they are in force already.
 
         Raises:
             RefusedError: ``NOT_FOUNDED``.
@@ -146,7 +146,7 @@ class LeaseCommands:
         return self._do(command)
 
     def revoke(self, lease_ids: Iterable[str], *, by: str, reason: str) -> dict[str, str]:
-        """Take leases away from whoever holds them; the caller has made sure that ``by`` may.
+        """Revoke leases of any holder; the caller has made sure that ``by`` may.
 
         Raises:
             RefusedError: ``REASON_MISSING``, ``UNKNOWN_LEASE``.

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class KlisConfigured(Event, frozen=True, kw_only=True):
-    """The settings of KLIS came into force; from this event on, every decision requires arbitration.
+    """The settings of KLIS were changed; from this event on, every decision requires arbitration.
 
     ``types`` are the resource types beyond the standard ones, by name, so that a replay needs no plug-in.
     """

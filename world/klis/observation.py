@@ -53,7 +53,7 @@ class Seen:
         predicate: the effect.
         resource: the resource, in canonical form.
         call: the call, for messages, such as ``open('/a.txt', 'w')``.
-        outside: the real path of a file outside of the workspace; its resource is of the type ``OUTSIDE``.
+        outside: the real path of a file outside of the workspace; its resource has the type ``OUTSIDE``.
         address: host and port of a connection, which a declared URL of that place satisfies.
         looks: whether only the names in a directory are read, which every declared use allows.
         opaque_of: for the assumed effect of an opaque tool on its working directory: its process, which may be
@@ -229,7 +229,7 @@ def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:
         seen: the side effect.
     """
     there = declaration.declared_at(seen)
-    told = _what_was_declared(seen, there)
+    rendered = _what_was_declared(seen, there)
     details: dict[str, Any] = {
         "agent_id": declaration.agent_id,
         "session_id": declaration.session_id,
@@ -242,7 +242,7 @@ def violation(declaration: Declaration, seen: Seen) -> ScopeViolationError:
         details["path"] = seen.outside
     return ScopeViolationError(
         KLIS_SCOPE_VIOLATION,
-        f"Agent attempted {seen.predicate} on {seen.name} but {told}. {_what_to_do(declaration, seen)}"
+        f"Agent attempted {seen.predicate} on {seen.name} but {rendered}. {_what_to_do(declaration, seen)}"
         f"The agent is {declaration.agent_id!r}, its session {declaration.session_id}.",
         **details,
     )

@@ -41,7 +41,7 @@ class KlisSettings:
         max_proposal_retries: how often the engine asks again for a proposal that dies before it is rejected.
         accept_priority: whether a manifest's priority_timestamp registers its agent; otherwise the server's clock does.
         max_signature_age_ms: how far the issued_at of a signed manifest may be from the server's clock.
-        administrators: ids of those who may revoke leases and keys, separated by spaces (KP-4b).
+        administrators: ids of the actors that may revoke leases and keys, separated by spaces (KP-4b).
         lower_case: whether paths are compared in lower case, for systems that do (KM-4.2b).
         normal_form: whether paths are compared in Unicode normalisation form C, for systems that ignore the form
             (KM-4.2b). Not recorded where it is False.

@@ -1,7 +1,7 @@
 """The append-only log: events with a Merkle tree over them, in SQLite or PostgreSQL (design section 2).
 
 ``open_log`` opens one. ``EventLog`` is an application recorder of the ``eventsourcing`` library, and its
-``insert_events`` is the way to append. ``world.log.audit`` checks a stored log, ``world.log.group_commit`` lets many
+``insert_events`` is the way to append. ``world.log.audit`` checks a stored log, with ``world.log.group_commit`` many
 callers share a commit, ``world.log.persistence`` makes the library's applications find a log, and
 ``world.log.backends`` has the databases that store logs.
 """

@@ -2,7 +2,7 @@
 
 One pass over the stored rows recomputes every leaf from its content and the tree from the leaves, and
 compares it with every tree head stored on the way, with the stored chunks, and with the heads given. What it
-finds is named with the position where it lies, or with the two heads between which it lies:
+finds is named with its position, or with the two heads before and after it:
 
 - ``EVENT_CHANGED``: content and leaf hash disagree; ``EVENT_MISSING``: a gap; ``EVENT_UNSEALED``: after the
   last head.
@@ -13,12 +13,12 @@ finds is named with the position where it lies, or with the two heads between wh
 - ``LOG_TRUNCATED``: a head covers more events than there are.
 - ``SAVED_HEAD_MISMATCH``: the events are not those under a head that was given.
 - ``STREAM_DISORDER``, ``CHUNK_CHANGED``; ``STORAGE_DAMAGED`` where the rows cannot be read.
-- ``EVENT_STRAY``: something in the store is of a log that the store does not know (position 0).
+- ``EVENT_STRAY``: something in the store belongs to a log that the store does not list (position 0).
 - ``SCHEMA_DIFFERS``: the tables are not as this program makes them (``world.audit.verify``; position 0).
 - ``FILE_DAMAGED``: what SQLite's own check of the file complains about (position 0; nothing on a server).
 
-Whoever can rewrite everything in the store can make it agree with itself: only heads kept elsewhere tell
-then.
+A person that can rewrite the whole store can make it agree with itself; only heads kept elsewhere show
+that.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def verify_tree(
     try:
         audit.run(progress, visit)
     except DamagedLogError as error:
-        audit.add("STORAGE_DAMAGED", audit.position + 1, error.message)
+        audit.add(ErrorCode.STORAGE_DAMAGED, audit.position + 1, error.message)
     return sorted(audit.findings, key=lambda finding: finding.position)
 
 
 def verify_storage(log: EventLog) -> list[LogFinding]:
-    """Look at the database as a whole: for what is of no log, and whether its pages and indexes are sound.
+    """Check the database as a whole: for rows that belong to no log, and whether its pages and indexes are sound.
 
     For the latter the database itself is asked; see ``Store.problems``.
     """
@@ -108,7 +108,7 @@ def _strays(log: EventLog) -> Iterator[LogFinding]:
                     yield LogFinding(
                         ErrorCode.EVENT_STRAY,
                         0,
-                        f"The store holds events or tree heads of a log number {stray}, and knows no such log.",
+                        f"The store holds events or tree heads of a log number {stray}, and has no such log.",
                         {"number": stray},
                     )
             after = upto + (1 << LOG_SHIFT)
@@ -138,7 +138,7 @@ class _Audit:
         self._chunks = _chunk_rows(log)
         self._chunk = next(self._chunks, _NO_CHUNK)
 
-    def add(self, code: str, position: int, message: str, **details: Any) -> None:
+    def add(self, code: ErrorCode, position: int, message: str, **details: Any) -> None:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(LogFinding(code, position, message, details))
 
@@ -193,7 +193,7 @@ class _Audit:
         self.position = position
         if expected != leaf or not is_ours:
             self.add(
-                "EVENT_CHANGED",
+                ErrorCode.EVENT_CHANGED,
                 position,
                 f"Event {position} was changed: its content and its leaf hash disagree.",
                 stored=leaf.hex() if isinstance(leaf, bytes) else repr(leaf),
@@ -230,7 +230,7 @@ class _Audit:
             if self._chunk != (chunk.index, chunk.root, chunk.frontier.to_bytes()) and not self._suspects:
                 first = chunk.index * CHUNK_LEAVES + 1
                 self.add(
-                    "CHUNK_CHANGED",
+                    ErrorCode.CHUNK_CHANGED,
                     first,
                     f"Chunk {chunk.index} of the stored tree is not that of its events; {_MEND}.",
                 )
@@ -243,7 +243,9 @@ class _Audit:
                 return
             self._frontier, self._other = self._other, None  # the leaf hashes were changed, not the events
         for suspect in self._suspects:
-            self.add("HEAD_CHANGED", suspect.size, f"The tree head stored at {suspect.size} events was changed.")
+            self.add(
+                ErrorCode.HEAD_CHANGED, suspect.size, f"The tree head stored at {suspect.size} events was changed."
+            )
         self._suspects, self._good = [], head
 
     def _check_saved(self) -> None:
@@ -256,7 +258,7 @@ class _Audit:
                 self._saved_good = head.size
                 continue
             self.add(
-                "SAVED_HEAD_MISMATCH",
+                ErrorCode.SAVED_HEAD_MISMATCH,
                 self._saved_good + 1,
                 f"The first {head.size} events are not those under the saved tree head {head}: the log was "
                 f"rewritten after event {self._saved_good}.",
@@ -267,13 +269,13 @@ class _Audit:
 
     def _miss(self, first: int, last: int) -> None:
         what = f"Event {first} is" if first == last else f"Events {first} to {last} are"
-        self.add("EVENT_MISSING", first, f"{what} missing.", first=first, last=last)
+        self.add(ErrorCode.EVENT_MISSING, first, f"{what} missing.", first=first, last=last)
         self._whole = False
 
     def _finish(self) -> None:
         if self.position < self._end:
             self.add(
-                "LOG_TRUNCATED",
+                ErrorCode.LOG_TRUNCATED,
                 self.position + 1,
                 f"The log ends at event {self.position}; its tree head covers {self._end}.",
                 events=self.position,
@@ -288,7 +290,7 @@ class _Audit:
         self._check_chunks_beyond()
         for position, stream, version, before in self._log.audit_streams(MAX_FINDINGS):
             self.add(
-                "STREAM_DISORDER",
+                ErrorCode.STREAM_DISORDER,
                 position,
                 f"Event {position} is version {version} of the stream {stream} and follows version {before}.",
                 stream=stream,
@@ -301,10 +303,10 @@ class _Audit:
         for size, before, stored in self._log.audit_heads(MAX_FINDINGS):
             if before > stored:
                 told = f"The tree head of {before} events is missing: the one of {size} names it as the one before."
-                self.add("HEAD_MISSING", before, told, head=before, next=size)
+                self.add(ErrorCode.HEAD_MISSING, before, told, head=before, next=size)
             else:
                 told = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
-                self.add("HEAD_CHANGED", stored, told)
+                self.add(ErrorCode.HEAD_CHANGED, stored, told)
 
     def _check_chunks_beyond(self) -> None:
         """Report stored chunks of events that are not there: the log could not grow to where they stand."""
@@ -317,16 +319,16 @@ class _Audit:
         for index in beyond:
             if index >= whole:
                 self.add(
-                    "CHUNK_CHANGED",
+                    ErrorCode.CHUNK_CHANGED,
                     index * CHUNK_LEAVES + 1,
-                    f"Chunk {index} of the stored tree is of events that are not there; {_MEND}.",
+                    f"Chunk {index} of the stored tree covers events that are not there; {_MEND}.",
                 )
 
     def _report_suspects(self) -> None:
         if self._suspects:
             bad = self._suspects[0]
             self.add(
-                "TREE_MISMATCH",
+                ErrorCode.TREE_MISMATCH,
                 self._good.size + 1,
                 f"The events after {self._good.size} do not give the tree head of {bad.size}: an event "
                 f"from {self._good.size + 1} to {bad.size} was changed, replaced or moved.",
@@ -338,7 +340,7 @@ class _Audit:
         """Report a saved head that could not be compared, since events before it are missing."""
         if head.size > self.position:
             self.add(
-                "LOG_TRUNCATED",
+                ErrorCode.LOG_TRUNCATED,
                 self.position + 1,
                 f"A saved tree head covers {head.size} events; the log has {self.position}.",
                 events=self.position,
@@ -350,9 +352,9 @@ class _Audit:
         rows = self._log.audit_rows(known, 1)
         if rows and rows[0][0] > self._log.stored_head().size:
             self.add(
-                "EVENT_UNSEALED",
+                ErrorCode.EVENT_UNSEALED,
                 rows[0][0],
-                f"Event {rows[0][0]} stands after the last tree head: it was not written by a commit.",
+                f"Event {rows[0][0]} is after the last tree head: it was not written by a commit.",
             )
 
 

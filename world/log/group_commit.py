@@ -2,7 +2,7 @@
 
 There is no thread of its own. The first caller becomes the leader and runs the batch that is queued, its own
 command among it; the others wait. When its batch is done the leader hands over to the first caller that is
-still waiting, so nobody serves others for long. A lone caller runs its command in its own thread without any
+still waiting, so no thread serves others for long. A lone caller runs its command in its own thread without any
 switch. A batch that calls for another one in its own thread would wait for itself; it is refused.
 """
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Pending(Generic[C, R]):
-    """A command in a batch; whoever runs the batch settles it, once."""
+    """A command in a batch; the thread that runs the batch settles it, once."""
 
     __slots__ = ("_error", "_result", "_wake", "command", "leads", "settled")
 
@@ -181,7 +181,7 @@ class GroupCommit(Generic[C, R]):
                     item.wake()
 
     def _hand_over(self, mine: Pending[C, R]) -> None:
-        """Make the first caller in the queue the leader, or nobody; only who leads can do that, once."""
+        """Make the first caller in the queue the leader, if any; only the leader can do that, once."""
         with self._mutex:
             if not mine.leads:
                 return
@@ -194,7 +194,7 @@ class GroupCommit(Generic[C, R]):
                 self._led = False
 
     def _abandon(self, mine: Pending[C, R]) -> None:
-        """Take back a command whose caller was interrupted in the queue; a running batch goes on."""
+        """Take back a command whose caller was interrupted in the queue; a running batch continues."""
         with self._mutex:
             if mine in self._queue:
                 self._queue.remove(mine)

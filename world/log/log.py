@@ -304,7 +304,7 @@ class EventLog(NotificationReader):
     # Views
 
     def _is_view_live(self, opening: Opening) -> bool:
-        """Tell whether the view needs nothing before this write; refuse when it is not ours any more."""
+        """Return whether the view needs nothing before this write; refuse when it is not ours any more."""
         if self._view is None:
             return True
         try:
@@ -366,4 +366,4 @@ class EventLog(NotificationReader):
 
 
 def _silent(_done: int, _all: int) -> None:
-    """Tell nobody."""
+    """Notify no subscriber."""

@@ -153,7 +153,7 @@ def inclusion_proof(index: int, size: int, subtree: Subtree) -> list[bytes]:
 
 
 def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
-    """Tell whether a path proves that a leaf hash is at an index of the tree with this root (2.1.3.2)."""
+    """Return whether a path proves that a leaf hash is at an index of the tree with this root (2.1.3.2)."""
     if not 0 <= index < size:
         return False
     place, last, found = index, size - 1, leaf
@@ -202,7 +202,7 @@ def consistency_proof(first: int, second: int, subtree: Subtree) -> list[bytes]:
 
 
 def verify_consistency(first: int, second: int, first_root: bytes, second_root: bytes, path: Sequence[bytes]) -> bool:
-    """Tell whether a path proves the first tree to be the beginning of the second (2.1.4.2)."""
+    """Return whether a path proves the first tree to be the beginning of the second (2.1.4.2)."""
     if not 0 <= first <= second:
         return False
     if first == 0:

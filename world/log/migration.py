@@ -71,7 +71,7 @@ def make_derived_tables(store: Store) -> None:
 def _add_what_is_newer(store: Store) -> None:
     """Add to a store that an earlier release made what this one keeps in it beside the events.
 
-    A role that may write the tables and not change them goes on without; so does who finds the store locked.
+    A role that may write the tables and not change them continues without it, as does one that finds the store locked.
     """
     from world.log.tables import BESIDE, CLOCKS, creation
 

@@ -1,4 +1,4 @@
-"""Reading a stored log, and proving what stands in it: everything about an open log that changes no byte."""
+"""Reading a stored log, and proving its content: everything about an open log that changes no byte."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap
 from world.log.url import Backend, LogAddress
 from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead
 from world.log.views import ViewState, view_states
+from world.model.short_repr import short_repr
 
 READ_BATCH: Final = 1_000
 """Most events fetched by one query of a reader."""
@@ -44,6 +45,9 @@ class LogReader:
         """Return the log's name in its store."""
         return self._address.name
 
+    def __repr__(self) -> str:
+        return short_repr(self, str(self._address))
+
     @property
     def address(self) -> LogAddress:
         """Return where the log is kept."""
@@ -51,7 +55,7 @@ class LogReader:
 
     @property
     def read_only(self) -> bool:
-        """Tell whether the log was opened to be read only."""
+        """Return whether the log was opened to be read only."""
         return self._store.read_only
 
     @property

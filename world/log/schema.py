@@ -110,7 +110,7 @@ def _sqlite_faults(query: Query, owners: Mapping[str, str], tables: Sequence[Tab
 
 
 def _is_made_so(name: str, found: str | None, sql: str | None) -> bool:
-    """Tell whether this program made a table, or an earlier release whose tables it reads too."""
+    """Return whether this program made a table, or an earlier release whose tables it reads too."""
     earlier = [_plain(one) for one in creation(EARLIER, "sqlite", only=frozenset({name}))]
     return _plain(found) == _plain(sql) or _plain(found) in [str(one).replace("IF NOT EXISTS ", "") for one in earlier]
 
@@ -157,7 +157,7 @@ LEFT JOIN pg_collation l ON l.oid = a.attcollation WHERE {_OURS} AND c.relkind <
 _PG_CONSTRAINTS: Final = f"""
 SELECT c.relname::text, k.conname::text, pg_get_constraintdef(k.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_constraint k ON k.conrelid = c.oid
-WHERE {_OURS} AND k.contype NOT IN ('n', 't')"""  # n: not null, of which pg_attribute tells; t: a trigger
+WHERE {_OURS} AND k.contype NOT IN ('n', 't')"""  # n: not null, which is in pg_attribute; t: a trigger
 _PG_INDEXES: Final = f"""
 SELECT c.relname::text, x.relname::text, pg_get_indexdef(i.indexrelid), i.indisvalid AND i.indisready,
   EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid)
@@ -230,7 +230,7 @@ def _postgres_table(table: Table, kind: Row, columns: Sequence[Row], constraints
 
 
 def _postgres_columns(table: Table) -> dict[str, tuple[Any, ...]]:
-    """Return the columns as the catalog tells them: type, whether NULL is refused, collation, default, generation."""
+    """Return the columns as the catalog lists them: type, whether NULL is refused, collation, default, generation."""
     spoken = dialect("postgresql")
     compiler = spoken.ddl_compiler(spoken, CreateTable(table))
     columns = {}

@@ -139,7 +139,7 @@ class Store(ABC):
 
         Args:
             log_id: the log.
-            known: events the caller knows of; a store may fetch what came after them along with the head.
+            known: number of events that the caller has; a store may fetch later ones along with the head.
             questions: answered under the lock, on a server in the same round trip.
 
         Raises:
@@ -166,7 +166,7 @@ class Store(ABC):
 
     @abstractmethod
     def translate(self, error: Exception) -> Exception:
-        """Return the error of ours that stands for a driver's error, or the error itself when it is none."""
+        """Return our error for a driver's error, or the error itself when it is none."""
 
     @abstractmethod
     def problems(self, most: int) -> list[str]:
@@ -186,14 +186,14 @@ class Store(ABC):
         return batch.head if self.links_heads else batch.head[:2]
 
     def has_linked_heads(self) -> bool:
-        """Tell whether tree heads are stored with the size of the head before."""
+        """Return whether tree heads are stored with the size of the head before."""
         return any(row[0] == "before" for row in self.query(self.head_columns_sql, ()))
 
     def select(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled reading statement; see ``query``.
 
-        No row fits a text with half a character, which can be stored nowhere, whether somebody typed it or a damaged
-        page holds it.
+        No row has a text with a lone surrogate, which cannot be stored, whether it was typed or read from a damaged
+        page.
         """
         try:
             return self.query(statement.sql, statement.bind(**values))
@@ -275,7 +275,7 @@ def check_format(rows: Sequence[Row], where: str) -> None:
         advice = "update this program" if version > FORMAT_VERSION else "migrate it with the release that wrote it"
         raise RefusedError(
             ErrorCode.LOG_FORMAT,
-            f"{where} has log format {version}; this program knows {FORMAT_VERSION}: {advice}.",
+            f"{where} has log format {version}; this program supports {FORMAT_VERSION}: {advice}.",
             found=version,
             known=FORMAT_VERSION,
         )

@@ -22,6 +22,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, with_single_stops
 from world.log.errors import InvalidEventError
 from world.model.canonical_json import canonical_bytes
+from world.model.short_repr import short_repr
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Default limit of one event's state, in bytes."""
@@ -48,7 +49,7 @@ class NewEvent(StoredEvent):
         topic: stable name of the kind of event.
         schema_version: version of the state's schema, from 1.
         state: canonical JSON (RFC 8785) in UTF-8; the caller has encoded it so.
-        version: the stream version this event must get; ``NEXT_VERSION`` lets the log count. Callers that pass it
+        version: the stream version this event must get; with ``NEXT_VERSION`` the log counts. Callers that pass it
             save the log a look-up, and are refused when another writer was quicker.
     """
 
@@ -84,6 +85,11 @@ class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
     schema_version: int
     state: bytes
     leaf: bytes
+
+    def __repr__(self) -> str:
+        return short_repr(
+            self, f"{self.position} {self.topic}", f"stream {self.stream}", self.state[:80].decode(errors="replace")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +142,13 @@ class LogFinding:
     """One way in which a stored log contradicts itself or a head saved elsewhere.
 
     Args:
-        code: stable identifier, such as ``EVENT_CHANGED``.
-        position: the first event concerned; the fault lies at it or after it.
+        code: the finding's code, such as ``EVENT_CHANGED``.
+        position: the first event concerned; the fault is at it or after it.
         message: a sentence for people.
         details: typed facts (sizes, expected and stored hashes in hex).
     """
 
-    code: str
+    code: ErrorCode
     position: int
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -157,7 +163,7 @@ class LogFinding:
         return self.code in _DERIVED or bool(self.details.get("mendable"))
 
 
-_DERIVED: Final = frozenset({"INDEX_DIFFERS", "CHUNK_CHANGED"})
+_DERIVED: Final = frozenset({ErrorCode.INDEX_DIFFERS, ErrorCode.CHUNK_CHANGED})
 
 
 def event_leaf(stream: str, version: int, topic: str, schema_version: int, state: bytes) -> bytes:
@@ -175,7 +181,7 @@ def event_leaf(stream: str, version: int, topic: str, schema_version: int, state
 
 
 def is_intact(event: LoggedEvent) -> bool:
-    """Tell whether a stored event's content and leaf hash agree; columns of a damaged row may hold anything."""
+    """Return whether a stored event's content and leaf hash agree; columns of a damaged row may hold anything."""
     try:
         return event_leaf(event.stream, event.version, event.topic, event.schema_version, event.state) == event.leaf
     except (TypeError, AttributeError, UnicodeError, RefusedError):

@@ -1,8 +1,8 @@
 """Views that are kept in tables beside the log and change in the same commit as the events.
 
 A view is *live* when every commit also changes it; then its stored position is NULL. A writer that does not
-know the view stops it: it stores the position up to which the view is right, in its own commit. Whoever opens
-the log with the view next applies what is missing. So a live view costs a commit nothing, and no view is ever
+have the view stops it: it stores the position up to which the view is right, in its own commit. The next process
+that opens the log with the view applies what is missing. So a live view costs a commit nothing, and no view is ever
 silently stale.
 
 The tables of a view belong to all logs of a store; the row with log id 0 holds the version of the tables.
@@ -36,7 +36,7 @@ OF_ALL_LOGS: Final = 0
 
 
 class ViewCursor:
-    """A driver's cursor inside the transaction of an append, which knows its log and its backend."""
+    """A driver's cursor inside the transaction of an append, with its log and its backend."""
 
     __slots__ = ("_cursor", "backend", "log_id")
 
@@ -118,7 +118,7 @@ class ViewState:
 
     @property
     def live(self) -> bool:
-        """Tell whether the view covers every event."""
+        """Return whether the view covers every event."""
         return self.position is None
 
 
@@ -181,7 +181,7 @@ def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: View
         raise RefusedError(
             ErrorCode.VIEW_NEWER,
             f"{store.describe()} was written by a later release: its view {view.name} has version "
-            f"{stored.version}, this program knows {view.version}. Update this program.",
+            f"{stored.version}, this program supports {view.version}. Update this program.",
             view=view.name,
             found=stored.version,
             known=view.version,

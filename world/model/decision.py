@@ -14,6 +14,7 @@ import msgspec
 from world.model.actor import ActorRef
 from world.model.intent import IntentScope
 from world.model.record import Record
+from world.model.short_repr import short_repr
 from world.model.value import Identifier, Text
 
 RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "abstain", "delegate", "none", "error"]
@@ -192,6 +193,9 @@ class DecisionRecord(Record, frozen=True, forbid_unknown_fields=False):
     def decisive_rules(self) -> list[str]:
         """Names of the rules, or answers of people, that decided."""
         return [one.rule for one in self.trace if one.decisive]
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.decision} by {self.authority}", f"proposal {self.proposal_id}", self.reason)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the record as JSON; ``approvedScope`` is present if and only if it was approved."""

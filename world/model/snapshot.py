@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, cast
 
 from world.error_codes import ErrorCode
@@ -18,6 +19,7 @@ from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import EMPTY, Patch
 from world.model.record import Record, freeze_member
+from world.model.short_repr import short_repr
 
 __all__ = [
     "EffectAnswer",
@@ -294,6 +296,10 @@ class Snapshot:
     system: System
     input: Any
     meta: Meta
+
+    def __repr__(self) -> str:
+        state = ", ".join(f"{name}={value!r:.40}" for name, value in islice(self.data.items(), 8))
+        return short_repr(self, f"version {self.meta.version}", self.system.status, state)
 
     @property
     def view(self) -> SnapshotView:

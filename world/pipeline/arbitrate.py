@@ -1,8 +1,8 @@
 """Arbitration: requesting the leases of a proposal that a ruling approves (design section 7; KP-5a).
 
 A proposal's manifest is what its action declares to touch, and the state that it may write. Only Granted leads to the
-decision, in the same commit as the leases. Wait keeps the proposal evaluating, in the queue, until a release lets it be
-evaluated again; Die holds nothing, and the leases are requested again after the time that the verdict names, at the
+decision, in the same commit as the leases. Wait keeps the proposal evaluating, in the queue, until a release causes
+another evaluation; Die holds nothing, and the leases are requested again after the time that the verdict names, at the
 same priority, up to a limit. The leases end when the proposal is sealed.
 """
 
@@ -86,7 +86,7 @@ def _rejected(
 def follow_verdicts(work: UnitOfWork) -> Iterator[Step]:
     """Continue the proposals whose waiting requests got a verdict: after a release, an expiry or a grant.
 
-    The steps may release leases again; this goes on until no verdict is left.
+    The steps may release leases again; this is repeated until no verdict is left.
     """
     while work.verdicts:
         verdicts, work.verdicts = work.verdicts, []

@@ -57,7 +57,7 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
         )
     in_force = work.realm.domain
     if in_force is None or in_force.previous is None:
-        return  # every world is of this schema
+        return  # every world has this schema
     found = misfit(work, world_id)
     if found is not None:
         raise RefusedError(

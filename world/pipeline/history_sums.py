@@ -35,7 +35,7 @@ def check_conditions(given: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         known = ", ".join(sorted(Conditions.__optional_keys__))
         raise RefusedError(
-            ErrorCode.INVALID_VALUE, f"The history knows no condition {', '.join(unknown)}; there is {known}."
+            ErrorCode.INVALID_VALUE, f"The history has no condition {', '.join(unknown)}; there is {known}."
         )
     asked = {name: value for name, value in given.items() if value is not None}
     for name, value in asked.items():

@@ -1,7 +1,7 @@
 """The bound on recorded time: how far a commit's time may be beyond the commit before it.
 
 A realm may rest for months, so the time between two commits is bounded by the time that really passed, plus a limit
-(``KlisSettings.max_clock_ahead_ms``). What really passed is taken from a clock that nobody sets:
+(``KlisSettings.max_clock_ahead_ms``). What really passed is taken from a clock that is never set:
 
 - on a server, the database's clock is the reference;
 - on SQLite, the boot clock: the expected time is the median of the last recorded time, the wall clock, and the last
@@ -59,7 +59,7 @@ class Evidence:
         return wall_ms if is_rest else self.last_ms
 
     def is_ahead(self, wall_ms: int) -> bool:
-        """Tell whether a reading of the wall clock is further ahead than the limit."""
+        """Return whether a reading of the wall clock is further ahead than the limit."""
         if self.last_ms is not None and wall_ms <= self.last_ms + self.limit_ms:
             return False  # as nearly always: whatever the other clocks say, it is not expected to be earlier
         return wall_ms > self.expected(wall_ms) + self.limit_ms
@@ -103,7 +103,7 @@ class GuardedClock:
         self._is_confirmed = is_confirmed
 
     def is_ahead(self, wall_ms: int) -> bool:
-        """Tell whether a reading is further ahead than the limit."""
+        """Return whether a reading is further ahead than the limit."""
         return self._evidence.is_ahead(wall_ms)
 
     def now_ms(self) -> int:

@@ -127,7 +127,7 @@ def resolve(
         work: the unit of work.
         proposal_id: whose effect.
         name: the requirement's id; None where only one is in doubt.
-        choice: ``happened`` with its result, ``retry`` where it did not happen, ``fail`` where nobody knows.
+        choice: ``happened`` with its result, ``retry`` where it did not happen, ``fail`` where it is unknown.
         by: the person, a registered actor.
         reason: how it is known, for the record.
         value: for ``happened``: what the action receives.
@@ -154,7 +154,7 @@ def _require_workspace(work: UnitOfWork, proposal: Proposal) -> None:
     if lacks_workspace(work, proposal):
         raise RefusedError(
             ErrorCode.NO_WORKSPACE,
-            f"Proposal {proposal.proposal_id} goes on only where its workspace is at hand, to give that back should it "
+            f"Proposal {proposal.proposal_id} continues only where its workspace is available, to restore it should it "
             "fail: add [workspace] with root to world.toml, or open the realm with workspace=...",
             proposal_id=proposal.proposal_id,
         )

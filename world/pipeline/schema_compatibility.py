@@ -1,4 +1,4 @@
-"""Whether the data of a world can be gone on with under the schema at hand (WP-schema)."""
+"""Check that the data of a world is valid under the loaded schema (WP-schema)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Shadowing: a second policy judges beside the one in force, and what it says is recorded and does nothing.
 
 It is asked about every new proposal, in the same commit, on the same case, and before the ruling of the policy in force
-is recorded, so that no history differs. Whatever goes wrong with it stands in its ruling. Source: design section 6;
+is recorded, so that no history differs. Whatever goes wrong with it is in its ruling. Source: design section 6;
 CARD-policy.
 """
 
@@ -26,7 +26,7 @@ _ASKING: Final = ("ask", "timeoutMs", "onTimeout", "then")
 
 
 def configure_shadow(work: UnitOfWork, name: str | None, actors: Sequence[str], by: str) -> bool:
-    """Let a policy at hand shadow the one in force, or none; returns False where that is so already.
+    """Make a loaded policy shadow the one in force, or none; returns False where that is so already.
 
     Args:
         work: the unit of work.
@@ -58,7 +58,7 @@ def configure_shadow(work: UnitOfWork, name: str | None, actors: Sequence[str], 
 
 
 def _check_is_another(work: UnitOfWork, name: str, actors: Sequence[str]) -> None:
-    """Check that a policy does not only judge beside itself: it would agree with itself, and tell nothing."""
+    """Check that a policy does not only judge beside itself: it would always agree with itself."""
     bindings = work.realm.bindings
     bound = {one: bindings[one].get("policy") for one in actors or bindings if one in bindings}
     by_rules = {one: policy for one, policy in bound.items() if policy is not None}
@@ -116,7 +116,7 @@ def shadow_ruling(judge: Callable[[Case], Ruling], case: Case, name: str) -> Rul
     """Return what a policy says to a case, asking the people that the actor's binding names."""
     try:
         return judge(replace(case, binding=bound_to(case.binding, name)))
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong, the proposal is judged as if nobody had asked
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong, the proposal is judged as without a shadow policy
         return Ruling("reject", f"policy_rules:{name}", f"it could not be judged: {type(error).__name__}")
 
 

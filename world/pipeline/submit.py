@@ -228,8 +228,8 @@ def _check_record(intent: IntentInstance, record: ProjectionRecorded) -> None:
         origin = intent.meta.origin.projection_id
         raise RefusedError(
             ErrorCode.INVALID_VALUE,
-            f"The projection record {record.record_id} is of the projection {record.projection_id!r} and the intent "
-            f"{record.intent_id!r}; it does not belong to the intent {intent.intent_id!r} of {origin!r}. Leave it out.",
+            f"The projection record {record.record_id} belongs to the projection {record.projection_id!r} and the "
+            f"intent {record.intent_id!r}, not to the intent {intent.intent_id!r} of {origin!r}. Leave it out.",
             record=record.record_id,
         )
 

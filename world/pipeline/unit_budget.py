@@ -19,7 +19,7 @@ from world.errors import RefusedError
 __all__ = ["DUE_AT_ONCE", "UNITS_AT_ONCE", "UnitBudget", "UnitOverrunError"]
 
 DUE_AT_ONCE: Final = 1_000
-"""Time-outs, retries, executions taken over and executions begun: how many of each one unit does by itself."""
+"""Time-outs, retries, adopted executions and executions begun: how many of each one unit does by itself."""
 
 UNITS_AT_ONCE: Final = 1_000
 """Units that follow each other at once for what is due; the rest comes with the next command, or the timer."""

@@ -35,7 +35,15 @@ from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
-from world.state.ports import Authority, Conditions, Earlier, EffectAttempt, ExecutionOrder, Executor
+from world.state.ports import (
+    Authority,
+    Conditions,
+    Earlier,
+    EffectAttempt,
+    ExecutionOrder,
+    Executor,
+    LookupConditions,
+)
 from world.state.realm_state import RealmState, apply_event
 
 if TYPE_CHECKING:
@@ -56,11 +64,11 @@ class Lookup(Protocol):
         """Return how many proposals carried an intentKey."""
         ...
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; see ``world.state.ports.History``."""
         ...
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return the first of the proposals that ``count`` counts, in the order of the log."""
         ...
 
@@ -99,7 +107,7 @@ class WorkerRegistry(Protocol):
         ...
 
     def is_gone(self, worker: str) -> bool:
-        """Tell whether a worker certainly does not run any more."""
+        """Return whether a worker certainly does not run any more."""
         ...
 
     def close(self) -> None:
@@ -226,7 +234,7 @@ class UnitOfWork:
         )
 
     def begins(self) -> bool:
-        """Tell whether one more execution may begin in this unit; the others are left to the next one."""
+        """Return whether one more execution may begin in this unit; the others are left to the next one."""
         if self.begun >= DUE_AT_ONCE:
             self.is_unfinished = True
             return False
@@ -345,7 +353,7 @@ class UnitOfWork:
         if actor is None:
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR,
-                f"Nobody registered the actor {actor_id!r}; register and bind it first (`worldctl actor`).",
+                f"The actor {actor_id!r} is not registered; register and bind it first (`worldctl actor`).",
                 actor_id=actor_id,
             )
         return actor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import orjson
 
@@ -24,7 +24,7 @@ from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, hist
 from world.read_models.live.live_state import LiveState
 from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
 from world.read_models.recent_worlds import RecentWorlds
-from world.state.ports import Earlier
+from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, view_of
@@ -73,12 +73,12 @@ class Archive:
         """The log that is read."""
         return self._log
 
-    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, name: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one of the index's statements on committed data.
 
         Args:
             name: the statement (``world.read_models.index_statements``).
-            **values: the statement's parameters, without the log.
+            values: the statement's parameters, without the log.
 
         Raises:
             RefusedError: ``INDEX_NOT_CURRENT`` when the log was opened read-only and its index is behind it; a writer
@@ -87,7 +87,7 @@ class Archive:
         """
         self._check_current()
         query = statement(name, self._log.backend)
-        return [tuple(row) for row in self._log.query(query, of_log=self._log.log_id, **values)]
+        return [tuple(row) for row in self._log.query(query, of_log=self._log.log_id, **(values or {}))]
 
     def check_complete(self) -> None:
         """Compare the numbers of indexed worlds, branches and proposals with the numbers of their events.
@@ -122,7 +122,7 @@ class Archive:
 
     def find_world(self, world_id: str) -> WorldRow | None:
         """Return the position of a world, or None when it does not exist."""
-        rows = self.rows("world", of_world=world_id)
+        rows = self.rows("world", {"of_world": world_id})
         if not rows:
             return None
         row = WorldRow(*rows[0])
@@ -212,7 +212,7 @@ class Archive:
                 self.keep(event.world_id, snapshot.data)
 
     def _checkpoint(self, world_id: str) -> FrozenDict | None:
-        rows = self.rows("checkpoint", of_world=world_id)
+        rows = self.rows("checkpoint", {"of_world": world_id})
         if not rows:
             return None
         try:
@@ -269,7 +269,7 @@ class Archive:
                 return live.copy()
         return stored_proposal(self._log, proposal_id, upto)
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count proposals submitted before a position, under the conditions of ``world.state.ports.History``.
 
         Raises:
@@ -281,7 +281,7 @@ class Archive:
         rows = self._log.query(query, of_log=self._log.log_id, before=before, **conditions)
         return int(rows[0][0])
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return the first ``most`` of the proposals that ``count`` counts, in the order of the log.
 
         Raises:
@@ -293,7 +293,7 @@ class Archive:
         rows = self._log.query(query, of_log=self._log.log_id, before=before, most=most, **conditions)
         return [Earlier(*row) for row in rows]
 
-    def moments(self, most: int, **conditions: Any) -> list[tuple[int, int]]:
+    def moments(self, most: int, conditions: Mapping[str, str]) -> list[tuple[int, int]]:
         """Return up to ``most`` proposals that match conditions (``world.read_models.index.COMPARED``).
 
         Returns:

@@ -285,7 +285,7 @@ class BlamedValues:
         """Return the number of values; at least one, because an absent value counts."""
         return len(self.owners)
 
-    def told(self) -> Iterator[tuple[Blamed, Origin]]:
+    def with_origins(self) -> Iterator[tuple[Blamed, Origin]]:
         """Yield the values with their origins, in the order of the data; the log is read in batches."""
         known: dict[int, Origin] = {}
         values = iter(self)

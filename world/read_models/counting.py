@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from operator import le
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from world.events.proposal_events import ProposalSubmitted
 from world.read_models.archive import Archive
+from world.state.ports import Conditions
 
 __all__ = ["MAX_KEPT", "Counts"]
 
@@ -56,7 +57,7 @@ class Counts:
         self._kept: OrderedDict[tuple[tuple[str, Any], ...], _Kept | None] = OrderedDict()
         self._size = 0
 
-    def count(self, before: int, own: ProposalSubmitted, **conditions: Any) -> int:
+    def count(self, before: int, own: ProposalSubmitted, **conditions: Unpack[Conditions]) -> int:
         """Count earlier proposals as ``Archive.count`` does, without the judged proposal.
 
         Args:
@@ -69,7 +70,7 @@ class Counts:
             DamagedLogError: as ``Archive.count``.
         """
         since_ms = conditions.get("since_ms")
-        compared = conditions if since_ms is None else {n: value for n, value in conditions.items() if n != "since_ms"}
+        compared: dict[str, Any] = {name: value for name, value in conditions.items() if name != "since_ms"}
         kept = self._under(compared) if _is_plain(compared, since_ms) else None
         if kept is None or before > kept.upto + 1:
             return self._archive.count(before, **conditions, other_than=own.proposal_id)
@@ -89,7 +90,7 @@ class Counts:
 
     def _read(self, conditions: Mapping[str, str]) -> _Kept | None:
         upto = self._archive.log.head().size
-        rows = self._archive.moments(MAX_KEPT, **conditions)
+        rows = self._archive.moments(MAX_KEPT, conditions)
         if len(rows) == MAX_KEPT:
             return None
         rows.sort(key=lambda row: row[1])

@@ -25,9 +25,6 @@ FIRST_BLOCK: Final = 64
 BLOCK: Final = 4_096
 """Maximum number of worlds or events in one block."""
 
-MOVES: Final = (WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC)
-"""Topics of the events that move a branch's head or tip."""
-
 
 def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
     """Yield a world and its ancestors, down to genesis.
@@ -39,7 +36,7 @@ def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
     at: str | None = archive.world(world_id).world_id
     most, above = FIRST_BLOCK, None
     while at is not None:
-        rows = [WorldRow(*row) for row in archive.rows("line", of_world=at, most=most)]
+        rows = [WorldRow(*row) for row in archive.rows("line", {"of_world": at, "most": most})]
         if not rows or any(type(row.height) is not int or type(row.position) is not int for row in rows):
             raise index_damaged()
         for row in rows:  # heights must decrease, so that a damaged index cannot cause an endless loop

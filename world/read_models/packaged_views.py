@@ -56,7 +56,7 @@ class PackagedViews:
     """The views of packages that one process keeps with one log.
 
     Args:
-        views: those at hand.
+        views: those available.
         time_limit: for what one view does in one commit.
 
     Attributes:
@@ -229,7 +229,7 @@ def _prepare(cursor: ViewCursor, view: PersistedView) -> int:
     if stored is not None and stored.version > view.version:
         raise RefusedError(
             ErrorCode.VIEW_NEWER,
-            f"The view {view.name} of this log has version {stored.version}, and the package at hand has version "
+            f"The view {view.name} of this log has version {stored.version}, and the available package has version "
             f"{view.version}. Update the package.",
             view=view.name,
             found=stored.version,
@@ -259,8 +259,8 @@ def _position(cursor: ViewCursor, view: PersistedView) -> int | None:
 
 
 def _set_position(cursor: ViewCursor, view: PersistedView, position: int) -> None:
-    told = {"view_log": cursor.log_id, "view_name": view.name}
-    cursor.run(statements(cursor.backend).set_view, **told, new_version=view.version, new_position=position)
+    rendered = {"view_log": cursor.log_id, "view_name": view.name}
+    cursor.run(statements(cursor.backend).set_view, **rendered, new_version=view.version, new_position=position)
 
 
 def _states(cursor: ViewCursor, log_id: int) -> Mapping[str, ViewState]:

@@ -104,7 +104,7 @@ def _places(archive: Archive, proposals: Sequence[str]) -> Places:
     for start in range(0, len(proposals), PLACES_AT_ONCE):
         part = proposals[start : start + PLACES_AT_ONCE]
         names = {f"proposal{n}": part[min(n, len(part) - 1)] for n in range(PLACES_AT_ONCE)}
-        for name, at, decided in archive.rows("places", **names):
+        for name, at, decided in archive.rows("places", names):
             places[str(name)] = (number(at), number(decided))  # the proposal of a world has a decision
     if not places.keys() >= set(proposals):
         raise index_damaged(MISPLACED)

@@ -104,7 +104,7 @@ def trace_proposal(archive: Archive, proposal_id: str, upto: int | None = None) 
     before = archive.log.event_at(position - 1) if position > 1 else None
     projected = projection_before(before, submitted)
     proposal = _proposal(submitted, position)
-    for (at,) in archive.rows("verdicts_of_request", of_request=proposal_id):
+    for (at,) in archive.rows("verdicts_of_request", {"of_request": proposal_id}):
         verdict = decoded(archive.event_at(number(at)))
         if not isinstance(verdict, VerdictGiven) or verdict.request_id != proposal_id:
             raise index_damaged("it has a wrong position of a verdict")
@@ -257,7 +257,7 @@ def world_step(archive: Archive, sealed: WorldSealed, words: str, upto: int) -> 
         upto: position of the last event to include.
     """
     row = archive.world(sealed.world_id)
-    later = int(archive.rows("descendants", of_world=sealed.world_id, upto=upto)[0][0])
+    later = int(archive.rows("descendants", {"of_world": sealed.world_id, "upto": upto})[0][0])
     facts = {"parent": sealed.parent, "branch": sealed.branch, "height": sealed.height, "outcome": sealed.outcome}
     step = TraceStep("world", sealed.world_id, words, row.position, sealed.at, facts)
     descendants = f"{later} {'world descends' if later == 1 else 'worlds descend'} from it"
@@ -346,16 +346,16 @@ def find_origins(archive: Archive, prefix: str, upto: int | None = None) -> IdOr
     return IdOrigins(sources, effects)
 
 
-def trace_source(archive: Archive, came: list[str | int], upto: int | None = None) -> TraceStep:
+def trace_source(archive: Archive, origins: list[str | int], upto: int | None = None) -> TraceStep:
     """Return a source event with all steps that result from it.
 
     Args:
         archive: archive of the log.
-        came: its entry in ``IdOrigins.sources``.
+        origins: its entry in ``IdOrigins.sources``.
         upto: position of the last event to include, as for ``find_origins``; None includes all.
     """
     tops = []
-    for one in came:
+    for one in origins:
         if isinstance(one, str):
             tops.append(trace_proposal(archive, one, upto))
         else:

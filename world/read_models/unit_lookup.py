@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
@@ -14,7 +14,7 @@ from world.log.url import Backend
 from world.model.immutable_json import FrozenDict
 from world.read_models.archive import Archive
 from world.read_models.index import IndexRows, history_query, statement
-from world.state.ports import Earlier
+from world.state.ports import Earlier, LookupConditions
 
 __all__ = ["CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
 
@@ -93,14 +93,14 @@ class UnitLookup:
         row = self._one("attempts", of_key=intent_key)
         return 0 if row is None or row[0] is None else int(row[0])
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; the unit's own events are written first, so that they are counted."""
         cursor = self._written()
         cursor.run(history_query(conditions, cursor.backend), of_log=cursor.log_id, before=before, **conditions)
         row = cursor.fetchone()
         return 0 if row is None else int(row[0])
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return the first ``most`` of the proposals that ``count`` counts, in the order of the log."""
         cursor = self._written()
         query = history_query(conditions, cursor.backend, counted=False)
@@ -148,12 +148,12 @@ class CommittedLookup:
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
         """Return the proposal with an intentId."""
-        rows = self.archive.rows("by_intent", of_intent=intent_id)
+        rows = self.archive.rows("by_intent", {"of_intent": intent_id})
         return str(rows[0][0]) if rows else None
 
     def attempts(self, intent_key: str) -> int:
         """Return the number of proposals with an intentKey."""
-        rows = self.archive.rows("attempts", of_key=intent_key)
+        rows = self.archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
 
     def count(self, before: int, **conditions: Any) -> int:

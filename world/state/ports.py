@@ -1,4 +1,4 @@
-"""What the world asks of an Authority and of a Host, and what it tells them (WP-boundary).
+"""Interfaces of the Authority and of the Host as the world uses them (WP-boundary).
 
 The world defines these interfaces, is given implementations by the composition root, and imports neither room.
 """
@@ -31,7 +31,7 @@ class Conditions(TypedDict, total=False):
     """What earlier proposals must match to be counted; None is as good as left out.
 
     Args:
-        actor_id: who proposed.
+        actor_id: the proposing actor.
         action: the intent's type.
         intent_key: the intent's meaning; for earlier attempts.
         decision: how it was decided before this point.
@@ -45,6 +45,16 @@ class Conditions(TypedDict, total=False):
     decision: Literal["approved", "rejected"] | None
     outcome: Literal["completed", "failed"] | None
     since_ms: int | None
+
+
+class LookupConditions(Conditions, total=False):
+    """Conditions of the look-ups behind a history.
+
+    Args:
+        other_than: id of a proposal that is left out.
+    """
+
+    other_than: str
 
 
 class Earlier(NamedTuple):
@@ -72,9 +82,9 @@ class History(Protocol):
         """Return the sum of a number in the inputs of the earlier proposals that ``count`` counts.
 
         Args:
-            path: where the number stands in an input, such as ``amount`` or ``lines.0.price`` (``world.model.paths``).
-                An input in which nothing or null stands there is left out. Whole numbers add up exactly; with others
-                among them the sum is the nearest double, in whatever order they came.
+            path: path of the number in an input, such as ``amount`` or ``lines.0.price`` (``world.model.paths``).
+                An input without a value there, or with null, is left out. Whole numbers add up exactly; with others
+                among them the sum is the nearest double, in any order.
             conditions: as for ``count``.
 
         Raises:
@@ -92,7 +102,7 @@ class Case:
     Args:
         proposal_id: the proposal.
         intent: what is wanted.
-        actor: who wants it.
+        actor: the proposing actor.
         binding: the actor's binding in wire form (``{"kind": ...}``).
         action: the action's portable spec, None where the domain has no such action.
         base_world: where it is wanted; ``view`` is that world's read-only snapshot view.
@@ -141,7 +151,7 @@ class Authority(Protocol):
         ...
 
     def expire(self, case: Case, asked: Ruling) -> Ruling:
-        """Return the ruling when nobody answered in time."""
+        """Return the ruling when the time limit has passed without an answer."""
         ...
 
     def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -153,7 +163,7 @@ class Authority(Protocol):
         ...
 
     def describe_policy(self, name: str) -> Mapping[str, Any]:
-        """Return ``{"name", "hash", "rules": [{"rule", "source", "sourceHash", ...}]}`` of a policy at hand.
+        """Return ``{"name", "hash", "rules": [{"rule", "source", "sourceHash", ...}]}`` of an available policy.
 
         Raises:
             RefusedError: ``UNKNOWN_POLICY``.
@@ -173,7 +183,7 @@ class ExecutionOrder:
         now: the time frozen for this execution, ms since 1970.
         seed: the random seed frozen for this execution, from the intentId.
         journal: results of the effects made so far, by requirement id.
-        actor: who acts, as registered when the intent was submitted; None is whom the intent names.
+        actor: the acting actor, as registered when the intent was submitted; None is the one that the intent names.
         scope_rules: version of the scope rules that the proposal was submitted under (``world.model.scope_patterns``).
     """
 
@@ -190,7 +200,7 @@ class ExecutionOrder:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step of an execution came to.
+    """Result of a step of an execution.
 
     Args:
         status: completed, failed, or pending on ``requirements``.
@@ -226,7 +236,7 @@ class EffectTerms:
 
 @dataclass(frozen=True, slots=True)
 class EffectAttempt:
-    """What a host is told about one making of an effect, besides the order.
+    """Facts about one attempt of an effect, besides the order.
 
     Args:
         declared: what the proposal's manifest declares, empty where it declares nothing: all that the effect may
@@ -236,8 +246,8 @@ class EffectAttempt:
         attempt: which making of this effect it is, from 1.
         requested_at: when the effect was first requested, ms since 1970.
         fencing_token: of the proposal's leases, larger than that of every earlier grant; 0 without leases.
-        why_over: asked now and then: why nobody wants the effect any more, as code and sentence; None while it is
-            wanted. An effect that is about to touch something asks again (fencing).
+        why_over: called from time to time: why the effect is not needed any more, as code and sentence; None while it
+            is wanted. An effect that is about to touch something asks again (fencing).
         types: the resource types in force.
         names: which differences of paths are ignored, by the settings in force.
     """
@@ -254,7 +264,7 @@ class EffectAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """What came of making an effect.
+    """Result of an effect.
 
     Args:
         result: its result or error value.
@@ -272,10 +282,10 @@ class Performed:
 
 
 class BackupService(Protocol):
-    """Keeps backups of what leases let their holders change; the Host implements it (KO-7)."""
+    """Keeps backups of what the holders of leases may change; the Host implements it (KO-7)."""
 
     def needs(self, triples: Sequence[Triple]) -> bool:
-        """Tell whether there is anything to back up for these claims."""
+        """Return whether there is anything to back up for these claims."""
         ...
 
     def prepare(self, triples: Sequence[Triple]) -> None:
@@ -291,7 +301,7 @@ class BackupService(Protocol):
         ...
 
     def exists(self, resource: Resource, *, session_id: str, before: Literal["grant", "execution"]) -> bool | None:
-        """Tell whether a FILE resource exists in the workspace; None where that is not known.
+        """Return whether a FILE resource exists in the workspace; None where that is not known.
 
         Args:
             resource: in canonical form; of a subtree its root counts.
@@ -313,7 +323,7 @@ class BackupService(Protocol):
 
         Args:
             backup_id: the verdict's id.
-            fresh: put also what is unchanged on new inodes, because somebody may still hold it open.
+            fresh: put also what is unchanged on new inodes, because a process may still hold it open.
 
         Raises:
             RefusedError: ``NO_SUCH_BACKUP``, ``BACKUP_DAMAGED``.
@@ -339,7 +349,7 @@ class Executor(Protocol):
 
     @property
     def keeper(self) -> BackupService | None:
-        """Who keeps backups of the workspace; None where there is no workspace."""
+        """Service that keeps backups of the workspace; None where there is no workspace."""
         ...
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:

@@ -44,6 +44,7 @@ from world.events.proposal_events import (
 from world.model.decision import DecisionRecord, HumanAnswer, Ruling
 from world.model.intent import IntentInstance, IntentScope
 from world.model.record import to_wire
+from world.model.short_repr import short_repr
 from world.model.snapshot import EffectAnswer, ErrorValue
 
 Status = Literal["submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"]
@@ -61,17 +62,17 @@ TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
 ROLLBACK: Final = "workspace.restore"
 """The effect by which a failed execution gives back what it had leased for change; the engine alone asks for it."""
 GIVEN_UP: Final = frozenset({"EFFECT_TIMED_OUT", "CANCELLED", "LEASES_REVOKED", "NOT_WANTED", "KLIS_SCOPE_VIOLATION"})
-"""Codes of effects whose handlers may still run, though nobody waits for them any more."""
+"""Codes of effects whose handlers may still run, though their results are not used any more."""
 INGRESS: Final = frozenset({"submitted", "evaluating"})
 
 
 @dataclass(slots=True)
 class Proposal:
-    """A proposal as its events so far tell it; only ``fold_proposal`` changes it.
+    """A proposal, folded from its events so far; only ``fold_proposal`` changes it.
 
     ``journal`` holds effect results by requirement id, ``requested`` the effects under way, ``in_doubt``
-    those of which nobody knows whether they happened, ``failures`` the last failure of those that are made again, and
-    ``rollback`` the result of giving the workspace back as it was. ``backup`` tells whether its leases were backed up,
+    those of which it is unknown whether they happened, ``failures`` the last failure of those that are made again, and
+    ``rollback`` the result of giving the workspace back as it was. ``backup`` says whether its leases were backed up,
     None where that was not recorded; ``may_linger``, whether a handler was given up or a worker vanished, so that
     something that was begun may still hold files open.
     """
@@ -99,6 +100,10 @@ class Proposal:
     world_id: str | None = None
     error: ErrorValue | None = None
     _intent: IntentInstance | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        action, actor = self.submitted.intent.body.type, self.submitted.actor.actor_id
+        return short_repr(self, self.proposal_id, f"{action} by {actor}", self.status, f"branch {self.branch}")
 
     @property
     def proposal_id(self) -> str:
@@ -143,7 +148,7 @@ class Proposal:
 
     @property
     def asked(self) -> Ruling | None:
-        """The ruling that waits for people, None when nobody is asked."""
+        """The ruling that waits for people, None when no person is asked."""
         if self.status != "evaluating" or self.ruling is None or self.ruling.verdict != "wait":
             return None
         return self.ruling
@@ -176,22 +181,22 @@ class Proposal:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the proposal as people and programs see it."""
-        told = self.submitted
+        rendered = self.submitted
         wire: dict[str, Any] = {
-            "proposalId": told.proposal_id,
+            "proposalId": rendered.proposal_id,
             "status": self.status,
-            "actor": told.actor.to_wire(),
-            "intent": told.intent.to_wire(),
-            "branch": told.branch,
-            "baseWorld": told.base_world,
-            "epoch": told.epoch,
-            "executionKey": told.execution_key,
-            "schemaHash": told.schema_hash,
-            "attempt": told.attempt,
-            "submittedAt": told.at,
+            "actor": rendered.actor.to_wire(),
+            "intent": rendered.intent.to_wire(),
+            "branch": rendered.branch,
+            "baseWorld": rendered.base_world,
+            "epoch": rendered.epoch,
+            "executionKey": rendered.execution_key,
+            "schemaHash": rendered.schema_hash,
+            "attempt": rendered.attempt,
+            "submittedAt": rendered.at,
         }
         optional = {
-            "trace": told.trace,
+            "trace": rendered.trace,
             "ruling": to_wire(self.ruling),
             "deadline": self.deadline if self.status == "evaluating" else None,
             "decision": to_wire(self.decision),

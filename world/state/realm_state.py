@@ -1,4 +1,4 @@
-"""The realm: everything the world knows that is still alive, folded from the log's events.
+"""State of the realm: all that has not ended, folded from the log's events.
 
 Actors, bindings, policies, the domain in force, branches, and the proposals that are not ended yet. What has ended is
 in the log and its index. The fold is pure: equal events give an equal realm, and replay is nothing but this fold.
@@ -52,6 +52,7 @@ from world.klis.ledger import KLIS_EVENTS, Ledger
 from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
+from world.model.short_repr import short_repr
 from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
 from world.state.proposal import PROPOSAL_EVENTS, TERMINAL, Proposal, fold_proposal
 
@@ -85,6 +86,10 @@ class Branch(Struct, frozen=True):
     name: str
     head: str
     tip: str
+
+    def __repr__(self) -> str:
+        failed = () if self.tip == self.head else (f"tip {self.tip[:12]}",)
+        return short_repr(self, self.name, f"head {self.head[:12]}", *failed)
 
 
 @dataclass(slots=True)
@@ -124,6 +129,10 @@ class RealmState:
         """Hash of the schema in force; empty before a domain was adopted."""
         return "" if self.domain is None else self.domain.schema_hash
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.branches)} branches", f"{len(self.actors)} actors", f"{len(self.proposals)} open proposals"
+        return short_repr(self, f"at event {self.position}", f"active branch {self.active or 'none'}", *sizes)
+
     def overdue(self, now: int) -> list[Proposal]:
         """Return the proposals whose time to be answered is over at ``now`` (ms), earliest deadline first."""
         due: dict[str, Proposal] = {}  # a ruling after an answer may repeat a deadline
@@ -155,7 +164,7 @@ class RealmState:
         return list(due.values())
 
     def still_lacks_leases(self, proposal: Proposal) -> bool:
-        """Tell whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
+        """Return whether a proposal was judged well, and neither waits in the queue nor holds its leases."""
         name, agent = proposal.proposal_id, proposal.submitted.actor.actor_id
         return proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
 
@@ -173,12 +182,12 @@ class RealmState:
         return min(times, default=None)
 
     def is_effect_overdue(self, now: int) -> bool:
-        """Tell whether an effect's worker has had its time, at ``now`` (ms), and left no result."""
+        """Return whether an effect's worker has had its time, at ``now`` (ms), and left no result."""
         due = self._next_effect()
         return due is not None and due < now
 
     def _next_effect(self) -> int | None:
-        """Return the earliest deadline of an effect that is under way; what has ended is let go."""
+        """Return the earliest deadline of an effect that is under way; ended ones are removed."""
         while self.effects:
             deadline, proposal_id, requirement = self.effects[0]
             proposal = self.proposals.get(proposal_id)
@@ -221,7 +230,7 @@ def apply_event(realm: RealmState, event: Event, position: int) -> None:
         position: its place in the log.
 
     Raises:
-        DamagedLogError: when the event cannot follow what came before.
+        DamagedLogError: when the event cannot follow the events before it.
     """
     try:
         step = _STEPS.get(type(event))
@@ -278,7 +287,7 @@ def _fold_open_proposal(realm: RealmState, event: Any) -> None:
 
 
 def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
-    """Tell whether an approved proposal holds its leases, or may write nothing and so needs none."""
+    """Return whether an approved proposal holds its leases, or may write nothing and so needs none."""
     scope = event.decision.approved_scope
     if event.verdict_id is None and scope is not None and scope.allowed_paths == ():
         return True

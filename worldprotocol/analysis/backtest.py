@@ -120,7 +120,7 @@ class WorldAncestry:
     def __init__(self, archive: Archive) -> None:
         """Read the lineage once."""
         self._children: dict[str, list[str]] = {}
-        for world_id, parent, *_ in reversed(archive.rows("worlds", most=EVERY)):
+        for world_id, parent, *_ in reversed(archive.rows("worlds", {"most": EVERY})):
             self._children.setdefault(parent, []).append(world_id)
 
     def later(self, world_id: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from projections.catalog import ActionCatalog, CatalogProjector, CatalogRequest,
 from projections.descriptors import ActionDescriptor, descriptors_of, missing_function
 from projections.explanation import Explanation, explain_catalog
 from projections.tools import ToolSet, tools_of
+from world.code.keyword_options import check_names
 from world.code.time_limit import TimeLimit
 from world.core import Domain, DomainSchema, LocalPredicate, recompute, unchecked_schema
 from world.error_codes import ErrorCode
@@ -26,7 +27,7 @@ from world.model.immutable_json import FrozenDict
 from world.model.snapshot import SnapshotView
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from worldprotocol.api.options import CatalogOptions, check_names
+from worldprotocol.api.options import CatalogOptions
 from worldprotocol.api.past_values import PastValuesReader
 
 __all__ = ["Actions"]

@@ -33,6 +33,7 @@ from projections import (
     routed_refusal,
 )
 from world.clock import Clock, IdSource, SystemClock, SystemIds
+from world.code.keyword_options import check_names
 from world.code.references import load_reference
 from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
@@ -57,7 +58,7 @@ from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.index import WorldIndex
 from world.read_models.packaged_views import PackagedViews
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
-from worldprotocol.api.options import ComponentOptions, EngineOptions, check_names
+from worldprotocol.api.options import ComponentOptions, EngineOptions
 from worldprotocol.api.ticker import Ticker
 from worldprotocol.api.workers import ProcessWorkers
 
@@ -268,17 +269,19 @@ def environment_of(
     Raises:
         RefusedError: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
     """
-    told = workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
-    place = Workspace(told.root, names=names)
-    runtime = RuntimePaths.standard(read=told.read, write=told.write, private=[*log_files(address), *private])
+    rendered = (
+        workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
+    )
+    place = Workspace(rendered.root, names=names)
+    runtime = RuntimePaths.standard(read=rendered.read, write=rendered.write, private=[*log_files(address), *private])
     return HostEnvironment(
         place,
-        Backups(place, hard_links=told.hard_links),
+        Backups(place, hard_links=rendered.hard_links),
         runtime,
-        told.unwatched,
-        keep_ms=told.keep_days * DAY_MS,
-        keep_bytes=told.keep_bytes,
-        namespaces_by=told.namespaces,
+        rendered.unwatched,
+        keep_ms=rendered.keep_days * DAY_MS,
+        keep_bytes=rendered.keep_bytes,
+        namespaces_by=rendered.namespaces,
     )
 
 
@@ -292,27 +295,29 @@ def log_files(address: str | None) -> list[str]:
     return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal", KEY_ENDING)]
 
 
-def secrets_of(told: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
+def secrets_of(configured: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
     """Return the secrets that a configuration defines.
 
     Args:
-        told: ``[secrets]`` with absolute paths; None defines none.
+        configured: ``[secrets]`` with absolute paths; None defines none.
         address: of the log; the key of the digests is beside its file unless the configuration names another.
         folder: of the configuration; the key of a log without a file is there.
 
     Raises:
         RefusedError: what ``Secrets`` refuses of ``uses``.
     """
-    if told is None:
+    if configured is None:
         return Secrets()
-    made: dict[str, SecretSource] = {"environment": EnvironmentSecrets(tuple(told.environment), told.prefix)}
-    if told.folder is not None:
-        made["folder"] = FolderSecrets(Path(told.folder))
-    if told.keyring is not None:
-        made["keyring"] = KeyringSecrets(told.keyring)
+    made: dict[str, SecretSource] = {
+        "environment": EnvironmentSecrets(tuple(configured.environment), configured.prefix)
+    }
+    if configured.folder is not None:
+        made["folder"] = FolderSecrets(Path(configured.folder))
+    if configured.keyring is not None:
+        made["keyring"] = KeyringSecrets(configured.keyring)
     files = log_files(address)
-    key = told.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
-    return Secrets([made[name] for name in told.order if name in made], key=Path(key), uses=told.uses)
+    key = configured.key or (files[-1] if files else str((folder or Path()) / f"world{KEY_ENDING}"))
+    return Secrets([made[name] for name in configured.order if name in made], key=Path(key), uses=configured.uses)
 
 
 def _protocol(

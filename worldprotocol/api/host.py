@@ -13,6 +13,7 @@ from host.confinement.descendants import end_orphans
 from host.confinement.private import remove_left
 from host.environment import HostEnvironment
 from world.clock import IdSource
+from world.code.keyword_options import check_names
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -21,10 +22,9 @@ from world.pipeline.recover import Choice
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 from worldprotocol.api.leases import Cancel, Leases
-from worldprotocol.api.options import check_names
 from worldprotocol.runs.backups import BackupAdministration
 from worldprotocol.runs.declaring import manifest_of_places, url_resource
-from worldprotocol.runs.governed import GovernedRun, Wishes
+from worldprotocol.runs.governed import GovernedRun, RunOptions
 from worldprotocol.runs.listing import RunLine, list_runs
 from worldprotocol.runs.recovering import recover_runs
 from worldprotocol.runs.retention import prune_sometimes
@@ -48,7 +48,7 @@ class SessionOptions(TypedDict, total=False):
 
     Args:
         agent: agent of the session and identity of the caller; with ``manifest``, its agent_id is used, and it needs a
-            signature unless ``wishes.by`` is that agent or the setting ``authentication`` is ``open``.
+            signature unless ``run_options.by`` is that agent or the setting ``authentication`` is ``open``.
         session: unit of work; None begins one.
         reads: paths that are read (CONSUMES); see ``worldprotocol.runs.declaring`` for their syntax.
         writes: paths that are changed (MUTATES).
@@ -56,7 +56,7 @@ class SessionOptions(TypedDict, total=False):
         deletes: paths that are deleted (DELETES).
         connects: URLs that are read (CONSUMES).
         manifest: a manifest in place of all these.
-        wishes: options of governance; None is strict governance.
+        run_options: options of governance; None is strict governance.
     """
 
     agent: str | None
@@ -67,7 +67,7 @@ class SessionOptions(TypedDict, total=False):
     deletes: Iterable[str]
     connects: Iterable[str]
     manifest: Mapping[str, Any] | None
-    wishes: Wishes | None
+    run_options: RunOptions | None
 
 
 class PythonOptions(SessionOptions, total=False):
@@ -125,8 +125,8 @@ class Hosting:
                 ``NOTHING_DECLARED``.
         """
         check_names(options, SessionOptions)
-        manifest, wishes = self._declaration(options)
-        return GovernedSession(self.premises, lambda cancel: self.begin(manifest, wishes, cancel=cancel))
+        manifest, run_options = self._declaration(options)
+        return GovernedSession(self.premises, lambda cancel: self.begin(manifest, run_options, cancel=cancel))
 
     def run_python(
         self, code: str | Callable[[Any], Any], argument: Any = None, **options: Unpack[PythonOptions]
@@ -146,30 +146,32 @@ class Hosting:
         from worldprotocol.runs.python import default_isolation, run_in_thread, run_isolated
 
         check_names(options, PythonOptions)
-        manifest, wishes = self._declaration(options)
+        manifest, run_options = self._declaration(options)
         given = options.get("manifest")
         agent = options.get("agent") if given is None else given.get("agent_id")
         actor = self._protocol.archive.peek(lambda realm: realm.actors.get(str(agent)))
-        begin = partial(self.begin, manifest, wishes)
+        begin = partial(self.begin, manifest, run_options)
         if (options.get("isolation") or default_isolation(code, actor)) == "thread":
             return run_in_thread(GovernedSession(self.premises, lambda cancel: begin(cancel=cancel)), code, argument)
         timeout_ms, require = options.get("timeout_ms"), options.get("require", ())
         return run_isolated(begin, self.premises, code, argument, timeout_ms=timeout_ms, require=require)
 
-    def _declaration(self, options: SessionOptions) -> tuple[Mapping[str, Any], Wishes]:
+    def _declaration(self, options: SessionOptions) -> tuple[Mapping[str, Any], RunOptions]:
         """Return the manifest of a session, and the options of its governance."""
         places, manifest, agent = _places(options), options.get("manifest"), options.get("agent")
         workspace = self.premises.workspace
-        wishes = options.get("wishes") or Wishes()
+        run_options = options.get("run_options") or RunOptions()
         if manifest is not None:
-            return manifest, wishes
+            return manifest, run_options
         if not agent:
             raise RefusedError(ErrorCode.INVALID_VALUE, "The session has no agent; give agent, or a manifest.")
         session = options.get("session") or self._ids.new_id()
         document = manifest_of_places(workspace, agent=agent, session=session, places=places)
-        return document, replace(wishes, by=wishes.by or agent)
+        return document, replace(run_options, by=run_options.by or agent)
 
-    def begin(self, manifest: Mapping[str, Any], wishes: Wishes, *, cancel: Cancel | None = None) -> GovernedRun:
+    def begin(
+        self, manifest: Mapping[str, Any], run_options: RunOptions, *, cancel: Cancel | None = None
+    ) -> GovernedRun:
         """Acquire the leases of a run; the caller opens and ends it. See ``GovernedRun``."""
         return GovernedRun.begin(
             self._protocol,
@@ -177,8 +179,7 @@ class Hosting:
             self.premises,
             self._ids,
             manifest,
-            wishes,
-            worker=self._protocol.worker,
+            run_options,
             cancel=cancel,
         )
 

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypedDict, Unpack
 
 from world.clock import IdSource
+from world.code.keyword_options import check_names
 from world.engine.lease_commands import LeaseCommands
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
@@ -33,7 +34,6 @@ from worldprotocol.api.bootstrap import Follower, LoggedEvent
 from worldprotocol.api.leasing.async_calls import in_thread, run_to_end, wait_for_end
 from worldprotocol.api.leasing.errors import cancelled, died, timed_out
 from worldprotocol.api.leasing.handle import LeaseHandle
-from worldprotocol.api.options import check_names
 
 __all__ = ["Cancel", "LeaseOptions", "Leases"]
 

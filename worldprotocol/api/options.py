@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
@@ -11,8 +10,10 @@ from host.secrets import Secrets
 from projections import Pruning
 from projections.catalog import Mode
 from world.clock import Clock, IdSource
+from world.code.keyword_options import check_names
 from world.limits import Limits
 from world.log.backends.registry import Durability
+from world.model.branch_names import check_branch_name
 from world.pipeline.unit_of_work import WorkerRegistry
 from world.state.ports import Enforcement
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
@@ -23,26 +24,8 @@ __all__ = [
     "EngineOptions",
     "FoundingOptions",
     "SubmitOptions",
-    "check_names",
+    "check_submission",
 ]
-
-
-def check_names(options: Mapping[str, Any], kind: type) -> None:
-    """Refuse keyword arguments that a typed dictionary does not define.
-
-    Args:
-        options: keyword arguments by name.
-        kind: the typed dictionary.
-
-    Raises:
-        TypeError: with the name and the nearest defined one.
-    """
-    known = kind.__annotations__
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; the options are {', '.join(sorted(known))}."
-            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
 
 
 class ComponentOptions(TypedDict, total=False):
@@ -122,6 +105,18 @@ class SubmitOptions(TypedDict, total=False):
     trace: Mapping[str, Any] | None
     execution_key: str | None
     allow_failed_base: bool
+
+
+def check_submission(options: SubmitOptions) -> None:
+    """Refuse unknown options of a submission, and an invalid name of a fork.
+
+    Raises:
+        TypeError: an option that does not exist.
+        RefusedError: ``INVALID_NAME``.
+    """
+    check_names(options, SubmitOptions)
+    if options.get("fork_name") is not None:
+        check_branch_name(options["fork_name"])
 
 
 class CatalogOptions(TypedDict, total=False):

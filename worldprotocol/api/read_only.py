@@ -14,6 +14,7 @@ from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
 from world.log import EventLog, open_log
 from world.model.immutable_json import FrozenDict
+from world.model.short_repr import short_repr
 from world.model.snapshot import Meta, Snapshot, System
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
@@ -53,6 +54,9 @@ class RealmReader:
         self._log = log
         self._parts = parts
         self._archive = archive
+
+    def __repr__(self) -> str:
+        return short_repr(self, str(self._log.address), "read-only" if self._parts is None else "open for acting")
 
     @property
     def log(self) -> EventLog:
@@ -99,7 +103,7 @@ class RealmReader:
 
     def worlds(self, most: int = 100) -> Iterator[WorldRow]:
         """Yield at most ``most`` worlds, newest first."""
-        for row in self._archive.rows("worlds", most=most):
+        for row in self._archive.rows("worlds", {"most": most}):
             yield WorldRow(*row)
 
     def data(self, world_id: str | None = None) -> FrozenDict:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.branch_names import check_branch_name
 from world.model.decision import HumanAnswer, HumanChoice
 from world.model.intent import IntentInstance, IntentScope
 from world.model.intent_origin import check_origin
@@ -324,6 +323,9 @@ class Realm(RealmOperator):
         **options: Unpack[SubmitOptions],
     ) -> Proposal:
         """Issue and submit an intent; see ``issue`` and ``submit``."""
+        from worldprotocol.api.options import check_submission
+
+        check_submission(options)
         return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **options)
 
     def submit(self, intent: IntentInstance | Mapping[str, Any], **options: Unpack[SubmitOptions]) -> Proposal:
@@ -341,9 +343,9 @@ class Realm(RealmOperator):
                 projection as origin, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
         from world.pipeline.submit import Submission
+        from worldprotocol.api.options import check_submission
 
-        if options.get("fork_name") is not None:
-            check_branch_name(options["fork_name"])
+        check_submission(options)
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
         return self._acting.submit(Submission(instance, **options))
@@ -363,9 +365,9 @@ class Realm(RealmOperator):
                 ``submit``; ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
         from world.pipeline.submit import Submission
+        from worldprotocol.api.options import check_submission
 
-        if options.get("fork_name") is not None:
-            check_branch_name(options["fork_name"])
+        check_submission(options)
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
         outcome = self._acting.project(projector, lambda intent: Submission(intent, **options), options.get("branch"))

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(130)
     try:
         code = run(sys.argv[1:] if arguments is None else arguments)
-    except KeyboardInterrupt:  # a second one, while the first was told
+    except KeyboardInterrupt:  # a second one, while the first was reported
         code = INTERRUPTED
     gc.freeze()  # what ends with the process need not be looked through first: that takes 0.1 s
     sys.exit(code)

@@ -5,7 +5,7 @@
 2    usage: arguments, input or configuration that cannot be right whatever the log holds
 3    the log is damaged
 130  interrupted; what was done is in the log
-141  whoever read the output is gone
+141  the reader of the output is gone
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str], program: click.Group = root) -> int:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     desk = CommandContext(json="--json" in own)
     try:
-        told = _invoke(list(arguments), desk, program)
+        rendered = _invoke(list(arguments), desk, program)
         sys.stdout.flush()
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -86,17 +86,17 @@ def run(arguments: Sequence[str], program: click.Group = root) -> int:
         if not isinstance(error, WorldProtocolError):
             raise
         return report_error(desk, error.code, error.message, error.details, exit_code_of(error))
-    return told if isinstance(told, int) else CLEAN
+    return rendered if isinstance(rendered, int) else CLEAN
 
 
 def _is_utf8(word: str) -> bool:
-    """Tell whether a word of the command line was text; bytes that are none are half surrogates in it."""
+    """Return whether a word of the command line is text; other bytes appear as lone surrogates."""
     return not any("\ud800" <= char <= "\udfff" for char in word)
 
 
 def _invoke(arguments: list[str], desk: CommandContext, program: click.Group) -> object:
     """Run the command; click's own ``main`` would turn Ctrl-C and a closed pipe into something else on the way."""
-    if "_WORLDCTL_COMPLETE" in os.environ:  # a shell asks how a word goes on
+    if "_WORLDCTL_COMPLETE" in os.environ:  # a shell requests completions
         root.main(arguments, prog_name="worldctl", obj=desk)
     with program.make_context(program.name, arguments, obj=desk) as ctx:
         return program.invoke(ctx)
@@ -110,8 +110,8 @@ def report_error(
         if desk.json:
             import json
 
-            told = {"error": {"code": code, "message": message, "details": details}}
-            text = _printable(json.dumps(told, default=str, ensure_ascii=False))
+            rendered = {"error": {"code": code, "message": message, "details": details}}
+            text = _printable(json.dumps(rendered, default=str, ensure_ascii=False))
             print(visible(text) if sys.stdout.isatty() else text, flush=True)  # noqa: T201
         mark = "" if code == "USAGE" else f" [{code}]"
         said, faults = _with_all_faults(message, details.get("faults"))

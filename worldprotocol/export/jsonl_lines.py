@@ -218,7 +218,7 @@ def event_line(event: LoggedEvent, redaction: Redaction | None = None) -> bytes:
     if not is_intact(event):
         raise DamagedLogError(
             ErrorCode.EVENT_CHANGED,
-            f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` tells more.",
+            f"Event {event.position} was changed: its content and leaf hash disagree; `worldctl verify` shows more.",
             position=event.position,
         )
     return as_written(Hidden(event.position, event.leaf) if redaction and redaction.hides(event) else event)
@@ -259,6 +259,6 @@ def head_line(head: TreeHead) -> bytes:
 def _damaged_head(head: TreeHead) -> DamagedLogError:
     return DamagedLogError(
         ErrorCode.TREE_MISMATCH,
-        f"The events up to {head.size} do not give the tree head stored for them; `worldctl verify` tells more.",
+        f"The events up to {head.size} do not give the tree head stored for them; `worldctl verify` shows more.",
         position=head.size,
     )

@@ -40,7 +40,7 @@ _STRENGTH: Final[Mapping[str, int]] = {"none": 0, "approve": 1, "narrow": 2, "es
 
 
 def explain_trace(
-    told: Mapping[str, Any],
+    ruling: Mapping[str, Any],
     policy: Mapping[str, Any] | None,
     case: Case | None,
     proposed: IntentScope | None,
@@ -51,7 +51,7 @@ def explain_trace(
     """Return the explanation of a trace.
 
     Args:
-        told: a ruling or a decision, in wire form.
+        ruling: a ruling or a decision, in wire form.
         policy: the description of the policy that judged, as it was adopted.
         case: provides the values that conditions read; None leaves them out.
         proposed: the scope that the intent proposed.
@@ -65,7 +65,7 @@ def explain_trace(
         people; ``engine``, the outcome of the engine that overruled the others, or None; ``decidedBy``, the names of
         the deciding outcomes; ``byDefault``, True if there were rules and none of them applied.
     """
-    trace: Sequence[Mapping[str, Any]] = told.get("trace", ())
+    trace: Sequence[Mapping[str, Any]] = ruling.get("trace", ())
     if proposer is None and case is not None:
         proposer = case.actor.actor_id
     described = {one["rule"]: one for one in (policy or {}).get("rules", ())}
@@ -75,7 +75,7 @@ def explain_trace(
     asked = [one for one in trace if one["rule"] not in OF_PEOPLE and one["rule"] != ENGINE]
     strongest = max((_STRENGTH[one["answer"]] for one in asked), default=0)
     decided = [one["rule"] for one in trace if one.get("decisive")]
-    is_rejected = told.get("verdict", told.get("decision")) in _REJECTED and not people
+    is_rejected = ruling.get("verdict", ruling.get("decision")) in _REJECTED and not people
     stands = not is_rejected or (engine is None and strongest >= _STRENGTH["reject"])
     rules: list[dict[str, Any]] = []
     for one in asked:
@@ -92,12 +92,14 @@ def explain_trace(
         "engine": engine,
         "decidedBy": decided,
         "byDefault": bool(asked or described) and strongest == 0 and engine is None,
-        "changes": changes(told, proposed, of_files, case, _forbidding(described), proposer or "") if told else None,
+        "changes": changes(ruling, proposed, of_files, case, _forbidding(described), proposer or "")
+        if ruling
+        else None,
     }
 
 
 def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *, stands: bool) -> Role:
-    """Return the role of an answer; unless the strongest ``stands``, all that did not decide were overruled."""
+    """Return the role of an answer; unless the strongest one is valid (``stands``), the others were overruled."""
     answer = outcome["answer"]
     strength = _STRENGTH[answer]
     if outcome["rule"] in decided:
@@ -119,28 +121,28 @@ def _role(outcome: Mapping[str, Any], strongest: int, decided: Sequence[str], *,
 
 def _about(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case | None) -> dict[str, Any]:
     """Return the facts of the adopted policy about a rule, and the values that its condition read."""
-    told: dict[str, Any] = {}
+    rendered: dict[str, Any] = {}
     if described.get("description"):
-        told["description"] = described["description"]
+        rendered["description"] = described["description"]
     if described.get("language") == CEDAR and case is not None:
-        return told | _about_cedar(outcome, described, case)
+        return rendered | _about_cedar(outcome, described, case)
     rule = _file_rule(described)
     if rule is None:
-        return told
+        return rendered
     if rule.condition is not None:
-        told["when"] = rule.condition.text
+        rendered["when"] = rule.condition.text
     if case is None:
-        return told
+        return rendered
     is_for = rule.is_for(case)
     if outcome["answer"] == "none":
-        told["because"] = (
+        rendered["because"] = (
             f"its condition does not hold: {rule.condition.text}"
             if is_for and rule.condition is not None
             else "it is for other actions or actors"
         )
     if is_for and rule.condition is not None:
-        told["reads"] = rule.condition.values_read(case)
-    return told
+        rendered["reads"] = rule.condition.values_read(case)
+    return rendered
 
 
 def _forbidding(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -151,18 +153,18 @@ def _forbidding(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _about_cedar(outcome: Mapping[str, Any], described: Mapping[str, Any], case: Case) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    rendered: dict[str, Any] = {}
     if outcome["answer"] == "none":
-        told["because"] = "its policy is not satisfied"
+        rendered["because"] = "its policy is not satisfied"
     for rule in rebuilt_rules([described]):
         values_read = getattr(rule, "values_read", None)
         if values_read is not None:
-            told["reads"] = values_read(case)
+            rendered["reads"] = values_read(case)
         roundings = getattr(rule, "roundings", None)
-        if "because" in told and roundings is not None:  # otherwise the rule's reason contains the roundings
+        if "because" in rendered and roundings is not None:  # otherwise the rule's reason contains the roundings
             with suppress(RefusedError):
-                told["because"] = "; ".join((told["because"], *roundings(case)))
-    return told
+                rendered["because"] = "; ".join((rendered["because"], *roundings(case)))
+    return rendered
 
 
 def _file_rule(described: Mapping[str, Any]) -> FileRule | None:
@@ -189,13 +191,13 @@ def reads_computed(policy: Mapping[str, Any] | None) -> bool:
     return False
 
 
-def trace_lines(told: Mapping[str, Any]) -> Iterator[str]:
+def trace_lines(rendered: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of text for people, from the result of ``explain_trace``."""
-    yield from map(visible, _lines(told))
+    yield from map(visible, _lines(rendered))
 
 
-def _lines(told: Mapping[str, Any]) -> Iterator[str]:
-    for number, one in enumerate(told["rules"], 1):
+def _lines(rendered: Mapping[str, Any]) -> Iterator[str]:
+    for number, one in enumerate(rendered["rules"], 1):
         mark = "*" if one["role"] == "decided" else "-"
         reason = f": {one['reason']}" if one.get("reason") else ""
         yield f"  rule {number:<5}{mark} {one['rule']} {one['answer']}, {one['role']}{reason} [{one['source']}]"
@@ -214,24 +216,24 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
             quorum = one.get("quorum")
             vote = "" if quorum is None else f" to vote: {quorum.get('threshold', quorum['rule'])}"
             yield f"              asks   {', '.join(one['to'])}{vote}"
-    if told["byDefault"]:
+    if rendered["byDefault"]:
         yield f"  default   {NO_RULE}"
-    for one in [*told["people"], *([told["engine"]] if told["engine"] else [])]:
+    for one in [*rendered["people"], *([rendered["engine"]] if rendered["engine"] else [])]:
         mark = "*" if one.get("decisive") else "-"
         reason = f": {one['reason']}" if one.get("reason") else ""
         who = "engine" if one["rule"] == ENGINE else "people"
         yield f"  {who}    {mark} {one['rule']} {one['answer']}{reason} [{one['source']}]"
-    yield from change_lines(told["changes"])
+    yield from change_lines(rendered["changes"])
 
 
-def _again(told: Mapping[str, Any] | None) -> Iterator[str]:
-    if told is None:
+def _again(rendered: Mapping[str, Any] | None) -> Iterator[str]:
+    if rendered is None:
         return
-    yield f"              from   line {told['line']}: {told['code']}"
-    for name, value in told["values"].items():
+    yield f"              from   line {rendered['line']}: {rendered['code']}"
+    for name, value in rendered["values"].items():
         yield f"              where  {name} = {_shown(value)}"
-    if "now" in told:
-        yield f"              note   asked again it answers {told['now']}: it is no pure function of its case"
+    if "now" in rendered:
+        yield f"              note   asked again it answers {rendered['now']}: it is no pure function of its case"
 
 
 def _shown(value: Any) -> str:

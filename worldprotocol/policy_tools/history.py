@@ -95,7 +95,7 @@ class FoundPolicy:
     Args:
         description: name, hash and rules, as an adoption records them.
         origin: ``in force``, ``adopted`` (and not in force any more), ``shadowed`` (and never adopted), or ``at hand``.
-        position: position of the event that records it, None for a policy at hand.
+        position: position of the event that records it, None for a loaded policy.
     """
 
     description: Mapping[str, Any]
@@ -114,7 +114,7 @@ class FoundPolicy:
 
 
 def find_policy(given: str, changes: Sequence[PolicyChange], at_hand: Callable[[str], Policy]) -> FoundPolicy:
-    """Return the policy that a text refers to: that in force, otherwise that at hand, otherwise the last in the log.
+    """Return the policy that a text refers to: that in force, otherwise the loaded one, otherwise the last in the log.
 
     Args:
         given: a name, ``NAME@HASHPREFIX``, a policy file or a reference.
@@ -163,8 +163,7 @@ def _by_hash(name: str, prefix: str, changes: Sequence[PolicyChange], at_hand: C
         some = ", ".join(f"{name}@{one[:12]}" for one in sorted(known)) or "none of that name"
         raise RefusedError(
             ErrorCode.UNKNOWN_POLICY,
-            f"There is no policy {name}@{prefix} in the log or at hand; there is {some} "
-            "(`worldctl policy list --all`).",
+            f"There is no policy {name}@{prefix} in the log or loaded; there is {some} (`worldctl policy list --all`).",
             policy=name,
             known=sorted(known),
         )

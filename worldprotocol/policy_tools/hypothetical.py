@@ -139,10 +139,10 @@ def _note(
     if stand.is_past:
         adopted = stand.realm.policies.get(str(asked["policy"]))
         if adopted is None or adopted.policy_hash != policy_hash:
-            return "the policy at hand judged, which is not the one that was in force then"
+            return "the available policy judged, which is not the one that was in force then"
         return None
     if own is None:
-        return "nobody bound the actor, so a proposal is refused until that is done (`worldctl actor bind`)"
+        return "the actor is not bound; until it is, its proposals are refused (`worldctl actor bind`)"
     if own.get("kind") != "policy_rules":
         return f"a proposal would be judged by the actor's own binding, {own.get('kind')}"
     name = str(own["policy"])
@@ -165,7 +165,7 @@ def policy_named(given: str, references: Sequence[str], folder: Path) -> Policy:
     """Return a policy by its name, or by a reference to it.
 
     Args:
-        given: the name of a policy at hand; a policy file; or ``module:attribute``, ``file.py:attribute``.
+        given: the name of an available policy; a policy file; or ``module:attribute``, ``file.py:attribute``.
         references: what ``world.toml`` names.
         folder: where those start; what is given starts at the current folder, or there where that has no such file.
 
@@ -200,15 +200,15 @@ def _case(
     if realm.schema_hash != parts.domain.schema.hash:
         raise RefusedError(
             ErrorCode.SCHEMA_MISMATCH,
-            f"The log goes on under schema {realm.schema_hash[:12]}, the domain at hand has "
+            f"The log continues under schema {realm.schema_hash[:12]}, the available domain has "
             f"{parts.domain.schema.hash[:12]}; ask with the domain in force.",
             in_force=realm.schema_hash,
             at_hand=parts.domain.schema.hash,
         )
     if actor_id not in realm.actors:
-        raise RefusedError(ErrorCode.UNKNOWN_ACTOR, f"Nobody registered the actor {actor_id!r} (`worldctl actor add`).")
+        raise RefusedError(ErrorCode.UNKNOWN_ACTOR, f"The actor {actor_id!r} is not registered (`worldctl actor add`).")
     cases = Cases(world.archive, parts.domain)
-    told = _changed(
+    rendered = _changed(
         {
             "actor": realm.actors[actor_id].to_wire(),
             "intent": {"type": body.get("type"), "input": body.get("input")},
@@ -217,13 +217,13 @@ def _case(
         },
         sets,
     )
-    wanted = IntentBody.read({**body, **told["intent"]})
+    wanted = IntentBody.read({**body, **rendered["intent"]})
     known = sorted(parts.domain.schema.actions)
     if wanted.type not in known:
         raise RefusedError(
             ErrorCode.UNKNOWN_ACTION, f"The domain has no action {wanted.type!r}; it has {', '.join(known)}."
         )
-    actor = ActorRef.read(told["actor"])
+    actor = ActorRef.read(rendered["actor"])
     intent = parts.issue(actor, wanted, realm.schema_hash)
     return cases.made(
         intent,
@@ -231,10 +231,10 @@ def _case(
         {},
         proposal_id=HYPOTHETICAL,
         base_world=stand.base_world,
-        view=cases.seen(told["base"]["data"]),
+        view=cases.seen(rendered["base"]["data"]),
         schema_hash=realm.schema_hash,
         branch=stand.branch,
-        submitted_at=_moment(told["nowMs"]),
+        submitted_at=_moment(rendered["nowMs"]),
         earlier_attempts=_attempts(world, intent.intent_key, stand),
         before=stand.position + 1,
     )
@@ -243,20 +243,20 @@ def _case(
 def _attempts(world: Realm, intent_key: str, stand: Stand) -> int:
     """Return the number of earlier proposals with an intentKey."""
     if not stand.is_past:
-        rows = world.archive.rows("attempts", of_key=intent_key)
+        rows = world.archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
-    names = [str(name) for (name,) in world.archive.rows("proposals_by_key", of_key=intent_key)]
+    names = [str(name) for (name,) in world.archive.rows("proposals_by_key", {"of_key": intent_key})]
     return sum(world.log.stream(name, limit=1)[0].position <= stand.position for name in names)
 
 
-def _changed(told: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:
+def _changed(rendered: Mapping[str, Any], sets: Sequence[tuple[str, Any]]) -> FrozenDict:
     """Return the members of the hypothetical case, with the values that were set."""
-    document: FrozenDict = freeze(dict(told))
+    document: FrozenDict = freeze(dict(rendered))
     for path, value in sets:
         if "[" in path or not any(path == root or path.startswith(f"{root}.") for root in SETTABLE):
             raise RefusedError(
                 ErrorCode.INVALID_PATH,
-                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}, and goes on with dots.",
+                f"{path!r} cannot be set; a path begins with one of {', '.join(SETTABLE)}, and continues with dots.",
                 path=path,
                 known=list(SETTABLE),
             )

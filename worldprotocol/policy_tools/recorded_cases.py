@@ -23,7 +23,7 @@ from world.model.snapshot import SnapshotView
 from world.pipeline.unit_of_work import Lookup, PastAt
 from world.read_models.archive import Archive
 from world.read_models.counting import Counts
-from world.state.ports import Case, Earlier
+from world.state.ports import Case, Earlier, LookupConditions
 from world.state.proposal import Proposal
 
 MAX_VIEWS: Final = 64
@@ -34,7 +34,7 @@ MAX_ACTORS: Final = 1_024
 
 
 class CaseFacts(TypedDict, total=False):
-    """Members of a case that are taken over unchanged; see ``world.state.ports.Case``."""
+    """Members of a case that are copied unchanged; see ``world.state.ports.Case``."""
 
     base_world: Required[str]
     schema_hash: Required[str]
@@ -176,10 +176,11 @@ class _CountedHistory:
     counts: Counts
     own: ProposalSubmitted
 
-    def count(self, before: int, *, other_than: str, **conditions: Any) -> int:
-        return self.counts.count(before, self.own, **conditions)
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
+        compared: Any = {name: value for name, value in conditions.items() if name != "other_than"}
+        return self.counts.count(before, self.own, **compared)
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         return self.archive.earlier(before, most, **conditions)
 
     def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:

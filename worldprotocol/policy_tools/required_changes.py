@@ -27,7 +27,7 @@ Rules = Mapping[str, FileRule]
 
 
 def changes(
-    told: Mapping[str, Any],
+    ruling: Mapping[str, Any],
     proposed: IntentScope | None,
     rules: Rules,
     case: Case | None,
@@ -37,7 +37,7 @@ def changes(
     """Return the changes that would be required for an approval.
 
     Args:
-        told: a ruling or a decision, in wire form.
+        ruling: a ruling or a decision, in wire form.
         proposed: the scope that the intent proposed.
         rules: the rules of policy files among those of the trace, by name.
         case: the recorded case; None leaves out the needs of conditions.
@@ -47,12 +47,12 @@ def changes(
     Returns:
         None for an approval. Otherwise ``silence``: rules that must all not apply; ``silenceOneOf``: narrowing rules of
         which one must not apply; ``matchOneOf``: rules of which one must approve; ``people``: per question the number
-        of approvals ``needed`` and the actors ``of`` whom they are needed; ``outside``: the reason of a rejection that
+        of approvals ``needed`` and the actors ``of`` that can give them; ``outside``: the reason of a rejection that
         did not result from the rules. Rules have the ``needs`` of their conditions.
     """
-    if told.get("verdict", told.get("decision")) in _APPROVED:
+    if ruling.get("verdict", ruling.get("decision")) in _APPROVED:
         return None
-    trace = [RuleOutcome.from_wire(one) for one in told.get("trace", ())]
+    trace = [RuleOutcome.from_wire(one) for one in ruling.get("trace", ())]
     outcomes = [one for one in trace if one.rule != ENGINE]
     is_overruled = len(outcomes) < len(trace)
     people = [one for one in outcomes if one.rule in OF_PEOPLE]
@@ -60,8 +60,8 @@ def changes(
     heard = [heard_of(one) for one in asked]
     combined = combine(heard, proposed)
     silent = [at for at, one in enumerate(asked) if one.answer in ("reject", "error")]
-    is_waiting = told.get("verdict") == "wait"
-    reason = str(told.get("reason", ""))
+    is_waiting = ruling.get("verdict") == "wait"
+    reason = str(ruling.get("reason", ""))
     if is_overruled and (people or combined.verdict != "reject"):
         return {"outside": reason}
     if combined.verdict == "wait" and not is_waiting and not people:  # the escalation has no voter
@@ -76,18 +76,18 @@ def changes(
         "silence": [otherwise(at, holds=False) for at in silent],
         "silenceOneOf": [otherwise(at, holds=False) for at in one_of],
     }
-    if after.answer == "none" and (asked or told.get("policyHash") is not None):
+    if after.answer == "none" and (asked or ruling.get("policyHash") is not None):
         approving = _approving(asked, left, proposed, rules)
         found["matchOneOf"] = [otherwise(at, holds=True) for at in approving if asked[at].rule not in forbidding]
     if people or is_waiting:
-        found |= _of_people(told, outcomes, proposer)
+        found |= _of_people(ruling, outcomes, proposer)
     elif after.verdict == "wait":
         found["people"] = [
             {"rule": one.rule, **_missing(Question.put(one.to, one.quorum, proposer))}
             for one in asked
             if one.answer == "escalate"
         ]
-    is_of_rules = bool(asked) or told.get("policyHash") is not None
+    is_of_rules = bool(asked) or ruling.get("policyHash") is not None
     if is_overruled or not (people or is_waiting or is_of_rules):
         found["outside"] = reason
     return {name: value for name, value in found.items() if value or name == "matchOneOf"}
@@ -187,8 +187,8 @@ def needs(condition: Condition, case: Case, *, wanted: bool) -> dict[str, Any] |
         parts = parts[: end + 1]
     open_ = [one for part in parts if (one := needs(part, case, wanted=wanted)) is not None]
     if not open_:
-        told = {"part": condition.text, "was": was, "wanted": wanted}
-        return {**told, "why": why} if why else told
+        needed = {"part": condition.text, "was": was, "wanted": wanted}
+        return {**needed, "why": why} if why else needed
     if len(open_) == 1:
         return open_[0]
     return {"allOf" if (joint == "&&") is wanted else "oneOf": open_}
@@ -201,18 +201,18 @@ def _state(condition: Condition, case: Case) -> tuple[bool | None, str]:
         return None, str(error)
 
 
-def _of_people(told: Mapping[str, Any], outcomes: Sequence[RuleOutcome], proposer: str) -> dict[str, Any]:
+def _of_people(ruling: Mapping[str, Any], outcomes: Sequence[RuleOutcome], proposer: str) -> dict[str, Any]:
     """Return the missing approvals by the last questions; votes on earlier questions do not count."""
     late = next((one for one in outcomes[-1:] if one.rule == TIME_LIMIT), None)
     trace = tuple(one for one in outcomes if one.rule != TIME_LIMIT)
-    questions = questions_of(Ruling("wait", "", "", trace=trace, ask=tuple(told.get("ask", ()))), proposer)
-    if told.get("verdict") == "wait":
+    questions = questions_of(Ruling("wait", "", "", trace=trace, ask=tuple(ruling.get("ask", ()))), proposer)
+    if ruling.get("verdict") == "wait":
         return {"people": [_missing(one) for one in questions if one.is_open]}
     if late is not None:
         known = [{**_missing(one), "inTime": True} for one in questions if one.is_open and one.seats]
         return {"people": known or [{"needed": 1, "of": [], "inTime": True, "reason": late.reason}]}
     if all(one.decided != "lost" for one in questions):
-        return {"outside": str(told.get("reason", ""))}
+        return {"outside": str(ruling.get("reason", ""))}
     answers = [one for one in trace[asked_at(trace) or 0 :] if one.rule == HUMAN_ANSWER]
     return {"people": [_missing(one, answers) for one in questions if one.decided != "approved"]}
 
@@ -220,13 +220,13 @@ def _of_people(told: Mapping[str, Any], outcomes: Sequence[RuleOutcome], propose
 def _missing(question: Question, answers: Sequence[RuleOutcome] = ()) -> dict[str, Any]:
     """Return the number of missing approvals and their possible voters, with the votes against."""
     of = question.pending if question.is_open else [one.holder for one in question.seats if one.vote not in APPROVALS]
-    told: dict[str, Any] = {"needed": question.needed - len(question.approved_by), "of": list(of)}
+    missing: dict[str, Any] = {"needed": question.needed - len(question.approved_by), "of": list(of)}
     said = [
         {"source": one.source, "was": one.answer}
         for one in answers
         if one.answer in ("reject", "abstain") and (ANYBODY in of or one.source.partition(":")[2] in of)
     ]
-    return {**told, "said": said} if said else told
+    return {**missing, "said": said} if said else missing
 
 
 def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
@@ -252,13 +252,13 @@ def change_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _missing_words(one: Mapping[str, Any]) -> str:
-    if not one["of"]:  # a binding asked, and nobody said anything
+    if not one["of"]:  # a question of a binding without any answer
         return f"an approval would have had to come in time; {one['reason']}"
-    who = ", ".join("any human" if name == ANYBODY else name for name in one["of"])
+    voters = ", ".join("any human" if name == ANYBODY else name for name in one["of"])
     few = "" if one["needed"] == len(one["of"]) else f"{'one' if one['needed'] == 1 else one['needed']} of "
-    words = f"{few}{who} would have to approve"
+    words = f"{few}{voters} would have to approve"
     if one.get("inTime"):
-        words = f"{few}{who} would have had to approve in time"
+        words = f"{few}{voters} would have had to approve in time"
     said = ", ".join(f"{answer['source']} said {answer['was']}" for answer in one.get("said", ()))
     return f"{words}; {said}" if said else words
 

@@ -212,7 +212,7 @@ def _in_use(holders: Sequence[Holder]) -> RefusedError:
     )
 
 
-def told_of(info: BackupInfo) -> Mapping[str, Any]:
+def rendering_of(info: BackupInfo) -> Mapping[str, Any]:
     """Return a backup as JSON, without its entries."""
     return {
         "backupId": info.backup_id,

@@ -43,7 +43,7 @@ from world.klis.predicate import Predicate
 from world.klis.triple import Triple
 from worldprotocol.runs.governed import GovernedRun, Outcome
 
-__all__ = ["CommandResult", "CommandWishes", "Talk", "confinement_support", "run_command"]
+__all__ = ["CommandResult", "CommandRunOptions", "Talk", "confinement_support", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
@@ -62,7 +62,7 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @dataclass(frozen=True, slots=True)
-class CommandWishes:
+class CommandRunOptions:
     """Options of a governed command.
 
     Args:
@@ -135,7 +135,12 @@ def confinement_support(namespaces_by: namespaces.Wanted = "auto") -> Confinemen
 
 
 def run_command(
-    run: GovernedRun, premises: HostEnvironment, argv: Sequence[str], wishes: CommandWishes, *, talk: Talk | None = None
+    run: GovernedRun,
+    premises: HostEnvironment,
+    argv: Sequence[str],
+    run_options: CommandRunOptions,
+    *,
+    talk: Talk | None = None,
 ) -> CommandResult:
     """Run a command to its end under a run whose leases are granted.
 
@@ -143,7 +148,7 @@ def run_command(
         run: begun and not yet opened; it is ended here in any case.
         premises: the workspace.
         argv: the command and its arguments.
-        wishes: the options.
+        run_options: the options.
         talk: communicates with the command over pipes; None gives it the streams of this process.
 
     Returns:
@@ -154,12 +159,12 @@ def run_command(
         RefusedError: ``COMMAND_NOT_FOUND``, ``COMMAND_NOT_EXECUTABLE``, ``CONFINEMENT_UNAVAILABLE``,
             ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are released.
     """
-    running = _Running(run, premises, wishes, talk)
-    held_by = ("content",) if wishes.unconfined else confinement_support(premises.namespaces_by).held_by
+    running = _Running(run, premises, run_options, talk)
+    held_by = ("content",) if run_options.unconfined else confinement_support(premises.namespaces_by).held_by
     run.open(
         "command" if talk is None else "python",
         stop=running.stop,
-        held_by=(*held_by, *(("strace",) if wishes.trace else ())),
+        held_by=(*held_by, *(("strace",) if run_options.trace else ())),
         cannot_reach=running.cannot_reach,
         command=[printable(os.fsencode(one)) for one in (argv if talk is None else ["python", talk.name])],
     )
@@ -208,11 +213,11 @@ class _Running:
     """One running command."""
 
     def __init__(
-        self, run: GovernedRun, premises: HostEnvironment, wishes: CommandWishes, talk: Talk | None = None
+        self, run: GovernedRun, premises: HostEnvironment, run_options: CommandRunOptions, talk: Talk | None = None
     ) -> None:
         self._run = run
         self._premises = premises
-        self._wishes = wishes
+        self._wishes = run_options
         self._talk = talk
         self.signals: list[int] = []
         self._command: RunningCommand | None = None
@@ -239,18 +244,18 @@ class _Running:
 
     def run(self, argv: Sequence[str], private: str) -> int:
         """Start the command and wait for its end; return its exit code as in a shell."""
-        wishes, declaration = self._wishes, self._run.watch.declaration
+        run_options, declaration = self._wishes, self._run.watch.declaration
         env = {**self._environment(), "TMPDIR": private, RUN: self._run.run_id}
         found = shutil.which(argv[0], path=env.get("PATH")) if argv else None
         self._operations = self._premises.operations(
             declaration,
             confined=True,
-            read=[*wishes.read, *([found] if found else [])],
+            read=[*run_options.read, *([found] if found else [])],
             write=[private],
         )  # the watcher observes child processes, so confined=True
         confinement = UNCONFINED
-        if not wishes.unconfined:
-            rules, tree = self._walls(found, private, [wishes.cwd or os.getcwd(), env.get("HOME", "/")])
+        if not run_options.unconfined:
+            rules, tree = self._walls(found, private, [run_options.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
             decide = decision_of(self._run.watch, self._operations)
             confinement = Confinement(rules, decide, tree, self._premises.namespaces_by)
@@ -260,7 +265,7 @@ class _Running:
         with _handling(lambda number, _: self.signal(number), numbers):  # before the start: signals may come early
             command = start(
                 traced,
-                cwd=wishes.cwd or os.getcwd(),
+                cwd=run_options.cwd or os.getcwd(),
                 env=env,
                 confinement=confinement,
                 report=lambda error: self.stop(f"A system call could not be checked: {type(error).__name__}: {error}"),

@@ -2,7 +2,8 @@
 
 A place is a path in the workspace, from its root or from the current folder: ``src/app.py``, ``/src/app.py``. With a
 final ``/``, ``/*`` or ``/**``, or where it is a folder, it includes everything below. Other patterns (``src/*.py``)
-stand for the currently matching files. A name with a type (``URL:https://...``, ``FILE:/src/*``) is used unchanged.
+are replaced by the currently matching files. A name with a type (``URL:https://...``, ``FILE:/src/*``) is used
+unchanged.
 """
 
 from __future__ import annotations

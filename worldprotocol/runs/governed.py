@@ -34,20 +34,15 @@ from world.pipeline.leasing.existence import check_existence
 from world.state.realm_view import RealmView
 from worldprotocol.api.leases import Cancel, Leases
 from worldprotocol.api.leasing.handle import LeaseHandle
-from worldprotocol.runs.record import RunRecord
+from worldprotocol.runs.record import Kind, Outcome, RunRecord
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.undoing import give_back, granted_since
 
-__all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "Wishes"]
+__all__ = ["GovernedRun", "Kind", "Mode", "Outcome", "RunOptions"]
 
 Mode = Literal["strict", "permissive"]
-Kind = Literal["python", "command"]
-Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
 
 LOST: Final = "Its leases were lost: they expired or were revoked."
-
-MAX_UNUSED: Final = 1_000
-"""Unused claims that the record lists."""
 
 LOOK_S: Final = 0.5
 """Interval of checks that the leases are still held, in seconds."""
@@ -62,7 +57,7 @@ _LOGGER = logging.getLogger("worldprotocol")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """Options of a governed run.
 
     Args:
@@ -110,19 +105,17 @@ class GovernedRun:
         *,
         held: LeaseHandle,
         declaration: Declaration,
-        wishes: Wishes,
-        worker: str,
+        run_options: RunOptions,
     ) -> None:
         """Manage granted leases; use ``begin``."""
         self._protocol = protocol
         self._leases = leases
         self._premises = premises
-        self._wishes = wishes
-        self._worker = worker
+        self._wishes = run_options
         self.held = held
         self.run_id = ids.new_id()
         self.watch = Watch(
-            declaration, strict=wishes.mode == "strict", on_violation=self._violated, amend=self._amended
+            declaration, strict=run_options.mode == "strict", on_violation=self._violated, amend=self._amended
         )
         self.record = RunRecord(protocol, self.run_id, self.watch)
         self.not_given_back: list[str] = []
@@ -143,9 +136,8 @@ class GovernedRun:
         premises: HostEnvironment,
         ids: IdSource,
         manifest: Mapping[str, Any],
-        wishes: Wishes,
+        run_options: RunOptions,
         *,
-        worker: str,
         cancel: Cancel | None = None,
     ) -> GovernedRun:
         """Acquire the leases of a manifest and prepare a run; ``cancel`` stops the wait from another thread.
@@ -155,11 +147,11 @@ class GovernedRun:
         """
         held = leases.acquire(
             manifest=manifest,
-            ttl_ms=wishes.ttl_ms,
-            timeout=wishes.wait,
-            retry=wishes.retry,
-            by=wishes.by,
-            require_signature=wishes.require_signature,
+            ttl_ms=run_options.ttl_ms,
+            timeout=run_options.wait,
+            retry=run_options.retry,
+            by=run_options.by,
+            require_signature=run_options.require_signature,
             cancel=cancel,
         )
         try:
@@ -170,9 +162,7 @@ class GovernedRun:
                 # The process that granted the leases has no workspace; nothing was done yet.
                 note = {"agentId": held.agent, "sessionId": held.session}
                 premises.take(held.verdict.verdict_id, read.triples, at=protocol.now_ms(), note=note)
-            return cls(
-                protocol, leases, premises, ids, held=held, declaration=declaration, wishes=wishes, worker=worker
-            )
+            return cls(protocol, leases, premises, ids, held=held, declaration=declaration, run_options=run_options)
         except BaseException:
             held.release()
             raise
@@ -207,7 +197,6 @@ class GovernedRun:
                 self._before = self._scan()
                 self.record.opened(
                     self.held.verdict,
-                    worker=self._worker,
                     kind=kind,
                     held_by=list(held_by),
                     command=list(command),
@@ -257,15 +246,10 @@ class GovernedRun:
         ended, why = self._outcome(outcome, reason)
         if ended in ("violated", "interrupted") or (ended == "failed" and not self._wishes.keep):
             self._give_back(found.undeclared)
-        self.record.compared([self._told(one) for one in found.changes], [self._told(one) for one in found.foreign])
-        unused = self.watch.unused()
-        self.record.closed(
-            outcome=ended,
-            exit_code=exit_code,
-            reason=why,
-            unused=[one.claim() for one in unused[:MAX_UNUSED]],
-            more_unused=max(0, len(unused) - MAX_UNUSED),
+        self.record.compared(
+            [self._rendered(one) for one in found.changes], [self._rendered(one) for one in found.foreign]
         )
+        self.record.closed(ended, exit_code=exit_code, reason=why, unused=self.watch.unused())
         self._release()
         return ended
 
@@ -278,7 +262,7 @@ class GovernedRun:
         try:
             if self._lost is None:
                 self._give_back([])
-            self.record.closed(outcome="interrupted" if self._lost is None else "lost", reason=reason)
+            self.record.closed("interrupted" if self._lost is None else "lost", reason=reason)
             self._release()
         except Exception as another:  # noqa: BLE001  # the first error is the one that is raised
             _LOGGER.warning("Run %s was left open; the next start ends it: %s", self.run_id, another)
@@ -324,8 +308,8 @@ class GovernedRun:
         }
         with exempt():
             try:
-                wishes = self._wishes
-                more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=wishes.ttl_ms, run_id=self.run_id)
+                run_options = self._wishes
+                more = self._leases.acquire(manifest=document, timeout=0, ttl_ms=run_options.ttl_ms, run_id=self.run_id)
             except RefusedError:
                 return False
             more.keep_alive()
@@ -380,8 +364,8 @@ class GovernedRun:
             if predicates is None:
                 continue
             resource = self._premises.workspace.resource_at(difference.relative)
-            told = f"found {difference.kind} in the content"
-            seen = [Seen(predicate, resource, told) for predicate in predicates]
+            rendered = f"found {difference.kind} in the content"
+            seen = [Seen(predicate, resource, rendered) for predicate in predicates]
             declared = next((one for one in seen if not self.watch.outside([one])), None)
             if declared is not None:
                 found.changes.append(difference)
@@ -424,15 +408,15 @@ class GovernedRun:
                 self.record.rolled_back(verdict.verdict_id, {"failed": [f"nothing was given back: {LOST}"]})
                 continue
             own = [one.verdict.verdict_id for one in (self.held, *self._more)]
-            told = give_back(self._premises, self._protocol.archive, verdict.verdict_id, own=own)
-            self.not_given_back += told.get("failed", ())
-            self.record.rolled_back(verdict.verdict_id, told)
+            rendered = give_back(self._premises, self._protocol.archive, verdict.verdict_id, own=own)
+            self.not_given_back += rendered.get("failed", ())
+            self.record.rolled_back(verdict.verdict_id, rendered)
         if undeclared:
             left = "it was not leased, so nothing of it was saved, and it may be others'; it was left as it is"
-            failed = [f"{self._told(one).resource} ({one.kind}): {left}" for one in undeclared]
+            failed = [f"{self._rendered(one).resource} ({one.kind}): {left}" for one in undeclared]
             self.record.rolled_back(self.held.verdict.verdict_id, {"failed": failed})
 
-    def _told(self, difference: EntryDifference) -> ChangedResource:
+    def _rendered(self, difference: EntryDifference) -> ChangedResource:
         resource = self._premises.workspace.resource_at(difference.relative)
         return ChangedResource(kind=difference.kind, resource=resource.text)
 

@@ -72,7 +72,8 @@ def list_runs(
     """
     is_filtered = open_only or agent is not None or upto is not None
     found = 0
-    for _, agent_id, _, opened_at, closed_at in archive.rows("runs", most=ALL if is_filtered or most is None else most):
+    limit = ALL if is_filtered or most is None else most
+    for _, agent_id, _, opened_at, closed_at in archive.rows("runs", {"most": limit}):
         if upto is not None:
             if number(opened_at) > upto:
                 continue

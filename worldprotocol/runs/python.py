@@ -18,7 +18,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes, read_json
-from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
+from worldprotocol.runs.command import CommandRunOptions, check_can_be_confined, run_command
 from worldprotocol.runs.governed import GovernedRun, Outcome
 from worldprotocol.runs.session import GovernedSession
 
@@ -104,9 +104,9 @@ def run_isolated(
     """
     talk = _Talk(Code.of(code), read_json(canonical_bytes(argument)), timeout_ms)
     check_can_be_confined(unconfined=False, require=require, namespaces_by=premises.namespaces_by)
-    wishes = CommandWishes(cwd=str(premises.workspace.root), env=ENVIRONMENT, read=talk.code.reads)
+    run_options = CommandRunOptions(cwd=str(premises.workspace.root), env=ENVIRONMENT, read=talk.code.reads)
     run = begin()
-    result = run_command(run, premises, program(), wishes, talk=talk)
+    result = run_command(run, premises, program(), run_options, talk=talk)
     violations = run.watch.violations
     if result.outcome == "violated" and violations:
         raise violations[0].error

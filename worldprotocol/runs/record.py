@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from host.observation import Observation, Violation, Watch
 from host.observation.audit import exempt
 from world.engine.protocol import WorldProtocol
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
-from world.events.resource_values import ChangedResource
+from world.events.resource_values import ChangedResource, ResourceExistence
 from world.events.run_events import (
     RunAmended,
     RunClosed,
@@ -22,12 +22,19 @@ from world.events.run_events import (
     RunRolledBack,
     RunViolated,
 )
+from world.klis.triple import Triple
 from world.pipeline.unit_of_work import UnitOfWork
 
-__all__ = ["RunRecord", "parts"]
+__all__ = ["Kind", "Outcome", "RunRecord", "parts"]
+
+Kind = Literal["python", "command"]
+Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
 
 FLUSH_S: Final = 1.0
 """Longest delay between an observation and its event, in seconds."""
+
+MAX_UNUSED: Final = 1_000
+"""Unused triples that the record lists."""
 
 MAX_IN_EVENT: Final = 1_000
 """Most observations, changes or names in one event."""
@@ -52,7 +59,15 @@ class RunRecord:
         self._pending: list[Callable[[int], Event]] = []
         self._thread: threading.Thread | None = None
 
-    def opened(self, verdict: VerdictGiven, *, worker: str, **told: Any) -> None:
+    def opened(
+        self,
+        verdict: VerdictGiven,
+        *,
+        kind: Kind,
+        held_by: list[str],
+        command: list[str],
+        existence: list[ResourceExistence] | None,
+    ) -> None:
         """Record the beginning; see ``world.events.run_events.RunOpened`` for the members."""
         declared = [one.claim() for one in self._watch.declaration.triples]
 
@@ -66,8 +81,11 @@ class RunRecord:
                 declared=declared,
                 verdict_id=verdict.verdict_id,
                 lease_ids=[lease.lease_id for lease in verdict.leases],
-                worker=worker,
-                **told,
+                worker=self._protocol.worker,
+                kind=kind,
+                held_by=held_by,
+                command=command,
+                existence=existence,
             )
 
         self._write(event)
@@ -110,13 +128,38 @@ class RunRecord:
     def _compared(self, found: Mapping[str, list[ChangedResource]], at: int) -> RunCompared:
         return RunCompared(at=at, run_id=self.run_id, **found)
 
-    def closed(self, **told: Any) -> None:
-        """Record the end; see ``world.events.run_events.RunClosed``."""
+    def closed(
+        self,
+        outcome: Outcome,
+        *,
+        reason: str | None,
+        exit_code: int | None = None,
+        unused: Sequence[Triple] = (),
+    ) -> None:
+        """Record the end; see ``world.events.run_events.RunClosed`` for the members.
+
+        Args:
+            outcome: how the run ended.
+            reason: one sentence, or None.
+            exit_code: of a command.
+            unused: the declared triples that were not used; the first ``MAX_UNUSED`` are listed, the others counted.
+        """
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self.flush(final=True)
-        self._write(lambda at: RunClosed(at=at, run_id=self.run_id, **told))
+        listed = [one.claim() for one in unused[:MAX_UNUSED]]
+        self._write(
+            lambda at: RunClosed(
+                at=at,
+                run_id=self.run_id,
+                outcome=outcome,
+                exit_code=exit_code,
+                reason=reason,
+                unused=listed,
+                more_unused=max(0, len(unused) - MAX_UNUSED),
+            )
+        )
 
     def flush(self, *, final: bool = False) -> None:
         """Write new observations in order; with ``final`` also the final counts."""

@@ -127,8 +127,8 @@ def _end(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment, ope
             for verdict_id in verdicts:
                 if _is_saved(premises, verdict_id):
                     own = [*verdicts, *fences]
-                    told = give_back(premises, protocol.archive, verdict_id, own=own, fresh=True)
-                    rollbacks.append((verdict_id, told))
+                    rendered = give_back(premises, protocol.archive, verdict_id, own=own, fresh=True)
+                    rollbacks.append((verdict_id, rendered))
             _close(
                 protocol, opened, own_leases, rollbacks, "Its process vanished; what it left half done was given back."
             )
@@ -198,8 +198,8 @@ def _close(
     def command(work: UnitOfWork) -> None:
         if opened.run_id not in work.realm.runs:
             return
-        for verdict_id, told in rollbacks:
-            for some in parts(told):
+        for verdict_id, rendered in rollbacks:
+            for some in parts(rendered):
                 work.emit(stream, RunRolledBack(at=work.at, run_id=opened.run_id, verdict_id=verdict_id, **some))
         work.emit(stream, RunClosed(at=work.at, run_id=opened.run_id, outcome="interrupted", reason=reason))
         left = [name for name in own_leases if name in work.realm.klis.leases]

@@ -38,7 +38,7 @@ def is_needed(archive: Archive, info: BackupInfo, *, now_ms: int) -> bool:
         info: the backup.
         now_ms: the time.
     """
-    known = archive.rows("verdict", of_verdict=info.backup_id)  # read first: a later grant is visible below
+    known = archive.rows("verdict", {"of_verdict": info.backup_id})  # read first: a later grant is visible below
     if not known and now_ms - info.at < STRANGE_MS:
         return True
     return archive.peek(lambda realm: _is_in_use(realm, info.backup_id, info.note, now_ms))

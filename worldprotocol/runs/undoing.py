@@ -43,7 +43,7 @@ def granted_since(archive: Archive, position: int, *, but: Iterable[str]) -> lis
 def give_back(
     premises: HostEnvironment, archive: Archive, verdict_id: str, *, own: Iterable[str], fresh: bool = False
 ) -> Told:
-    """Restore the backup of one verdict except where other sessions came later; these are listed under ``failed``.
+    """Restore the backup of one verdict, except later changes of other sessions, which are listed under ``failed``.
 
     Args:
         premises: the workspace.
@@ -54,17 +54,17 @@ def give_back(
     """
     try:
         info = premises.backups.get(verdict_id)
-        ((position, *_),) = archive.rows("verdict", of_verdict=verdict_id) or [(0,)]
+        ((position, *_),) = archive.rows("verdict", {"of_verdict": verdict_id}) or [(0,)]
         later = granted_since(archive, int(position), but=own)
         places = [canonical_resource(text, names=premises.workspace.names) for text in info.resources]
         free = [place for place in places if not any(_meet(place, other) for other in later)]
         taken = [place.text for place in places if place not in free]
-        told: Mapping[str, Iterable[str]] = {}
+        rendered: Mapping[str, Iterable[str]] = {}
         if free:
-            told = premises.restore(verdict_id, only=free if taken else None, fresh=fresh)
+            rendered = premises.restore(verdict_id, only=free if taken else None, fresh=fresh)
     except (RefusedError, OSError) as error:
         return {"failed": [str(error)]}
-    given: Told = {name: list(names) for name, names in told.items()}
+    given: Told = {name: list(names) for name, names in rendered.items()}
     given["failed"] = [
         *given.get("failed", ()),
         *(f"{text}: it was granted to another session since, so it was left as it is" for text in taken),

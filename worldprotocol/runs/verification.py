@@ -182,7 +182,7 @@ def read_verification(archive: Archive, run_id: str, upto: int | None = None) ->
 
 def runs_of(archive: Archive, session_id: str, upto: int | None = None) -> list[str]:
     """Return the ids of the runs of a session, oldest first; those that had begun at an event, where one is given."""
-    names = [str(run_id) for (run_id,) in archive.rows("runs_of_session", of_session=session_id)]
+    names = [str(run_id) for (run_id,) in archive.rows("runs_of_session", {"of_session": session_id})]
     if upto is None:
         return names
-    return [name for name in names for row in archive.rows("run", of_run=name) if number(row[3]) <= upto]
+    return [name for name in names for row in archive.rows("run", {"of_run": name}) if number(row[3]) <= upto]

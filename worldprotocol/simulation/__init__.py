@@ -3,17 +3,17 @@
 After every step the log is held to its requirements by a model that shares no code with the engine. The same seed gives
 the same log, byte by byte. ``worldctl simulate`` runs them; scenarios of one's own are ``Scenario`` objects::
 
-    from worldprotocol.simulation import Player, Scenario, Wish, simulate
+    from worldprotocol.simulation import DrawnIntent, Player, Scenario, simulate
 
-    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=wishes)
-    came = simulate(7, 500, scenario)
-    assert came.violation is None, came.violation
+    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=drawn_intents)
+    result = simulate(7, 500, scenario)
+    assert result.violation is None, result.violation
 """
 
 from worldprotocol.simulation.found import BrokenError
 from worldprotocol.simulation.loading import DEPOT, load_scenario
 from worldprotocol.simulation.many import Ran, run_seeds
-from worldprotocol.simulation.scenario import Edition, Expectation, Player, Scenario, Wish
+from worldprotocol.simulation.scenario import DrawnIntent, Edition, Expectation, Player, Scenario
 from worldprotocol.simulation.shrinking import shrink
 from worldprotocol.simulation.simulation import InvariantViolation, Simulated, Simulation, simulate
 from worldprotocol.simulation.steps import SimulationStep, draw_steps, read_script, script_of
@@ -21,6 +21,7 @@ from worldprotocol.simulation.steps import SimulationStep, draw_steps, read_scri
 __all__ = [
     "DEPOT",
     "BrokenError",
+    "DrawnIntent",
     "Edition",
     "Expectation",
     "InvariantViolation",
@@ -30,7 +31,6 @@ __all__ = [
     "Simulated",
     "Simulation",
     "SimulationStep",
-    "Wish",
     "draw_steps",
     "load_scenario",
     "read_script",

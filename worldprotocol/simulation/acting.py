@@ -22,45 +22,45 @@ T = TypeVar("T")
 Act = Callable[["Simulation", Worker, Mapping[str, Any]], str]
 
 NOTHING: Final = "nothing to act on"
-"""What came of a step that found nothing."""
+"""Result of a step without an effect."""
 
 SOMEBODY: Final = "somebody"
-"""An actor who is registered and bound by nothing."""
+"""A registered actor without a binding."""
 
 
 def _pick(which: int, among: Sequence[T]) -> T | None:
     return among[which % len(among)] if among else None
 
 
-def _issued(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> Any:
-    actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
-    intent = worker.world.issue(actor, told["type"], told["input"], scope=told.get("scope"))
+def _issued(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> Any:
+    actor = sim.scenario.actors[rendered["actor"] % len(sim.scenario.actors)].actor_id
+    intent = worker.world.issue(actor, rendered["type"], rendered["input"], scope=rendered.get("scope"))
     sim.issued_under[intent.intent_id] = sim.model.worlds.schema
     return intent
 
 
-def _submit(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    intent = _issued(sim, worker, told)
-    wishes: dict[str, Any] = {"execution_key": told.get("key")}
-    if "branch" in told:
-        wishes["branch"] = _pick(told["branch"], list(sim.model.worlds.heads))
-    if "fork" in told:
+def _submit(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    intent = _issued(sim, worker, rendered)
+    options: dict[str, Any] = {"execution_key": rendered.get("key")}
+    if "branch" in rendered:
+        options["branch"] = _pick(rendered["branch"], list(sim.model.worlds.heads))
+    if "fork" in rendered:
         done = [name for name, world in sim.model.worlds.worlds.items() if world.outcome == "completed"]
-        wishes |= {"base_world": _pick(told["fork"], done), "branch": None}
+        options |= {"base_world": _pick(rendered["fork"], done), "branch": None}
     sim.intents.append(intent)
     try:
-        proposal = worker.world.submit(intent, **wishes)
+        proposal = worker.world.submit(intent, **options)
     except RefusedError as refused:
-        is_unfit = refused.code == "DATA_DOES_NOT_FIT" and not sim.model.fits(None, str(wishes.get("base_world")))
+        is_unfit = refused.code == "DATA_DOES_NOT_FIT" and not sim.model.fits(None, str(options.get("base_world")))
         hold("INT-6.1.2", f"a new intent was refused as {refused.code}", is_unfit or sim.is_fault(refused))
         return refused.code
     return f"{proposal.proposal_id} {proposal.status}"
 
 
-def _batch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _batch(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     """Submit for several callers in one commit; with ``twice`` the last repeats the first."""
-    intents = [_issued(sim, worker, wish) for wish in told["wishes"]]
-    if told["twice"]:
+    intents = [_issued(sim, worker, drawn) for drawn in rendered["intents"]]
+    if rendered["twice"]:
         intents.append(intents[0])
     ids = [sim.ids.new_id() for _ in intents]
     sim.intents += intents
@@ -74,12 +74,12 @@ def _batch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
         if isinstance(one, Exception) and (not isinstance(one, RefusedError) or sim.is_fault(one)):
             raise one
     last = len(ids) - 1
-    hold("INT-6.1.2", f"of a batch {refused} were refused: {ended}", refused == ([last] if told["twice"] else []))
+    hold("INT-6.1.2", f"of a batch {refused} were refused: {ended}", refused == ([last] if rendered["twice"] else []))
     return f"{len(ids)} together"
 
 
-def _again(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    intent = _pick(told["which"], sim.intents)
+def _again(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    intent = _pick(rendered["which"], sim.intents)
     if intent is None:
         return NOTHING
     known = sim.model.knows_intent(intent.intent_id)
@@ -95,9 +95,9 @@ def _again(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     return "submitted for the first time"
 
 
-def _bad(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    wrong, world = told["wrong"], worker.world
-    actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
+def _bad(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    wrong, world = rendered["wrong"], worker.world
+    actor = sim.scenario.actors[rendered["actor"] % len(sim.scenario.actors)].actor_id
     heads = set(sim.model.worlds.heads.values())
     stale = next((name for name in sim.model.worlds.worlds if name not in heads), None)
     if wrong == "base" and stale is None:
@@ -105,18 +105,24 @@ def _bad(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     branch = sim.model.worlds.active
 
     def falsified() -> Any:
-        intent = _issued(sim, worker, told)
+        intent = _issued(sim, worker, rendered)
         return world.submit({**intent.to_wire(), "intentKey": "0" * 64})
 
     wrongs: Mapping[str, tuple[str, Callable[[], Any]]] = {
         "action": ("UNKNOWN_ACTION", lambda: world.act(actor, "no.such.action", {})),
-        "actor": ("UNKNOWN_ACTOR", lambda: world.act("nobody", told["type"], told["input"])),
-        "base": ("STALE_BASE", lambda: world.act(actor, told["type"], told["input"], base_world=stale, branch=branch)),
-        "branch": ("UNKNOWN_BRANCH", lambda: world.act(actor, told["type"], told["input"], branch="nowhere")),
+        "actor": ("UNKNOWN_ACTOR", lambda: world.act("nobody", rendered["type"], rendered["input"])),
+        "base": (
+            "STALE_BASE",
+            lambda: world.act(actor, rendered["type"], rendered["input"], base_world=stale, branch=branch),
+        ),
+        "branch": ("UNKNOWN_BRANCH", lambda: world.act(actor, rendered["type"], rendered["input"], branch="nowhere")),
         "key": ("WRONG_SCHEMA", falsified),
-        "unbound": ("ACTOR_NOT_BOUND", lambda: world.act(SOMEBODY, told["type"], told["input"])),
-        "scope": ("INVALID_VALUE", lambda: world.act(actor, told["type"], told["input"], scope={"allowedPaths": [1]})),
-        "input": ("", lambda: world.act(actor, told["type"], {"no": "such input"})),
+        "unbound": ("ACTOR_NOT_BOUND", lambda: world.act(SOMEBODY, rendered["type"], rendered["input"])),
+        "scope": (
+            "INVALID_VALUE",
+            lambda: world.act(actor, rendered["type"], rendered["input"], scope={"allowedPaths": [1]}),
+        ),
+        "input": ("", lambda: world.act(actor, rendered["type"], {"no": "such input"})),
     }
     code, call = wrongs[wrong]
     try:
@@ -125,39 +131,39 @@ def _bad(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
         hold("INT-8.2", f"{wrong} was refused as {refused.code}", refused.code == code or sim.is_fault(refused))
         return refused.code
     hold("INT-8.2", f"a submission with a wrong {wrong} was taken", wrong == "input")
-    executed = done.status == "completed" and sim.model.needs_input(told["type"])
+    executed = done.status == "completed" and sim.model.needs_input(rendered["type"])
     hold("IC-validate", "an input that does not fit was executed", not executed)
     return f"{done.proposal_id} {done.status}"
 
 
-def _receive(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    actor = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
-    payload = {"type": told["type"], "input": told["input"]}
+def _receive(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    actor = sim.scenario.actors[rendered["actor"] % len(sim.scenario.actors)].actor_id
+    payload = {"type": rendered["type"], "input": rendered["input"]}
     came = worker.world.project({"kind": "api", "eventId": sim.ids.new_id(), "payload": payload}, actor)
     return "nothing was selected" if came.proposal is None else f"{came.proposal.proposal_id} {came.proposal.status}"
 
 
-def _decide(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _decide(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     waiting = [name for name, one in sim.model.open.items() if one.waits_for_people]
-    name = _pick(told["which"], list(sim.model.processes) if told["of"] == "any" else waiting)
+    name = _pick(rendered["which"], list(sim.model.processes) if rendered["of"] == "any" else waiting)
     if name is None:
         return NOTHING
     one = sim.model.processes[name]
     people = [player.actor_id for player in sim.scenario.actors]
     asked = [] if one.judged is None else one.judged["ruling"].get("ask", [])
-    by = _pick(told["actor"], asked if asked and told["actor"] % 5 else people)
+    by = _pick(rendered["actor"], asked if asked and rendered["actor"] % 5 else people)
     assert by is not None
     more: dict[str, Any] = {}
-    if told["choice"] == "narrow":
+    if rendered["choice"] == "narrow":
         proposed = one.intent["body"].get("scopeProposal") or {}
-        narrower = _pick(told["which"] // 2, sim.scenario.scopes) if told["which"] % 2 else None
+        narrower = _pick(rendered["which"] // 2, sim.scenario.scopes) if rendered["which"] % 2 else None
         more["scope"] = [narrower] if narrower else proposed.get("allowedPaths") or ["data.*"]
-    if told["choice"] == "delegate":
-        more["to"] = people[told["which"] % len(people)]
+    if rendered["choice"] == "delegate":
+        more["to"] = people[rendered["which"] % len(people)]
     if not one.waits_for_people:
-        return _too_late(sim, lambda: worker.world.decide(name, told["choice"], by=by, reason="late", **more))
-    done = worker.world.decide(name, told["choice"], by=by, reason="for the simulation", **more)
-    return f"{name} {told['choice']} by {by}: {done.status}"
+        return _too_late(sim, lambda: worker.world.decide(name, rendered["choice"], by=by, reason="late", **more))
+    done = worker.world.decide(name, rendered["choice"], by=by, reason="for the simulation", **more)
+    return f"{name} {rendered['choice']} by {by}: {done.status}"
 
 
 def _too_late(sim: Simulation, call: Callable[[], Any]) -> str:
@@ -167,55 +173,55 @@ def _too_late(sim: Simulation, call: Callable[[], Any]) -> str:
         fits = refused.code in ("NOT_WAITING", "UNKNOWN_PROPOSAL")
         hold("WP-decision", f"a late answer was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
-    hold("WP-decision", "an answer was taken that nobody waited for", False)
+    hold("WP-decision", "an answer without a question was accepted", False)
     return ""
 
 
-def _fly(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _fly(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     now = worker.protocol.now_ms()
     due = [at for at, one in enumerate(worker.protocol.flying) if not isinstance(one, Task) or one.not_before <= now]
-    at = _pick(told["which"], due)
+    at = _pick(rendered["which"], due)
     if at is None:
         return NOTHING
     one = worker.protocol.flying[at]
     task = one if isinstance(one, Task) else one.task
-    sim.outside.weather = told["weather"]
+    sim.outside.weather = rendered["weather"]
     try:
-        worker.protocol.go_on(at, record=told["record"])
+        worker.protocol.go_on(at, record=rendered["record"])
     finally:
         sim.outside.weather = "fair"
-    told_of = "made" if one is task else "recorded"
-    return f"{told_of} {task.requirement.type} of {task.proposal_id}, {told['weather']}"
+    rendering_of = "made" if one is task else "recorded"
+    return f"{rendering_of} {task.requirement.type} of {task.proposal_id}, {rendered['weather']}"
 
 
-def _time(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    sim.time.now_ms += told["ms"]
-    return f"it is {told['ms']} ms later"
+def _time(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    sim.time.now_ms += rendered["ms"]
+    return f"it is {rendered['ms']} ms later"
 
 
-def _jump(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    sim.clocks[sim.workers.index(worker)].off_ms = told["off_ms"]
-    return f"the clock of {worker.name} is {told['off_ms']} ms off"
+def _jump(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    sim.clocks[sim.workers.index(worker)].off_ms = rendered["off_ms"]
+    return f"the clock of {worker.name} is {rendered['off_ms']} ms off"
 
 
-def _crash(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    sim.crash(worker, known=told["known"])
+def _crash(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    sim.crash(worker, known=rendered["known"])
     return f"{worker.name} is dead"
 
 
-def _fault(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    sim.store.fault = told["fault"]
-    return f"the next commit meets {told['fault']}"
+def _fault(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    sim.store.fault = rendered["fault"]
+    return f"the next commit meets {rendered['fault']}"
 
 
-def _settle(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _settle(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     worker.protocol.settle()
     return "settled"
 
 
-def _resolve(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _resolve(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     doubts = [(name, effect) for name, one in sim.model.open.items() for effect in sorted(one.doubtful)]
-    found = _pick(told["which"], doubts)
+    found = _pick(rendered["which"], doubts)
     if found is None:
         return NOTHING
     name, effect = found
@@ -228,41 +234,41 @@ def _resolve(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     return f"{effect[:8]} of {name}: {choice}"
 
 
-def _cancel(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    name = _pick(told["which"], [name for name, one in sim.model.open.items() if one.decision is not None])
+def _cancel(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    name = _pick(rendered["which"], [name for name, one in sim.model.open.items() if one.decision is not None])
     if name is None:
         return NOTHING
     worker.protocol.cancel(name, by="operator", reason="for the simulation")
     return f"{name} is called off"
 
 
-def _branch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    world = _pick(told["which"], list(sim.model.worlds.worlds))
+def _branch(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    world = _pick(rendered["which"], list(sim.model.worlds.worlds))
     assert world is not None
     fits = sim.model.fits(None, world)
     try:
-        worker.world.create_branch(told["name"], world)
+        worker.world.create_branch(rendered["name"], world)
     except RefusedError as refused:
         hold("WP-schema", "a world that fits was refused", refused.code != "DATA_DOES_NOT_FIT" or not fits)
         raise
-    return f"{told['name']} begins at {world[:8]}"
+    return f"{rendered['name']} begins at {world[:8]}"
 
 
-def _switch(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    name = _pick(told["which"], list(sim.model.worlds.heads))
+def _switch(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    name = _pick(rendered["which"], list(sim.model.worlds.heads))
     assert name is not None
     worker.world.switch_branch(name)
     return f"{name} is the active branch"
 
 
-def _lease(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    agent = sim.scenario.actors[told["actor"] % len(sim.scenario.actors)].actor_id
-    session = f"{agent}-{told['session']}"
-    scope = [_claim(predicate, resource) for predicate, resource in told["scope"]]
+def _lease(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    agent = sim.scenario.actors[rendered["actor"] % len(sim.scenario.actors)].actor_id
+    session = f"{agent}-{rendered['session']}"
+    scope = [_claim(predicate, resource) for predicate, resource in rendered["scope"]]
     manifest = {"ver": "1.0", "agent_id": agent, "session_id": session, "scope": scope}
-    queue, wait = told["queue"], told["wait"]
+    queue, wait = rendered["queue"], rendered["wait"]
     desk = worker.world.leases.desk
-    verdict = desk.request(manifest, by=agent, ttl_ms=told["ttl"], queue=queue, wait_ms=wait if queue else None)
+    verdict = desk.request(manifest, by=agent, ttl_ms=rendered["ttl"], queue=queue, wait_ms=wait if queue else None)
     return f"{verdict.status} for {session}"
 
 
@@ -281,62 +287,62 @@ def _timed(sim: Simulation, which: int) -> str | None:
     return _pick(which, [name for name, lease in leases.items() if lease.expires is not None])
 
 
-def _beat(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    return _with_lease(sim, worker, told, "heartbeat")
+def _beat(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    return _with_lease(sim, worker, rendered, "heartbeat")
 
 
-def _release(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    return _with_lease(sim, worker, told, "release")
+def _release(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    return _with_lease(sim, worker, rendered, "release")
 
 
-def _with_lease(sim: Simulation, worker: Worker, told: Mapping[str, Any], how: str) -> str:
-    name = _timed(sim, told["which"])
+def _with_lease(sim: Simulation, worker: Worker, rendered: Mapping[str, Any], how: str) -> str:
+    name = _timed(sim, rendered["which"])
     if name is None:
         return NOTHING
     agent, session = sim.model.leases.active[name].owner
-    session = "not-the-holder" if told["stranger"] else session
+    session = "not-the-holder" if rendered["stranger"] else session
     call = getattr(worker.world.leases.desk, how)
     try:
         states = call([name], agent_id=agent, session_id=session)
     except RefusedError as refused:
         is_gone = refused.code in ("LEASE_NOT_ACTIVE", "UNKNOWN_LEASE")
-        fits = is_gone or (told["stranger"] and refused.code == "NOT_THE_HOLDER")
+        fits = is_gone or (rendered["stranger"] and refused.code == "NOT_THE_HOLDER")
         hold("KP-4b", f"{how} was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
     has_ended = how == "release" and states[name] != "Released"
-    hold("KP-4b", f"{how} was taken from a stranger", has_ended or not told["stranger"])
+    hold("KP-4b", f"{how} was taken from a stranger", has_ended or not rendered["stranger"])
     return f"{how} of {name}"
 
 
-def _revoke(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    name = _pick(told["which"], list(sim.model.leases.active))
+def _revoke(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    name = _pick(rendered["which"], list(sim.model.leases.active))
     if name is None:
         return NOTHING
     worker.world.leases.desk.revoke([name], by="operator", reason="for the simulation")
     return f"{name} is revoked"
 
 
-def _withdraw(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _withdraw(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     waiting = [name for name in sim.model.leases.waiting if name not in sim.model.processes]
-    name = _pick(told["which"], waiting)
+    name = _pick(rendered["which"], waiting)
     if name is None:
         return NOTHING
     gone = worker.world.leases.desk.withdraw(name)
     return f"{name} left the queue" if gone else f"{name} did not wait any more"
 
 
-def _bind(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    binding = _pick(told["which"], sim.scenario.bindings)
+def _bind(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    binding = _pick(rendered["which"], sim.scenario.bindings)
     actors = sim.scenario.actors
-    actor = actors[told["actor"] % len(actors)].actor_id
+    actor = actors[rendered["actor"] % len(actors)].actor_id
     if binding is None:
         return NOTHING
     worker.world.bind(actor, binding)
     return f"{actor} is bound by {binding['kind']}"
 
 
-def _policy(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
-    name = _pick(told["which"], sim.scenario.spare)
+def _policy(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    name = _pick(rendered["which"], sim.scenario.spare)
     if name is None:
         return NOTHING
     if name in sim.model.policies:
@@ -346,10 +352,10 @@ def _policy(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     return f"{name} is adopted"
 
 
-def _shadow(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _shadow(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     names = [None, *(policy.name for policy in sim.scenario.policies)]
-    name = names[told["which"] % len(names)]
-    actors = [sim.scenario.actors[at % len(sim.scenario.actors)].actor_id for at in told["actors"]]
+    name = names[rendered["which"] % len(names)]
+    actors = [sim.scenario.actors[at % len(sim.scenario.actors)].actor_id for at in rendered["actors"]]
     bindings = sim.model.bindings
     judges = {bindings[one].get("policy") for one in actors or bindings if one in bindings} - {None}
     try:
@@ -362,9 +368,9 @@ def _shadow(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
     return f"{name} shadows {', '.join(actors) or 'all'}"
 
 
-def _adopt(sim: Simulation, worker: Worker, told: Mapping[str, Any]) -> str:
+def _adopt(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     """Restart the worker with another domain and adopt it; undo this if it is refused."""
-    schema = list(sim.editions)[told["which"] % len(sim.editions)]
+    schema = list(sim.editions)[rendered["which"] % len(sim.editions)]
     running = any(one.decision is not None for one in sim.model.open.values())
     fits, is_other = sim.model.fits(schema), schema != sim.model.worlds.schema
     worker = sim.restart(worker, sim.editions[schema].domain)
@@ -408,4 +414,4 @@ ACTS: Final[Mapping[str, Act]] = {
     "shadow": _shadow,
     "adopt": _adopt,
 }
-"""What each kind of step does; it returns a few words on what came of it."""
+"""What each kind of step does; it returns its result in a few words."""

@@ -15,7 +15,7 @@ from authority import Approve, Escalate, Narrow, Policy, Reject, rule
 from host import handler
 from projections import NoIntent, projection
 from world.core import ActionContext, Domain, EffectFailedError, effect, set_
-from worldprotocol.simulation.scenario import Edition, Expectation, Player, Scenario, Wish
+from worldprotocol.simulation.scenario import DrawnIntent, Edition, Expectation, Player, Scenario
 
 __all__ = ["depot", "scenario"]
 
@@ -92,7 +92,7 @@ def move(ctx: ActionContext, input: Moving) -> Any:  # noqa: A002
 
 
 def pay(ctx: ActionContext, input: Paying) -> Any:  # noqa: A002
-    """Pay in several payments that the bank tells apart by their key."""
+    """Pay in several payments that the bank distinguishes by their keys."""
     failed = 0
     for number in range(input.times):
         try:
@@ -166,7 +166,7 @@ def large_ones_do_not_pass(case: Any) -> Any:
 
 @rule
 def moves_stay_within(case: Any) -> Any:
-    """Let moves write counters only."""
+    """Restrict moves to counters."""
     return Narrow(["data.counters.*"], "counters only") if case.intent.body.type == "move" else None
 
 
@@ -181,11 +181,11 @@ faulty = Policy("faulty", [is_faulty])
 stern = Policy("stern", [large_ones_do_not_pass])
 
 
-@projection("wishes")
-def wishes(request: Any) -> Any:
-    """Take a wish out of a source event."""
-    told = request.source.payload
-    return {"kind": "intent", "body": told} if "type" in told else NoIntent("nothing is wished")
+@projection("drawn_intents")
+def drawn_intents(request: Any) -> Any:
+    """Return the intent in a source event."""
+    rendered = request.source.payload
+    return {"kind": "intent", "body": rendered} if "type" in rendered else NoIntent("the payload has no intent")
 
 
 def expects(binding: Mapping[str, Any], body: Mapping[str, Any]) -> Expectation:
@@ -220,21 +220,21 @@ def adds(action: str, given: Any) -> Mapping[str, int]:
     return {}
 
 
-def draw(chance: Random) -> Wish:
-    """Draw a wish: small, middling, large or impossible."""
+def draw(chance: Random) -> DrawnIntent:
+    """Draw an intent: small, middling, large or impossible."""
     to, by = chance.choice(COUNTERS), chance.choice((1, 2, 3, 4, 5, 7, 12, 25, -2))
     scope = chance.choice((None, None, None, (f"data.counters.{to}",), ("data.counters.*",), ("data.paid.*",)))
     kind = chance.random()
     if kind < 0.06:
-        return Wish("name", {"name": chance.choice(("north", "south"))})
+        return DrawnIntent("name", {"name": chance.choice(("north", "south"))})
     if kind < 0.4:
-        return Wish("add", {"to": to, "by": by}, scope)
+        return DrawnIntent("add", {"to": to, "by": by}, scope)
     if kind < 0.5:
-        return Wish("move", {"source": chance.choice(COUNTERS), "to": to, "by": abs(by)}, scope)
+        return DrawnIntent("move", {"source": chance.choice(COUNTERS), "to": to, "by": abs(by)}, scope)
     scope = chance.choice((None, (f"data.paid.{to}",), ("data.paid.*",)))
     if kind < 0.7:
-        return Wish("pay", {"to": to, "amount": abs(by), "times": chance.randint(1, 3)}, scope)
-    return Wish("wire", {"to": to, "amount": abs(by)}, chance.choice((None, scope)))
+        return DrawnIntent("pay", {"to": to, "amount": abs(by), "times": chance.randint(1, 3)}, scope)
+    return DrawnIntent("wire", {"to": to, "amount": abs(by)}, chance.choice((None, scope)))
 
 
 _POLICY: Final = {"kind": "policy_rules", "policy": "clerk", "ask": ["ann"], "timeoutMs": 60_000}
@@ -274,7 +274,7 @@ scenario = Scenario(
     policies=(clerk, faulty, stern),
     spare=("stern",),
     effects=(bank_pay, bank_wire),
-    projections=(wishes,),
+    projections=(drawn_intents,),
     bindings=(
         {"kind": "auto_approve"},
         _POLICY,

@@ -73,15 +73,15 @@ class Model:
 
     def take(self, row: Sequence[Any]) -> None:
         """Take in one stored row, in the order of the log."""
-        told = self.log.take(row)
+        rendered = self.log.take(row)
         topic = row[3]
         self.topics[topic] += 1
         step = _STEPS.get(topic)
         if step is not None:
-            step(self, told)
-        self.leases.take(topic, told)
+            step(self, rendered)
+        self.leases.take(topic, rendered)
         if topic != "effect.dropped" and row[1] != "klis":  # it comes whatever is due; those have a clock of their own
-            self._latest = told["at"]
+            self._latest = rendered["at"]
 
     def fits(self, schema: str | None = None, *worlds: str) -> bool:
         """Return whether worlds conform to a schema; the defaults are the schema in force and all heads."""
@@ -105,7 +105,7 @@ class Model:
                 continue
             hold("KP-4a", f"{session} has ended and holds leases", one.ended is None)
             hold("WP-decision", f"{session} holds leases and is not decided", one.decision is not None)
-            hold("KM-2.2", f"{agent} holds leases of another's proposal", one.told["actor"]["actorId"] == agent)
+            hold("KM-2.2", f"{agent} holds leases of another's proposal", one.rendered["actor"]["actorId"] == agent)
         hold("WP-epoch", f"{self._replaced[:1]} are superseded, and nothing took their place", not self._replaced)
         hold("WP-schema", "the head of a branch does not obey the schema in force", self.fits())
         for name, one in self.open.items():
@@ -117,41 +117,41 @@ class Model:
             hold("WP-epoch", f"{stale[:1]} is undecided in an epoch that is over", not stale)
 
     def _is_stale(self, one: Process) -> bool:
-        epoch: int = one.told["epoch"]
+        epoch: int = one.rendered["epoch"]
         return epoch < self.worlds.epoch
 
     # The registry
 
-    def _domain(self, told: Told) -> None:
-        hold("WP-schema", "another schema was in force", (told.get("previous") or "") == self.worlds.schema)
+    def _domain(self, rendered: Told) -> None:
+        hold("WP-schema", "another schema was in force", (rendered.get("previous") or "") == self.worlds.schema)
         hold("WP-schema", f"{list(self.open)[:1]} has not ended under its schema", not self.open)
         self._replaced.clear()
-        self.adopted = list(dict.fromkeys((*self.adopted, told["schemaHash"])))
-        self.worlds.schema = told["schemaHash"]
-        self.declared = told["schema"]["actions"]
+        self.adopted = list(dict.fromkeys((*self.adopted, rendered["schemaHash"])))
+        self.worlds.schema = rendered["schemaHash"]
+        self.declared = rendered["schema"]["actions"]
 
-    def _actor(self, told: Told) -> None:
-        actor = told["actor"]
+    def _actor(self, rendered: Told) -> None:
+        actor = rendered["actor"]
         known = self.actors.get(actor["actorId"])
         hold("INT-3.1", "an actor became one of another kind", known is None or known["kind"] == actor["kind"])
         self.actors[actor["actorId"]] = actor
 
-    def _bound(self, told: Told) -> None:
-        policy = told["binding"].get("policy")
-        hold("WP-bind", f"{told['actorId']} is not registered", told["actorId"] in self.actors)
+    def _bound(self, rendered: Told) -> None:
+        policy = rendered["binding"].get("policy")
+        hold("WP-bind", f"{rendered['actorId']} is not registered", rendered["actorId"] in self.actors)
         hold("WP-bind", f"the policy {policy} is not adopted", policy is None or policy in self.policies)
-        self.bindings[told["actorId"]] = told["binding"]
+        self.bindings[rendered["actorId"]] = rendered["binding"]
 
-    def _adopted(self, told: Told) -> None:
-        self.policies.add(told["name"])
+    def _adopted(self, rendered: Told) -> None:
+        self.policies.add(rendered["name"])
 
-    def _retired(self, told: Told) -> None:
-        bound = [one for one in self.bindings.values() if one.get("policy") == told["name"]]
-        hold("WP-bind", f"the policy {told['name']} is retired, and somebody is bound by it", not bound)
-        self.policies.discard(told["name"])
+    def _retired(self, rendered: Told) -> None:
+        bound = [one for one in self.bindings.values() if one.get("policy") == rendered["name"]]
+        hold("WP-bind", f"the policy {rendered['name']} is retired, and an actor is bound by it", not bound)
+        self.policies.discard(rendered["name"])
 
-    def _shadow(self, told: Told) -> None:
-        self.shadow = told if told.get("name") is not None else None
+    def _shadow(self, rendered: Told) -> None:
+        self.shadow = rendered if rendered.get("name") is not None else None
 
     def _is_shadowed(self, actor: str) -> bool:
         if self.shadow is None:
@@ -160,31 +160,31 @@ class Model:
 
     # Worlds and branches
 
-    def _sealed(self, told: Told) -> None:
-        maker = told["createdBy"]
+    def _sealed(self, rendered: Told) -> None:
+        maker = rendered["createdBy"]
         if maker is None:
-            self.worlds.heads.setdefault(told["branch"], told["worldId"])
-            self.worlds.seal(told, None)
-            del self.worlds.heads[told["branch"]]
+            self.worlds.heads.setdefault(rendered["branch"], rendered["worldId"])
+            self.worlds.seal(rendered, None)
+            del self.worlds.heads[rendered["branch"]]
             return
         one = self.open.get(maker)
         hold("WP-exec", f"{maker} seals a world and is not executing", one is not None and one.status == "executing")
         assert one is not None
         assert one.decision is not None
         hold("WP-exec", f"{maker} seals a second world", one.sealed is None)
-        waits = told["outcome"] == "completed" and (one.requested or one.doubtful)
+        waits = rendered["outcome"] == "completed" and (one.requested or one.doubtful)
         hold("HC-compute", f"{maker} completes while effects are under way", not waits)
         body = one.intent["body"]
         scopes = [body.get("scopeProposal"), one.decision["decision"]["approvedScope"]]
         patterns = [scope["allowedPaths"] for scope in scopes if scope and scope.get("allowedPaths") is not None]
         patterns += one.narrowed
-        self.worlds.seal(told, {"type": body["type"], "input": body.get("input"), "scopes": patterns})
-        one.sealed = told
+        self.worlds.seal(rendered, {"type": body["type"], "input": body.get("input"), "scopes": patterns})
+        one.sealed = rendered
 
     # The life of a proposal
 
-    def _submitted(self, told: Told) -> None:
-        name, intent = told["proposalId"], told["intent"]
+    def _submitted(self, rendered: Told) -> None:
+        name, intent = rendered["proposalId"], rendered["intent"]
         body, intent_id = intent["body"], intent["intentId"]
         hold("WP-decision", f"{name} is submitted twice", name not in self.processes)
         hold("INT-6.1.2", f"intent {intent_id} is submitted twice", intent_id not in self._intents)
@@ -192,88 +192,88 @@ class Model:
         key = sha256(":".join(parts).encode()).hexdigest()
         hold("INT-6.2.1", f"intent {intent_id} has another intentKey", intent["intentKey"] == key)
         self._keys[key] += 1
-        hold("INT-6.4", f"{name} is not attempt {self._keys[key]}", told["attempt"] == self._keys[key])
-        hold("WP-epoch", f"{name} is submitted in another epoch", told["epoch"] == self.worlds.epoch)
-        head = self.worlds.heads.get(told["branch"])
-        hold("WP-base", f"{name} does not start from the head of its branch", told["baseWorld"] == head)
-        actor = told["actor"]["actorId"]
-        hold("INT-3.1", f"{actor} is not registered", told["actor"] == self.actors.get(actor))
+        hold("INT-6.4", f"{name} is not attempt {self._keys[key]}", rendered["attempt"] == self._keys[key])
+        hold("WP-epoch", f"{name} is submitted in another epoch", rendered["epoch"] == self.worlds.epoch)
+        head = self.worlds.heads.get(rendered["branch"])
+        hold("WP-base", f"{name} does not start from the head of its branch", rendered["baseWorld"] == head)
+        actor = rendered["actor"]["actorId"]
+        hold("INT-3.1", f"{actor} is not registered", rendered["actor"] == self.actors.get(actor))
         hold("WP-bind", f"{actor} is not bound", actor in self.bindings)
-        hold("WP-schema", f"{name} is submitted under another schema", told["schemaHash"] == self.worlds.schema)
+        hold("WP-schema", f"{name} is submitted under another schema", rendered["schemaHash"] == self.worlds.schema)
         self._intents[intent_id] = name
-        self.processes[name] = self.open[name] = Process(told)
+        self.processes[name] = self.open[name] = Process(rendered)
 
-    def _judged(self, told: Told) -> None:
-        one = self._of(told, "submitted", "evaluating")
-        first, ruling = one.judged is None, told["ruling"]
-        actor = one.told["actor"]["actorId"]
+    def _judged(self, rendered: Told) -> None:
+        one = self._of(rendered, "submitted", "evaluating")
+        first, ruling = one.judged is None, rendered["ruling"]
+        actor = one.rendered["actor"]["actorId"]
         if first:
             binding = self.bindings[actor]
             one.asked = ModelQuestion(binding, actor)
-            hold("CARD-policy", f"a shadow of {told['proposalId']}", one.is_shadowed == self._is_shadowed(actor))
-            hold("WP-bind", f"{actor} is judged by another binding than its own", told["binding"] == binding)
+            hold("CARD-policy", f"a shadow of {rendered['proposalId']}", one.is_shadowed == self._is_shadowed(actor))
+            hold("WP-bind", f"{actor} is judged by another binding than its own", rendered["binding"] == binding)
             body = one.intent["body"]
             expected = self._expects(binding, body)
             what = f"{body['type']} {body.get('input')} of {actor} was ruled {ruling['verdict']}, not {expected}"
             hold("CARD-policy", what, expected is None or ruling["verdict"] == expected)
         elif not one.waits_for_people:
-            hold("WP-decision", f"{told['proposalId']} is judged again", False)
+            hold("WP-decision", f"{rendered['proposalId']} is judged again", False)
         assert one.asked is not None
-        one.asked.take(ruling, told.get("deadline"), told["at"])
-        one.judged = told
+        one.asked.take(ruling, rendered.get("deadline"), rendered["at"])
+        one.judged = rendered
 
-    def _shadowed(self, told: Told) -> None:
-        one = self._of(told, "submitted")
-        name, ruling, actor = told["proposalId"], told["ruling"], one.told["actor"]["actorId"]
+    def _shadowed(self, rendered: Told) -> None:
+        one = self._of(rendered, "submitted")
+        name, ruling, actor = rendered["proposalId"], rendered["ruling"], one.rendered["actor"]["actorId"]
         shadow = self.shadow if self._is_shadowed(actor) else None
         hold("CARD-policy", f"{name} is shadowed, and should not be", shadow is not None and not one.is_shadowed)
         assert shadow is not None
         one.is_shadowed = True
-        is_this = (told["name"], told.get("policyHash")) == (shadow["name"], shadow["policyHash"])
+        is_this = (rendered["name"], rendered.get("policyHash")) == (shadow["name"], shadow["policyHash"])
         hold("CARD-policy", f"{name} is shadowed by another policy", is_this)
         body = one.intent["body"]
-        expected = self._expects({"kind": "policy_rules", "policy": told["name"]}, body)
+        expected = self._expects({"kind": "policy_rules", "policy": rendered["name"]}, body)
         what = f"the shadow said {ruling['verdict']} to {body['type']} {body.get('input')}, not {expected}"
         hold("CARD-policy", what, expected is None or ruling["verdict"] == expected)
 
-    def _answered(self, told: Told) -> None:
-        one = self._of(told, "evaluating")
-        answer = told["answer"]
+    def _answered(self, rendered: Told) -> None:
+        one = self._of(rendered, "evaluating")
+        answer = rendered["answer"]
         who, name = answer["by"]["actorId"], answer["answerId"]
-        hold("WP-decision", f"{told['proposalId']} is answered and waits for nobody", one.waits_for_people)
+        hold("WP-decision", f"{rendered['proposalId']} is answered and waits for no person", one.waits_for_people)
         hold("WP-decision", f"answer {name} counts twice", name not in self._answers)
         self._answers.add(name)
         assert one.judged is not None
         asked, due = one.judged["ruling"].get("ask", ()), one.judged.get("deadline")
         may = who in asked or ("*" in asked and self.actors[who]["kind"] == "human") or answer["choice"] == "reply"
         hold("WP-bind", f"{who} answers and was not asked", may)
-        hold("WP-decision", f"{told['proposalId']} is answered too late", due is None or told["at"] <= due)
+        hold("WP-decision", f"{rendered['proposalId']} is answered too late", due is None or rendered["at"] <= due)
         assert one.asked is not None
         one.asked.answer(who, answer["choice"], answer.get("to"))
         if answer["choice"] == "narrow":
             one.narrowed.append(answer["scope"]["allowedPaths"])
 
-    def _timed_out(self, told: Told) -> None:
-        one = self._of(told, "evaluating")
+    def _timed_out(self, rendered: Told) -> None:
+        one = self._of(rendered, "evaluating")
         hold("WP-decision", "a time-out without a wait", one.waits_for_people)
-        hold("WP-decision", "a time-out before its time", told["at"] > told["deadline"])
+        hold("WP-decision", "a time-out before its time", rendered["at"] > rendered["deadline"])
         assert one.asked is not None
         one.asked.time_out()
 
-    def _decided(self, told: Told) -> None:
-        one = self._of(told, "submitted", "evaluating")
-        name, record = told["proposalId"], told["decision"]
+    def _decided(self, rendered: Told) -> None:
+        one = self._of(rendered, "submitted", "evaluating")
+        name, record = rendered["proposalId"], rendered["decision"]
         hold("WP-decision", f"{name} is decided twice", one.decision is None)
         hold(
             "WP-decision",
             f"decision {record['decisionId']} is there twice",
             record["decisionId"] not in self._decisions,
         )
-        hold("WP-epoch", f"{name} is decided in a later epoch", one.told["epoch"] == self.worlds.epoch)
+        hold("WP-epoch", f"{name} is decided in a later epoch", one.rendered["epoch"] == self.worlds.epoch)
         self._decisions.add(record["decisionId"])
         verdict = None if one.judged is None else one.judged["ruling"]["verdict"]
         hold("WP-decision", f"{name} is decided while people are asked", verdict not in (None, "wait"))
-        one.decision = told
+        one.decision = rendered
         if record["decision"] == "rejected":
             self._end(one, "rejected")
             return
@@ -281,124 +281,124 @@ class Model:
         approved = (record.get("approvedScope") or {}).get("allowedPaths")
         for narrowed in one.narrowed:
             is_narrow = approved is not None and all(covers(narrowed, pattern) for pattern in approved)
-            hold("INT-13.3", f"{name} is approved within {approved}, and somebody said {narrowed}", is_narrow)
-        granted = self.leases.granted.get(told.get("verdictId", ""))
+            hold("INT-13.3", f"{name} is approved within {approved}, and a rule narrowed it to {narrowed}", is_narrow)
+        granted = self.leases.granted.get(rendered.get("verdictId", ""))
         hold("KM-2.2", f"{name} is approved without leases", granted == name)
 
-    def _superseded(self, told: Told) -> None:
-        one = self._of(told, "submitted", "evaluating")
+    def _superseded(self, rendered: Told) -> None:
+        one = self._of(rendered, "submitted", "evaluating")
         if not self._is_stale(one):
-            self._replaced.append(told["proposalId"])  # a new domain has to follow in the same commit
+            self._replaced.append(rendered["proposalId"])  # a new domain has to follow in the same commit
         self._end(one, "superseded")
 
-    def _started(self, told: Told) -> None:
-        one = self._of(told, "approved", "executing")
-        name, before = told["proposalId"], 0 if one.started is None else one.started["attempt"]
-        hold("WP-exec", f"{name} is started out of turn", told["attempt"] == before + 1)
+    def _started(self, rendered: Told) -> None:
+        one = self._of(rendered, "approved", "executing")
+        name, before = rendered["proposalId"], 0 if one.started is None else one.started["attempt"]
+        hold("WP-exec", f"{name} is started out of turn", rendered["attempt"] == before + 1)
         if before == 0:
-            head = self.worlds.heads[one.told["branch"]]
-            hold("WP-exec", f"{name} is started on another world than the head", told["onWorld"] == head)
+            head = self.worlds.heads[one.rendered["branch"]]
+            hold("WP-exec", f"{name} is started on another world than the head", rendered["onWorld"] == head)
         else:
-            kept = [(told[part], one.started and one.started[part]) for part in ("now", "seed", "onWorld")]
-            hold("HC-context", f"{name} goes on with another context", all(new == old for new, old in kept))
-        key = one.told["executionKey"]
+            kept = [(rendered[part], one.started and one.started[part]) for part in ("now", "seed", "onWorld")]
+            hold("HC-context", f"{name} continues with another context", all(new == old for new, old in kept))
+        key = one.rendered["executionKey"]
         hold("WP-exkey", f"{name} runs beside {self._running.get(key)}", self._running.get(key, name) == name)
-        hold("HC-context", f"{name} has another seed", told["seed"] == one.intent["intentId"])
+        hold("HC-context", f"{name} has another seed", rendered["seed"] == one.intent["intentId"])
         self._running[key] = name
-        one.started = told
+        one.started = rendered
 
-    def _requested(self, told: Told) -> None:
-        one = self._of(told, "executing")
-        effect = told["requirement"]["id"]
+    def _requested(self, rendered: Told) -> None:
+        one = self._of(rendered, "executing")
+        effect = rendered["requirement"]["id"]
         hold("HC-journal", f"effect {effect} is made again, and its result is known", effect not in one.journal)
         assert one.started is not None
-        hold("HC-journal", f"effect {effect} is of another attempt", told["attempt"] == one.started["attempt"])
-        one.requested[effect] = told
+        hold("HC-journal", f"effect {effect} belongs to another attempt", rendered["attempt"] == one.started["attempt"])
+        one.requested[effect] = rendered
         one.doubtful.discard(effect)
 
-    def _fulfilled(self, told: Told) -> None:
-        one = self._of(told, "executing")
-        effect = told["requirementId"]
+    def _fulfilled(self, rendered: Told) -> None:
+        one = self._of(rendered, "executing")
+        effect = rendered["requirementId"]
         under_way = one.requested.pop(effect, None)
-        hold("HC-compute", f"effect {effect} has a result nobody waits for", under_way is not None)
+        hold("HC-compute", f"effect {effect} has a result and was not under way", under_way is not None)
         assert under_way is not None
-        hold("HC-compute", "a stale result counts", told["attempt"] == under_way["attempt"])
+        hold("HC-compute", "a stale result counts", rendered["attempt"] == under_way["attempt"])
         hold("HC-journal", f"effect {effect} has two results", effect not in one.journal)
-        one.journal[effect] = told
+        one.journal[effect] = rendered
         one.doubtful.discard(effect)
-        if told["result"].get("error") is None:
+        if rendered["result"].get("error") is None:
             times = self._done.get(f"{one.intent['intentId']}:{effect}", 0)
             hold("HC-journal", f"effect {effect} was made {times} times outside", times == 1)
 
-    def _doubted(self, told: Told) -> None:
-        one = self._of(told, "executing")
-        asked = one.requested.get(told["requirementId"])
+    def _doubted(self, rendered: Told) -> None:
+        one = self._of(rendered, "executing")
+        asked = one.requested.get(rendered["requirementId"])
         hold(
             "HC-journal", "an effect is in doubt that could be repeated", asked is not None and not asked["idempotent"]
         )
-        one.doubtful.add(told["requirementId"])
+        one.doubtful.add(rendered["requirementId"])
 
-    def _resolved(self, told: Told) -> None:
-        one = self._of(told, "executing")
-        hold("HC-journal", "what is resolved was in doubt", told["requirementId"] in one.doubtful)
-        one.doubtful.discard(told["requirementId"])
+    def _resolved(self, rendered: Told) -> None:
+        one = self._of(rendered, "executing")
+        hold("HC-journal", "what is resolved was in doubt", rendered["requirementId"] in one.doubtful)
+        one.doubtful.discard(rendered["requirementId"])
 
-    def _retried(self, told: Told) -> None:
-        one = self._of(told, "executing")
-        effect = told["requirementId"]
+    def _retried(self, rendered: Told) -> None:
+        one = self._of(rendered, "executing")
+        effect = rendered["requirementId"]
         asked = one.requested.get(effect)
         hold("HC-journal", "an effect is made again that may not be", asked is not None and asked["idempotent"])
         assert asked is not None
         one.failures[effect] += 1
         failures = one.failures[effect]
-        hold("HC-journal", f"effect {effect} failed {failures} times", told["failures"] == failures)
+        hold("HC-journal", f"effect {effect} failed {failures} times", rendered["failures"] == failures)
         terms = self._terms.get(asked["requirement"]["type"])
         if terms is not None:
             hold("HC-journal", f"effect {effect} is tried too often", failures <= terms.retries)
-            due = told["at"] + terms.backoff_ms * 2 ** (failures - 1)
-            hold("HC-journal", f"effect {effect} is made again before {due}", told["due"] >= due)
+            due = rendered["at"] + terms.backoff_ms * 2 ** (failures - 1)
+            hold("HC-journal", f"effect {effect} is made again before {due}", rendered["due"] >= due)
 
-    def _cancelled(self, told: Told) -> None:
-        self._of(told, "approved", "executing").is_called_off = True
+    def _cancelled(self, rendered: Told) -> None:
+        self._of(rendered, "approved", "executing").is_called_off = True
 
     def _is_over(self, one: Process) -> bool:
         """Return whether an execution can only fail from now on."""
-        return one.is_called_off or one.told["proposalId"] in self.leases.revoked
+        return one.is_called_off or one.rendered["proposalId"] in self.leases.revoked
 
-    def _completed(self, told: Told) -> None:
-        self._finish(told, "completed")
+    def _completed(self, rendered: Told) -> None:
+        self._finish(rendered, "completed")
 
-    def _failed(self, told: Told) -> None:
-        self._finish(told, "failed")
+    def _failed(self, rendered: Told) -> None:
+        self._finish(rendered, "failed")
 
-    def _finish(self, told: Told, how: str) -> None:
-        one = self._of(told, "executing")
+    def _finish(self, rendered: Told, how: str) -> None:
+        one = self._of(rendered, "executing")
         is_over = how == "completed" and self._is_over(one)
-        hold("WP-exec", f"{told['proposalId']} lost its leases or was called off, and completes", not is_over)
+        hold("WP-exec", f"{rendered['proposalId']} lost its leases or was called off, and completes", not is_over)
         if one.sealed is None:
-            self.worlds.meet(told, one.intent["body"])
+            self.worlds.meet(rendered, one.intent["body"])
         else:
-            hold("WP-exec", "an execution ends in another's world", one.sealed["worldId"] == told["worldId"])
-        self.worlds.move(told, completed=how == "completed")
-        self._running.pop(one.told["executionKey"], None)
+            hold("WP-exec", "an execution ends in another's world", one.sealed["worldId"] == rendered["worldId"])
+        self.worlds.move(rendered, completed=how == "completed")
+        self._running.pop(one.rendered["executionKey"], None)
         self._end(one, how)
 
     def _end(self, one: Process, how: str) -> None:
         one.ended = how
-        del self.open[one.told["proposalId"]]
+        del self.open[one.rendered["proposalId"]]
 
-    def _of(self, told: Told, *states: str) -> Process:
-        one = self.processes.get(told["proposalId"])
+    def _of(self, rendered: Told, *states: str) -> Process:
+        one = self.processes.get(rendered["proposalId"])
         status = "unknown" if one is None else one.status
-        hold("WP-fsm", f"{told['proposalId']} is {status}, not {' or '.join(states)}", status in states)
+        hold("WP-fsm", f"{rendered['proposalId']} is {status}, not {' or '.join(states)}", status in states)
         assert one is not None
         return one
 
-    def _branch(self, told: Told) -> None:
-        self.worlds.create(told)
+    def _branch(self, rendered: Told) -> None:
+        self.worlds.create(rendered)
 
-    def _switched(self, told: Told) -> None:
-        self.worlds.switch(told)
+    def _switched(self, rendered: Told) -> None:
+        self.worlds.switch(rendered)
 
 
 def _text(value: Any) -> str:

@@ -55,11 +55,11 @@ class LeaseModel:
     revoked: set[str] = field(default_factory=set)
     token: int = 0
 
-    def take(self, topic: str, told: Mapping[str, Any]) -> None:
+    def take(self, topic: str, rendered: Mapping[str, Any]) -> None:
         """Take in an event of the lease ledger; others change nothing."""
         step = _STEPS.get(topic)
         if step is not None:
-            step(self, told)
+            step(self, rendered)
 
     def holds(self, agent: str, session: str) -> bool:
         """Return whether a session holds a lease."""
@@ -108,84 +108,98 @@ class LeaseModel:
             for name, (other, wanted) in self.waiting.items()
         )
 
-    def _configured(self, told: Mapping[str, Any]) -> None:
-        self.settings = told["settings"]
+    def _configured(self, rendered: Mapping[str, Any]) -> None:
+        self.settings = rendered["settings"]
 
-    def _registered(self, told: Mapping[str, Any]) -> None:
-        hold("KP-3c", f"{told['agentId']} is registered again", told["agentId"] not in self.ranks)
-        self.ranks[told["agentId"]] = (told["priority"], told["agentId"])
+    def _registered(self, rendered: Mapping[str, Any]) -> None:
+        hold("KP-3c", f"{rendered['agentId']} is registered again", rendered["agentId"] not in self.ranks)
+        self.ranks[rendered["agentId"]] = (rendered["priority"], rendered["agentId"])
 
-    def _verdict(self, told: Mapping[str, Any]) -> None:
-        request, owner, status = told["requestId"], (told["agentId"], told["sessionId"]), told["status"]
-        hold("CARD-log", f"verdict {told['verdictId']} is there twice", told["verdictId"] not in self.verdicts)
-        self.verdicts.add(told["verdictId"])
+    def _verdict(self, rendered: Mapping[str, Any]) -> None:
+        request, owner, status = rendered["requestId"], (rendered["agentId"], rendered["sessionId"]), rendered["status"]
+        hold("CARD-log", f"verdict {rendered['verdictId']} is there twice", rendered["verdictId"] not in self.verdicts)
+        self.verdicts.add(rendered["verdictId"])
         due = self.again.pop(request, 0)
-        hold("KP-3d", f"request {request} was told to die until {due}, and was asked again before", told["at"] >= due)
+        hold(
+            "KP-3d", f"request {request} got the verdict Die until {due}, and was judged before", rendered["at"] >= due
+        )
         if status == "Die":
-            self.again[request] = told["at"] + (told.get("retryAfterMs") or 0)
+            self.again[request] = rendered["at"] + (rendered.get("retryAfterMs") or 0)
         hold("KP-3e", f"{owner[0]} has no priority", owner[0] in self.ranks)
-        if told.get("manifest") is not None:
-            claims = told["manifest"]["scope"]
+        if rendered.get("manifest") is not None:
+            claims = rendered["manifest"]["scope"]
             scope = [(one["predicate"], one["resource"]) for one in claims]
             scope += [("PROVIDES", one["to"]) for one in claims if "to" in one]
             self.wanted[request] = (owner, scope)
         asked = self.wanted[request][1]
         holders = list(self._in_the_way(owner, asked))
         self.waiting.pop(request, None)
-        over = [one.triple for one in holders if one.expires is not None and one.expires < told["at"]]
+        over = [one.triple for one in holders if one.expires is not None and one.expires < rendered["at"]]
         hold("KP-4c", f"{over[:1]} is in the way of {request}, and its time is over", not over)
         older = all(self._rank(owner) < self._rank(one.owner) for one in holders)
         if status == "Granted":
             hold("KP-5a", f"request {request} was granted though {holders[:1]} is in the way", not holders)
-            self._grant(told, owner, request)
+            self._grant(rendered, owner, request)
         elif status == "Wait":
-            hold("KP-3a", f"request {request} waits for somebody older", older)
+            hold("KP-3a", f"request {request} waits for an older session", older)
             queued = self._queued_before(owner, request, asked)
-            hold("KP-5a", f"request {request} waits for nobody", holders or queued)
-            if told.get("queued"):
+            hold("KP-5a", f"request {request} waits for no session", holders or queued)
+            if rendered.get("queued"):
                 self.waiting[request] = (owner, asked)
         else:
             queued = self._queued_before(owner, request, asked)
             hold("KP-3d", f"request {request} of {owner[0]} died though it is older than all", not older or queued)
 
-    def _grant(self, told: Mapping[str, Any], owner: Owner, request: str) -> None:
-        hold("KP-5a", f"request {request} was granted nothing", told["leases"])
-        self.granted[told["verdictId"]] = request
-        for lease in told["leases"]:
+    def _grant(self, rendered: Mapping[str, Any], owner: Owner, request: str) -> None:
+        hold("KP-5a", f"request {request} was granted nothing", rendered["leases"])
+        self.granted[rendered["verdictId"]] = request
+        for lease in rendered["leases"]:
             name = lease["leaseId"]
             hold("KP-4a", f"lease {name} was there before", name not in self.active and name not in self.ended)
             hold("KP-4a", f"token {lease['token']} is not larger than {self.token}", lease["token"] > self.token)
             self.token = lease["token"]
-            ttl = told.get("ttlMs")
-            expires = None if ttl is None else told["at"] + min(ttl, self.settings["max_hold_ms"])
+            ttl = rendered.get("ttlMs")
+            expires = None if ttl is None else rendered["at"] + min(ttl, self.settings["max_hold_ms"])
             triple = (lease["predicate"], lease["resource"])
-            self.active[name] = _Lease(owner, triple, lease["token"], told["at"], ttl, expires)
+            self.active[name] = _Lease(owner, triple, lease["token"], rendered["at"], ttl, expires)
 
-    def _renewed(self, told: Mapping[str, Any]) -> None:
-        lease = self.active.get(told["leaseId"])
-        hold("KP-4b", f"{told['leaseId']} was renewed and is not active", lease is not None)
+    def _renewed(self, rendered: Mapping[str, Any]) -> None:
+        lease = self.active.get(rendered["leaseId"])
+        hold("KP-4b", f"{rendered['leaseId']} was renewed and is not active", lease is not None)
         assert lease is not None
         expires = lease.expires
-        hold("KP-4b", f"{told['leaseId']} was renewed after its end", expires is not None and told["at"] <= expires)
+        hold(
+            "KP-4b",
+            f"{rendered['leaseId']} was renewed after its end",
+            expires is not None and rendered["at"] <= expires,
+        )
         last = lease.granted + self.settings["max_hold_ms"]
-        due = min(told["at"] + told["ttlMs"], last)
-        hold("KP-4b", f"{told['leaseId']} lives until {told['expiresAt']}, not {due}", told["expiresAt"] <= due)
-        lease.expires, lease.ttl = told["expiresAt"], told["ttlMs"]
+        due = min(rendered["at"] + rendered["ttlMs"], last)
+        hold(
+            "KP-4b",
+            f"{rendered['leaseId']} lives until {rendered['expiresAt']}, not {due}",
+            rendered["expiresAt"] <= due,
+        )
+        lease.expires, lease.ttl = rendered["expiresAt"], rendered["ttlMs"]
 
-    def _released(self, told: Mapping[str, Any]) -> None:
-        for name in told["leaseIds"]:
+    def _released(self, rendered: Mapping[str, Any]) -> None:
+        for name in rendered["leaseIds"]:
             lease = self._end(name, "Released")
-            hold("KP-4b", f"{name} was released by somebody else", lease.owner == (told["agentId"], told["sessionId"]))
+            hold(
+                "KP-4b",
+                f"{name} was released by another agent",
+                lease.owner == (rendered["agentId"], rendered["sessionId"]),
+            )
 
-    def _expired(self, told: Mapping[str, Any]) -> None:
-        for name in told["leaseIds"]:
+    def _expired(self, rendered: Mapping[str, Any]) -> None:
+        for name in rendered["leaseIds"]:
             lease = self._end(name, "Expired")
-            hold("KP-4c", f"{name} expired early", lease.expires is not None and told["at"] > lease.expires)
+            hold("KP-4c", f"{name} expired early", lease.expires is not None and rendered["at"] > lease.expires)
 
-    def _revoked(self, told: Mapping[str, Any]) -> None:
-        hold("KP-4b", "leases were revoked without a reason", told["reason"])
-        hold("KP-4b", f"{told['by']} revoked leases", told["by"] in self.settings["administrators"].split())
-        for name in told["leaseIds"]:
+    def _revoked(self, rendered: Mapping[str, Any]) -> None:
+        hold("KP-4b", "leases were revoked without a reason", rendered["reason"])
+        hold("KP-4b", f"{rendered['by']} revoked leases", rendered["by"] in self.settings["administrators"].split())
+        for name in rendered["leaseIds"]:
             self.revoked.add(self._end(name, "Revoked").owner[1])
 
     def _end(self, name: str, how: str) -> _Lease:
@@ -195,18 +209,18 @@ class LeaseModel:
         self.ended[name] = how
         return lease
 
-    def _confirmed(self, told: Mapping[str, Any]) -> None:
-        if told["leaseTime"] <= told["at"]:
+    def _confirmed(self, rendered: Mapping[str, Any]) -> None:
+        if rendered["leaseTime"] <= rendered["at"]:
             return
         for lease in self.active.values():
-            lease.granted = min(lease.granted, told["at"])
+            lease.granted = min(lease.granted, rendered["at"])
             if lease.expires is not None and lease.ttl is not None:
                 last = lease.granted + self.settings["max_hold_ms"]
-                lease.expires = min(lease.expires, told["at"] + lease.ttl, last)
-        self.again = {request: min(due, told["at"]) for request, due in self.again.items()}
+                lease.expires = min(lease.expires, rendered["at"] + lease.ttl, last)
+        self.again = {request: min(due, rendered["at"]) for request, due in self.again.items()}
 
-    def _withdrawn(self, told: Mapping[str, Any]) -> None:
-        self.waiting.pop(told["requestId"], None)
+    def _withdrawn(self, rendered: Mapping[str, Any]) -> None:
+        self.waiting.pop(rendered["requestId"], None)
 
 
 _STEPS: Final = {

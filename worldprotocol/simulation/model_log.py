@@ -48,7 +48,7 @@ class LogModel:
         """Take in a stored row: position, stream, version, topic, schema version, state, leaf; returns the state."""
         position, stream, version, topic, schema_version, state, leaf = row[:7]
         hold("CARD-log", f"event {position} follows {self.size}", position == self.size + 1)
-        hold("CARD-log", f"{stream} goes on with {version}", version == self.versions.get(stream, 0) + 1)
+        hold("CARD-log", f"{stream} continues with {version}", version == self.versions.get(stream, 0) + 1)
         names = _name(stream), _name(topic)
         content = b'{"schemaVersion":%d,"state":%b,"stream":%b,"topic":%b,"version":%d}'
         own = sha256(b"\x00" + content % (schema_version, state, *names, version)).digest()

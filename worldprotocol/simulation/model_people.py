@@ -23,7 +23,7 @@ class ModelQuestion:
 
     Args:
         binding: that the proposal is judged by.
-        proposer: who never decides.
+        proposer: the proposing actor, which never decides.
     """
 
     def __init__(self, binding: Told, proposer: str) -> None:
@@ -101,7 +101,7 @@ class ModelQuestion:
             self.expects = "reject"
 
     def _go_on(self, otherwise: str) -> None:
-        """Ask the next step that somebody can answer; ``otherwise`` is what is to come where there is none."""
+        """Ask the next step that has a voter; ``otherwise`` is the result where there is none."""
         for at in range(self.at + 1, len(self.steps)):
             one = self.steps[at]
             is_vote = "members" in one

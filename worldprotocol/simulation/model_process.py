@@ -19,23 +19,23 @@ class Process:
     """A proposal, from its submission to its end.
 
     Args:
-        told: its ``proposal.submitted``.
+        rendered: its ``proposal.submitted``.
         judged: its last ruling, with the deadline.
         decision: the decision record.
         started: the last ``execution.started``.
         requested: effects under way, by requirement, with the number of the attempt.
         journal: results by requirement.
         doubtful: effects in doubt.
-        sealed: the world that its execution came to.
+        sealed: the world that its execution sealed.
         asked: what people said to it.
         is_shadowed: a second policy was asked about it.
-        is_called_off: somebody cancelled its execution.
+        is_called_off: its execution was cancelled.
         narrowed: the patterns of each answer that narrowed its scope.
         failures: how often each effect failed and was to be made again.
         ended: completed, failed, rejected or superseded.
     """
 
-    told: Told
+    rendered: Told
     judged: Told | None = None
     decision: Told | None = None
     started: Told | None = None
@@ -64,7 +64,7 @@ class Process:
     @property
     def intent(self) -> Told:
         """The intent in wire form."""
-        intent: Told = self.told["intent"]
+        intent: Told = self.rendered["intent"]
         return intent
 
     @property

@@ -41,47 +41,47 @@ class WorldModel:
     active: str = ""
     epoch: int = 0
 
-    def seal(self, told: Mapping[str, Any], proposal: Mapping[str, Any] | None) -> None:
+    def seal(self, event: Mapping[str, Any], proposal: Mapping[str, Any] | None) -> None:
         """Take in a sealed world.
 
         Args:
-            told: the event.
+            event: the event.
             proposal: ``{"type", "input", "scopes"}`` of the proposal that made it; None for genesis.
         """
-        parent = told["parent"]
+        parent = event["parent"]
         hold("WP-lineage", "a world without a maker", (proposal is None) == (parent is None) == (not self.worlds))
-        hold("WP-schema", "a world of another schema", told["schemaHash"] == self.schema)
+        hold("WP-schema", "a world of another schema", event["schemaHash"] == self.schema)
         if proposal is None:
-            world = _World(told["data"], None, 0, "completed", "", {})
-            self.genesis = told["data"]
+            world = _World(event["data"], None, 0, "completed", "", {})
+            self.genesis = event["data"]
         else:
-            world = self._child(told, parent, proposal)
+            world = self._child(event, parent, proposal)
         system: dict[str, Any] = {"terminalStatus": world.outcome, "errors": [], "pendingDigest": "empty"}
-        if told.get("error") is not None:
-            system["errors"] = [_signature(told["error"])]
+        if event.get("error") is not None:
+            system["errors"] = [_signature(event["error"])]
         data = {key: value for key, value in world.data.items() if not key.startswith("$")}
         snapshot = digest({"data": data, "system": system})
-        hold("WP-hash", f"world {told['worldId']} has another snapshotHash", told["snapshotHash"] == snapshot)
+        hold("WP-hash", f"world {event['worldId']} has another snapshotHash", event["snapshotHash"] == snapshot)
         world.content = digest({"schemaHash": self.schema, "snapshotHash": snapshot})
-        hold("WP-world", f"world {told['worldId']} has another contentId", told["contentId"] == world.content)
+        hold("WP-world", f"world {event['worldId']} has another contentId", event["contentId"] == world.content)
         name = digest({"schemaHash": self.schema, "snapshotHash": snapshot, "parentWorldId": parent})
-        hold("WP-world", f"world {told['worldId']} should have the id {name}", told["worldId"] == name)
-        hold("WP-world", "a world has another height", told["height"] == world.height)
+        hold("WP-world", f"world {event['worldId']} should have the id {name}", event["worldId"] == name)
+        hold("WP-world", "a world has another height", event["height"] == world.height)
         self.worlds.setdefault(name, world)
 
-    def _child(self, told: Mapping[str, Any], parent: str, proposal: Mapping[str, Any]) -> _World:
+    def _child(self, event: Mapping[str, Any], parent: str, proposal: Mapping[str, Any]) -> _World:
         known = self.worlds.get(parent)
         hold("WP-lineage", f"the parent {parent} does not exist", known is not None)
-        hold("WP-lineage", f"{parent} is not the head of {told['branch']}", self.heads[told["branch"]] == parent)
+        hold("WP-lineage", f"{parent} is not the head of {event['branch']}", self.heads[event["branch"]] == parent)
         assert known is not None
-        outcome, failed = told["outcome"], told.get("error") is not None
+        outcome, failed = event["outcome"], event.get("error") is not None
         hold("WP-outcome", "the outcome is not derived from the error", (outcome == "failed") == failed)
-        hold("WP-exec", "a failed world changed something", not (failed and told["patches"]))
+        hold("WP-exec", "a failed world changed something", not (failed and event["patches"]))
         data, tally = known.data, known.tally
-        for patch in told["patches"]:
+        for patch in event["patches"]:
             for scope in proposal["scopes"]:
                 for path in _touched(patch):
-                    hold("INT-13.5", f"{path} lies outside of {scope}", within(scope, path))
+                    hold("INT-13.5", f"{path} is outside of {scope}", within(scope, path))
             data = _patched(data, names_of(patch["path"]), patch)
         if outcome == "completed" and self.adds is not None:
             tally = self._counted(proposal["type"], proposal["input"], data, tally)
@@ -98,39 +98,43 @@ class WorldModel:
             hold("WP-exec", what, found == first + sum_)
         return tally
 
-    def meet(self, told: Mapping[str, Any], proposal: Mapping[str, Any]) -> None:
+    def meet(self, rendered: Mapping[str, Any], proposal: Mapping[str, Any]) -> None:
         """Apply an execution that produced an existing world: equal content on the same parent."""
-        known = self.worlds.get(told["worldId"])
-        is_same = known is not None and known.parent == told["parent"]
-        hold("WP-world", f"{told['proposalId']} ends in {told['worldId']}, which is no child of its head", is_same)
+        known = self.worlds.get(rendered["worldId"])
+        is_same = known is not None and known.parent == rendered["parent"]
+        hold(
+            "WP-world",
+            f"{rendered['proposalId']} ends in {rendered['worldId']}, which is no child of its head",
+            is_same,
+        )
         assert known is not None
         if known.outcome == "completed" and self.adds is not None:
-            tally = self.worlds[told["parent"]].tally
+            tally = self.worlds[rendered["parent"]].tally
             self._counted(proposal["type"], proposal.get("input"), known.data, tally)
 
-    def create(self, told: Mapping[str, Any]) -> None:
+    def create(self, rendered: Mapping[str, Any]) -> None:
         """Take in a new branch."""
-        world = self.worlds.get(told["worldId"])
-        hold("WP-lineage", f"branch {told['branch']} is there already", told["branch"] not in self.heads)
+        world = self.worlds.get(rendered["worldId"])
+        hold("WP-lineage", f"branch {rendered['branch']} is there already", rendered["branch"] not in self.heads)
         hold("WP-base", "a branch begins nowhere, or at a failure", world is not None and world.outcome == "completed")
-        self.heads[told["branch"]] = told["worldId"]
-        self.active = self.active or told["branch"]
+        self.heads[rendered["branch"]] = rendered["worldId"]
+        self.active = self.active or rendered["branch"]
 
-    def switch(self, told: Mapping[str, Any]) -> None:
+    def switch(self, rendered: Mapping[str, Any]) -> None:
         """Take in another active branch."""
-        hold("WP-epoch", "the epoch is raised by one", told["epoch"] == self.epoch + 1)
-        hold("WP-epoch", "there is no such branch", told["branch"] in self.heads)
-        self.active, self.epoch = told["branch"], told["epoch"]
+        hold("WP-epoch", "the epoch is raised by one", rendered["epoch"] == self.epoch + 1)
+        hold("WP-epoch", "there is no such branch", rendered["branch"] in self.heads)
+        self.active, self.epoch = rendered["branch"], rendered["epoch"]
 
-    def move(self, told: Mapping[str, Any], *, completed: bool) -> None:
+    def move(self, rendered: Mapping[str, Any], *, completed: bool) -> None:
         """Take in how an execution ended."""
-        world = self.worlds[told["worldId"]]
-        hold("WP-lineage", "the head moves on from another world", self.heads[told["branch"]] == told["parent"])
+        world = self.worlds[rendered["worldId"]]
+        hold("WP-lineage", "the head moves on from another world", self.heads[rendered["branch"]] == rendered["parent"])
         hold(
             "WP-lineage", "an execution ends in a world of another outcome", (world.outcome == "completed") == completed
         )
         if completed:
-            self.heads[told["branch"]] = told["worldId"]
+            self.heads[rendered["branch"]] = rendered["worldId"]
 
 
 def _signature(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,13 +32,13 @@ WEATHER: Final = (
     "dies_after",
 )
 """How the making of an effect goes: as it should; it fails, to be tried again or for good; its handler raises before or
-after it did it; nothing comes of it in time, or it is done but nobody is told in time; the process dies before or after
+after it did it; it does not end in time, or ends without a result in time; the process dies before or after
 it.
 """
 
 
 class SimulatedEnvironment:
-    """What stands outside of the engine, and remembers what was really done to it.
+    """The world outside of the engine, with a record of all that was done to it.
 
     Args:
         handlers: those of the scenario; each is wrapped, so that its deeds are counted.
@@ -80,7 +80,7 @@ class SimulatedEnvironment:
         return function
 
     def value_of(self, key: str) -> Any:
-        """Return what came of an effect that was done, as JSON."""
+        """Return the result of an effect as JSON."""
         answer = self.values[key]
         return answer.value if isinstance(answer, EffectResult) else answer
 

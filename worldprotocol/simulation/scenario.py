@@ -2,7 +2,7 @@
 
 A custom scenario is an object at module level, given to the command by ``--scenario file.py:attribute``::
 
-    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=wishes)
+    scenario = Scenario(domain=shop, actors=(Player("ann", "human", {"kind": "auto_approve"}),), draw=drawn_intents)
 
 Everything a scenario decides must follow from the ``random.Random`` that it is handed, or from its arguments.
 """
@@ -23,7 +23,7 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.model.actor import ActorKind
 
-__all__ = ["Edition", "Expectation", "Player", "Scenario", "Wish"]
+__all__ = ["DrawnIntent", "Edition", "Expectation", "Player", "Scenario"]
 
 Expectation = Literal["approve", "reject", "wait"] | None
 """What a first ruling must be; None where nothing is known."""
@@ -45,7 +45,7 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DrawnIntent:
     """What an actor wants.
 
     Args:
@@ -84,13 +84,13 @@ class Scenario:
 
     Args:
         domain: whose actions run.
-        actors: who acts, at least one; those of kind human may answer.
-        draw: draws a wish.
+        actors: the acting actors, at least one; those of kind human may answer.
+        draw: draws an intent.
         editions: further domains, which steps adopt, and the first one after them again.
         policies: those in force from the founding on; each may also shadow.
         spare: names of ``policies`` that are adopted only by a step.
         effects: handlers; in a simulation they run in the caller's thread and must not wait for anything.
-        projections: asked about source events, whose payload is a drawn wish ``{"type", "input"}``.
+        projections: called with source events, whose payload is a drawn intent ``{"type", "input"}``.
         bindings: what actors are bound to anew, now and then.
         resources: what direct leases are asked for.
         scopes: patterns to which people narrow what they approve.
@@ -106,7 +106,7 @@ class Scenario:
 
     domain: Domain
     actors: tuple[Player, ...]
-    draw: Callable[[Random], Wish]
+    draw: Callable[[Random], DrawnIntent]
     editions: tuple[Edition, ...] = ()
     policies: tuple[Policy, ...] = ()
     spare: tuple[str, ...] = ()

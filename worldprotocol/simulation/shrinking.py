@@ -32,7 +32,7 @@ def shrink(
         seed: of the ids.
         steps: a script that fails.
         scenario: what is simulated.
-        found: what came of it.
+        found: its result.
         runs: how many simulations to try at most.
         progress: called with runs done and runs at most.
     """
@@ -69,7 +69,7 @@ class _ShrinkState:
         self._progress = progress
 
     def attempt(self, steps: list[SimulationStep]) -> bool:
-        """Tell whether these steps break the same requirement."""
+        """Return whether these steps break the same requirement."""
         self.left -= 1
         came = simulate(self._seed, steps, self._scenario)
         if self._progress is not None:

@@ -9,7 +9,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from world.audit.replay import replay
@@ -69,7 +69,7 @@ class Simulated:
         violation: the first one; None where everything held.
         steps: how many were done.
         events: how many events the log holds.
-        said: what came of each step, in few words.
+        said: the result of each step, in a few words.
         image: the stored events, row by row.
     """
 
@@ -86,10 +86,9 @@ class Simulation:
     Args:
         seed: of the ids; the steps are drawn by ``draw_steps``.
         scenario: what is simulated.
-        looks_every: steps after which the costly checks are made.
     """
 
-    def __init__(self, seed: int, scenario: Scenario, *, looks_every: int = LOOKS_EVERY) -> None:
+    def __init__(self, seed: int, scenario: Scenario) -> None:
         """Found the realm."""
         self.scenario = scenario
         self.time = VirtualTime()
@@ -104,7 +103,6 @@ class Simulation:
         self.intents: list[Any] = []
         self.counts: Counter[str] = Counter()
         self.clocks = [VirtualClock(self.time) for _ in range(WORKERS)]
-        self._looks_every = looks_every
         self._census = Census()
         self._parts = parts_of(scenario, self.outside, self.ids)
         self._started = 0
@@ -129,7 +127,7 @@ class Simulation:
         self._armed = self.store.fault
         size, self._outdated = self.model.log.size, worker.schema != self.model.worlds.schema
         try:
-            said = ACTS[step.do](self, worker, step.told)
+            said = ACTS[step.do](self, worker, step.rendered)
         except KilledError as killed:
             self.crash(self.workers[step.by], known=True)  # adopting a domain starts another one in its place
             said = f"{worker.name} died {killed}"
@@ -162,7 +160,7 @@ class Simulation:
         """Crash a worker, and start another one in its place, which settles first.
 
         Args:
-            worker: who dies.
+            worker: the worker that dies.
             known: whether others know that it is gone.
         """
         at = self.workers.index(worker)
@@ -182,7 +180,7 @@ class Simulation:
         """End a worker, and start another one in its place.
 
         Args:
-            worker: who ends.
+            worker: the worker that ends.
             domain: that the other one runs; None is the one in force.
         """
         at = self.workers.index(worker)
@@ -193,7 +191,7 @@ class Simulation:
     def _start_again(self, at: int, domain: Domain | None = None) -> Worker:
         try:
             return self._start(at, domain=domain)
-        except WorldProtocolError as error:  # who starts takes the lock, to bring the index up to date
+        except WorldProtocolError as error:  # a starting worker takes the lock, to bring the index up to date
             if not self.is_fault(error):
                 raise
             return self._start(at, domain=domain)
@@ -231,7 +229,9 @@ class Simulation:
             own = {key: one.status for key, one in self.model.open.items()}
             hold("CARD-replay", f"{name} has other open proposals", states == own)
             hold("CARD-replay", f"{name} has its proposals in another order", list(states) == list(own))
-            running = {one.told["executionKey"]: key for key, one in self.model.open.items() if one.started is not None}
+            running = {
+                one.rendered["executionKey"]: key for key, one in self.model.open.items() if one.started is not None
+            }
             hold("WP-exkey", f"{name} runs other proposals", realm.running == running)
             shadow = None if realm.shadow is None else realm.shadow.name
             hold("CARD-policy", f"{name} has another shadow", shadow == (self.model.shadow or {}).get("name"))
@@ -263,8 +263,8 @@ class Simulation:
             domain = self.editions[schema].domain
             rechecked = recheck(self._start(0, domain=domain).world, every=True)
             found = [one for one in rechecked.divergences if len(self.model.adopted) == 1 or not one.is_drift]
-            told = "; ".join(f"event {one.position}: {one.difference.message}" for one in found[:3])
-            hold("CARD-replay", told, not found)
+            rendered = "; ".join(f"event {one.position}: {one.difference.message}" for one in found[:3])
+            hold("CARD-replay", rendered, not found)
 
     def _go_on(self) -> bool:
         """Do the next thing that is left to do; False where nothing is."""
@@ -291,11 +291,10 @@ class Simulation:
         return Worker(
             f"worker-{at}.{self._started}",
             self.store,
-            self._parts,
+            replace(self._parts, domain=domain or (self.scenario.domain if in_force is None else in_force.domain)),
             outside=self.outside,
             clock=self.clocks[at],
             census=self._census,
-            domain=domain or (self.scenario.domain if in_force is None else in_force.domain),
             create=create,
         )
 
@@ -307,7 +306,7 @@ class Simulation:
                 worker.world.adopt_policy(policy.name)
         for player in self.scenario.actors:
             worker.world.register(player.actor_id, player.kind)
-        for player in self.scenario.actors:  # whoever is asked must be registered
+        for player in self.scenario.actors:  # voters must be registered
             worker.world.bind(player.actor_id, player.binding)
         worker.world.register(SOMEBODY, "agent")
         self.check()
@@ -347,7 +346,7 @@ def _few_collections() -> Iterator[None]:
 
 
 def _simulate(seed: int, steps: Sequence[SimulationStep], scenario: Scenario, looks_every: int) -> Simulated:
-    simulation = Simulation(seed, scenario, looks_every=looks_every)
+    simulation = Simulation(seed, scenario)
     said: list[str] = []
     violation = None
     try:
@@ -359,8 +358,8 @@ def _simulate(seed: int, steps: Sequence[SimulationStep], scenario: Scenario, lo
     except BrokenError as broken:
         violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), broken.requirement, broken.what)
     except Exception as error:  # noqa: BLE001 - whatever comes out of the engine is what is looked for
-        told = f"{type(error).__name__}: {error}"
-        violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), "CRASH", told)
+        rendered = f"{type(error).__name__}: {error}"
+        violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), "CRASH", rendered)
     image = simulation.store.image()
     simulation.close()
     return Simulated(violation, len(said), len(image), tuple(said), image)

@@ -51,16 +51,16 @@ class SimulationStep:
     Args:
         do: what is done, one of ``KINDS``.
         by: the number of the worker that does it.
-        told: all else, JSON.
+        rendered: all other members, JSON.
     """
 
     do: str
     by: int
-    told: Mapping[str, Any] = field(default_factory=dict)
+    rendered: Mapping[str, Any] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the step as JSON."""
-        return {"do": self.do, "by": self.by, **self.told}
+        return {"do": self.do, "by": self.by, **self.rendered}
 
 
 Drawing = Callable[[Random, Scenario], Mapping[str, Any]]
@@ -70,34 +70,34 @@ def _which(chance: Random) -> int:
     return chance.randrange(MANY)
 
 
-def _wish(chance: Random, scenario: Scenario) -> dict[str, Any]:
+def _drawn(chance: Random, scenario: Scenario) -> dict[str, Any]:
     try:
-        wish = scenario.draw(chance)
+        drawn = scenario.draw(chance)
     except Exception as error:
         why = f"The scenario's draw raised {type(error).__name__}: {error}."
         raise RefusedError(ErrorCode.INVALID_SIMULATION, why) from error
-    told: dict[str, Any] = {"actor": _which(chance), "type": wish.type, "input": wish.input}
-    return told if wish.scope is None else {**told, "scope": list(wish.scope)}
+    rendered: dict[str, Any] = {"actor": _which(chance), "type": drawn.type, "input": drawn.input}
+    return rendered if drawn.scope is None else {**rendered, "scope": list(drawn.scope)}
 
 
 def _submit(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    told = _wish(chance, scenario)
+    rendered = _drawn(chance, scenario)
     place = chance.random()
     if place < 0.1:
-        told["branch"] = _which(chance)
+        rendered["branch"] = _which(chance)
     elif place < 0.14:
-        told["fork"] = _which(chance)
+        rendered["fork"] = _which(chance)
     if chance.random() < 0.3:
-        told["key"] = "one at a time"
-    return told
+        rendered["key"] = "one at a time"
+    return rendered
 
 
 def _batch(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {"wishes": [_wish(chance, scenario) for _ in range(chance.randint(2, 5))], "twice": chance.random() < 0.3}
+    return {"intents": [_drawn(chance, scenario) for _ in range(chance.randint(2, 5))], "twice": chance.random() < 0.3}
 
 
 def _bad(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {**_wish(chance, scenario), "wrong": chance.choice(_BAD)}
+    return {**_drawn(chance, scenario), "wrong": chance.choice(_BAD)}
 
 
 def _decide(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
@@ -170,7 +170,7 @@ KINDS: Final[Mapping[str, tuple[int, Drawing]]] = {
     "batch": (4, _batch),
     "again": (3, _one),
     "bad": (4, _bad),
-    "receive": (4, _wish),
+    "receive": (4, _drawn),
     "decide": (14, _decide),
     "fly": (30, _fly),
     "time": (9, _time),
@@ -204,7 +204,7 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[SimulationStep
     Args:
         seed: any whole number.
         count: how many.
-        scenario: whose wishes are drawn.
+        scenario: its ``draw`` is used.
 
     Raises:
         RefusedError: ``INVALID_SIMULATION`` where its ``draw`` raises.
@@ -239,16 +239,16 @@ def read_script(path: Path) -> tuple[list[SimulationStep], int, str]:
         RefusedError: ``INVALID_SCRIPT``.
     """
     try:
-        told = json.loads(path.read_text())
-        if told["format"] != FORMAT:
-            raise ValueError(f"it has format {told['format']}, this is {FORMAT}")
+        rendered = json.loads(path.read_text())
+        if rendered["format"] != FORMAT:
+            raise ValueError(f"it has format {rendered['format']}, this is {FORMAT}")
         steps = []
-        for wire in told["steps"]:
+        for wire in rendered["steps"]:
             rest = {name: value for name, value in wire.items() if name not in ("do", "by")}
             if wire["do"] not in KINDS or not 0 <= wire["by"] < WORKERS:
                 raise ValueError(f"there is no step {wire['do']!r} by worker {wire['by']}")
             steps.append(SimulationStep(wire["do"], wire["by"], rest))
-        return steps, int(told["seed"]), str(told["scenario"])
+        return steps, int(rendered["seed"]), str(rendered["scenario"])
     except OSError as error:
         raise RefusedError(ErrorCode.INVALID_SCRIPT, f"The script {path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

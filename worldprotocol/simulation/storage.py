@@ -50,7 +50,7 @@ _AFTER: Final[Mapping[str, Callable[[], BaseException]]] = {
     "killed_after": lambda: KilledError("after a commit"),
 }
 FAULTS: Final = ("busy", *_BEFORE, *_AFTER)
-"""What can go wrong once: somebody else keeps the lock, the disk fails or is full, the process dies before or after the
+"""What can fail once: another process keeps the lock, the disk fails or is full, the process dies before or after the
 commit, and the acknowledgement is lost, whether the commit was made or not."""
 
 

@@ -14,7 +14,6 @@ from authority import PolicyRegistry, StandardAuthority
 from host import Host
 from projections import Issuer, ProjectionRegistry
 from world.clock import Boot, Clock, IdSource
-from world.core import Domain
 from world.engine.effect_runner import EffectRecorder
 from world.engine.protocol import Command, WorldProtocol
 from world.klis.resources.resource_types import STANDARD
@@ -140,11 +139,10 @@ class Worker:
     Args:
         name: for the record; never used twice.
         store: the shared store.
-        parts: what all workers have in common.
+        parts: its components, with the domain whose actions it runs; the executor is replaced by its own.
         outside: what effects are done to.
         clock: of its machine.
-        census: who is gone.
-        domain: whose actions it runs.
+        census: the workers that have ended.
         create: make the log.
     """
 
@@ -157,14 +155,14 @@ class Worker:
         outside: SimulatedEnvironment,
         clock: Clock,
         census: Census,
-        domain: Domain,
         create: bool = False,
     ) -> None:
         """Open the log."""
         self.name = name
+        domain = parts.domain
         self.schema = domain.schema.hash
         host = Host(domain, outside.registry, clock=clock, workers=outside.workers)
-        own = replace(parts, domain=domain, executor=host)
+        own = replace(parts, executor=host)
         view = WorldIndex(checkpoint_every=parts.limits.checkpoint_every)
         self.log: EventLog = open_log_in(store, ADDRESS, create=create, view=view)
         self.protocol = SteppedProtocol(

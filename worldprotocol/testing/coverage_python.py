@@ -22,7 +22,7 @@ class Body:
     """The statements of a rule.
 
     Args:
-        file: where they stand.
+        file: their file.
         first: the first line, from 1.
         last: the last line.
     """
@@ -37,7 +37,7 @@ class Reached:
     """What cases reached of a rule, or of a part of one that is made of several.
 
     Args:
-        file: where it stands.
+        file: its file.
         lines: how many lines with statements it has.
         missing: those that no case reached.
         partial: lines from which cases took some of the ways only: line, ways, ways taken.
@@ -55,7 +55,7 @@ class Reached:
 
 
 class PythonCoverage:
-    """Measures while it is entered; afterwards ``of`` tells.
+    """Measures while it is entered; afterwards ``of`` returns the result.
 
     Args:
         policy: whose rules in Python are measured.
@@ -113,7 +113,7 @@ def _coverage(files: list[str]) -> Any:
 
 
 def bodies_of(one: Rule) -> list[Body]:
-    """Return where the statements of a rule stand, of one that is made of rules those of all its parts."""
+    """Return the places of the statements of a rule; for a composition, those of all its parts."""
     if isinstance(one, (AllOf, AnyOf)):
         return [body for part in one.rules for body in bodies_of(part)]
     body = body_of(one)
@@ -121,7 +121,7 @@ def bodies_of(one: Rule) -> list[Body]:
 
 
 def body_of(one: Rule) -> Body | None:
-    """Return where the statements of a rule stand; None where they are not Python, not at hand, or a lambda."""
+    """Return the places of the statements of a rule; None where they are not Python, not available, or a lambda."""
     code = _code_of(one)
     if code is None:
         return None

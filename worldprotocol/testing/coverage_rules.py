@@ -1,7 +1,7 @@
 """What cases cover of a policy: its rules, and the branches of conditions in policy files.
 
-A condition is covered when it came to true once and to false once. Where ``&&`` or ``||`` joins it at its top, that is
-asked of every part, each time where what stands left of it had not settled the condition; a part that failed and was
+A condition is covered when it was true once and false once. Where ``&&`` or ``||`` joins it at its top, that is
+required of every part, whenever the parts before it had not settled the condition; a part that failed and was
 outweighed by another settles nothing. A rule without a condition
 had an opinion once; one for some actions or actors only also had none once.
 """
@@ -79,7 +79,7 @@ class RuleCoverage:
 
     Args:
         rule: the rule.
-        source: where it stands, for people.
+        source: its place, for people.
         ways: what its branches are called, in order.
         parts: of its condition, None where there is none.
     """

@@ -1,6 +1,6 @@
 """Divergences of a recorded log from the loaded code, as text for developers.
 
-``worldprotocol.analysis.recheck.recheck`` finds what differs under the policies of then; here the policies at hand
+``worldprotocol.analysis.recheck.recheck`` finds what differs under the policies of then; here the available policies
 judge the recorded cases, too (``worldprotocol.analysis.rejudging``), where they are not those that the log ends with.
 """
 
@@ -26,7 +26,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
 
 CHANGED: Final = ("CODE_CHANGED", "POLICY_CHANGED")
-"""Codes of drift that by itself is no divergence: what came of it is looked at."""
+"""Codes of drift that by itself is no divergence: its results are compared."""
 
 NOT_AT_HAND: Final = ("POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND", "CANNOT_RECHECK")
 """Codes of drift for which nothing could be performed again, so that nothing is proven."""
@@ -66,7 +66,7 @@ class FoundDivergence:
 
 @dataclass(slots=True)
 class LogCheck:
-    """What a recorded log came to.
+    """Result of the check of a recorded log.
 
     Args:
         found: what differs, in the order of the log.
@@ -147,7 +147,7 @@ def _flips(world: Realm, changed: list[str]) -> Iterator[FoundDivergence]:
     for name, recorded in newest.items():
         try:
             policy = parts.policies.get(name)
-        except RefusedError:  # it is not at hand, and the recheck told so where that matters
+        except RefusedError:  # it is not available; the recheck reported it where that matters
             continue
         if policy.hash == recorded:
             continue
@@ -168,8 +168,8 @@ def _flip(line: Mapping[str, Any]) -> FoundDivergence:
     )
 
 
-def told(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -> str:
-    """Return what differs as text: where, who and why, what changed, and both values.
+def rendered(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -> str:
+    """Return a difference as text: place, actor, reason, change, and both values.
 
     Args:
         world: the log.
@@ -192,7 +192,7 @@ def told(world: Realm, one: FoundDivergence, checked: LogCheck, name: str) -> st
 
 
 def _what_to_do(one: FoundDivergence) -> Iterator[str]:
-    """Yield how to go on."""
+    """Yield how to continue."""
     if one.code == DAMAGED:
         yield "Restore the file from where it was sound: a recorded log is never edited by hand."
     elif one.code in NOT_AT_HAND:
@@ -210,7 +210,7 @@ def printable(text: str) -> str:
 
 
 def _who_and_why(world: Realm, one: FoundDivergence) -> Iterator[str]:
-    """Yield who wanted what was recorded, and why it was allowed."""
+    """Yield the actor and the reason of what was recorded."""
     if one.code == DAMAGED:
         return
     event = event_at(world, one.position)

@@ -1,7 +1,7 @@
 """Hypothesis strategies for JSON and for events, made of what the types of the events say of themselves.
 
 So a new topic, or a new part of one, is covered as soon as it is there. ``worldprotocol.testing.strategies`` hands on
-what stands here.
+these values.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def json_objects(*, keys: st.SearchStrategy[str] | None = None, max_size: int = 
 
 
 def events(topic: str | None = None) -> st.SearchStrategy[Event]:
-    """Return payloads of events; what they tell of need not make sense together.
+    """Return payloads of events, which need not be consistent with each other.
 
     Args:
         topic: of them; None is any.

@@ -12,9 +12,9 @@ from typing import Any, Final, TypedDict, Unpack
 from authority import Policy, is_policy_file
 from authority.policies.loading import policy_from_reference
 from authority.policies.registry import PolicyRegistry
+from world.code.keyword_options import check_names
 from world.core import Domain
 from worldprotocol.api.bootstrap import load_any_domain
-from worldprotocol.api.options import check_names
 from worldprotocol.policy_tools.cases import CaseDefaults, CaseEntry
 from worldprotocol.testing.judging import CaseRuling, judged
 from worldprotocol.testing.making import Maker
@@ -77,7 +77,7 @@ class Judging:
         known = domain if domain is None or isinstance(domain, Domain) else self._domain(str(domain))
         return PolicyJudge(Maker(loaded, known, CaseDefaults.read(_wire(given))), self.last)
 
-    def told(self) -> str:
+    def rendered(self) -> str:
         """Return the last rulings as text."""
         return "\n\n".join(f"{_named(one)}\n{one}" for one in self.last)
 

@@ -95,10 +95,10 @@ def _answer(event: EffectFulfilled | EffectRetried) -> EffectResult | EffectFail
     if isinstance(event, EffectRetried):
         error = event.error
         return EffectFailure(error.code, error.message, error.context, retryable=True)
-    told = event.result
-    if told.error is not None:
-        return EffectFailure(told.error.code, told.error.message, told.error.context)
-    return EffectResult(told.value, told.patches)
+    rendered = event.result
+    if rendered.error is not None:
+        return EffectFailure(rendered.error.code, rendered.error.message, rendered.error.context)
+    return EffectResult(rendered.value, rendered.patches)
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Results:
                 self._waiting[_key(one.effect, one.params)].append(one.answer)
 
     def handlers(self, effects: Iterable[Any], folder: Path) -> WholeRegistry:
-        """Return handlers that give these results, in place of all that are at hand.
+        """Return handlers that give these results, in place of all that are available.
 
         Args:
             effects: the realm's own handlers, or references to them.
@@ -141,7 +141,7 @@ class Results:
         return FrozenRegistry(registry, self)
 
     def knows(self, effect: str) -> bool:
-        """Tell whether there was a result of such an effect."""
+        """Return whether there was a result of such an effect."""
         return effect in self._for_any or any(name == effect for name, _ in self._waiting)
 
     def take(self, effect: str, params: Any) -> EffectResult | EffectFailure | None:
@@ -169,9 +169,9 @@ class Frozen(EffectHandler):
 
     @classmethod
     def of(cls, real: EffectHandler, results: Results) -> Frozen:
-        """Return what stands for a handler."""
-        told = {one.name: getattr(real, one.name) for one in dataclasses.fields(EffectHandler)}
-        return cls(**told, results=results)
+        """Return a replacement of a handler."""
+        rendered = {one.name: getattr(real, one.name) for one in dataclasses.fields(EffectHandler)}
+        return cls(**rendered, results=results)
 
     def __call__(self, params: Mapping[str, Any], call: EffectCallInfo) -> Any:
         """Return the recorded result; make the effect, or fail, where there is none."""
@@ -184,15 +184,15 @@ class Frozen(EffectHandler):
 
 
 class FrozenRegistry(WholeRegistry):
-    """Gives recorded results for whatever effect is asked for, also where nobody could make it."""
+    """Returns recorded results for each requested effect, also without a handler."""
 
     def __init__(self, real: EffectRegistry, results: Results) -> None:
-        """Stand for a realm's own handlers."""
+        """Replace a realm's own handlers."""
         super().__init__(Frozen.of(given, results) for given in real)
         self._results = results
 
     def find(self, effect_type: str) -> EffectHandler | None:
-        """Return the handler of a type of effect; None only where effects are made and nobody makes this one."""
+        """Return the handler of a type of effect; None only where effects are made and this one has no handler."""
         found = super().find(effect_type)
         if found is not None or (self._results.may_perform and not self._results.knows(effect_type)):
             return found
@@ -204,8 +204,8 @@ def frozen_parts(seed: str, clock: ManualClock, effects: WholeRegistry) -> dict[
 
     Args:
         seed: what ids are made of.
-        clock: stands still unless it is advanced.
-        effects: who makes effects.
+        clock: does not move unless it is advanced.
+        effects: the effect handlers.
     """
     return {"clock": clock, "ids": SequentialIds(seed), "workers": OneWorker(), "effects": effects}
 
@@ -215,4 +215,4 @@ def _key(effect: str, params: Any) -> Key:
 
 
 def _nobody(params: Any, call: EffectCallInfo) -> Any:
-    raise AssertionError(f"nobody makes {call.effect_type}")
+    raise AssertionError(f"{call.effect_type} has no handler")

@@ -1,6 +1,6 @@
 """History of a case in a file, from its listed earlier proposals.
 
-It answers as the history of a log does in which these proposals stand (``world.state.ports.History``).
+It answers as the history of a log that contains these proposals (``world.state.ports.History``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Past:
     """Earlier proposals that were alike.
 
     Args:
-        actor_id: who proposed.
+        actor_id: the proposing actor.
         action: the intent's type.
         intent_key: the intent's meaning.
         decision: how they were decided, None where they were not.
@@ -39,8 +39,8 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldHistory:
-    """Implements ``world.state.ports.History`` over proposals that are told.
+class ListedHistory:
+    """Implements ``world.state.ports.History`` over listed proposals.
 
     Args:
         past: the earlier proposals.
@@ -57,7 +57,7 @@ class ToldHistory:
         check_path(path)
         found = list(self._matching(conditions))
         check_length(sum(one.times for one in found))
-        inputs = ((f"{at} of the told history", one.input) for at, one in enumerate(found) for _ in range(one.times))
+        inputs = ((f"{at} of the listed history", one.input) for at, one in enumerate(found) for _ in range(one.times))
         return add_up(path, inputs)
 
     def _matching(self, conditions: Conditions) -> Iterator[Past]:

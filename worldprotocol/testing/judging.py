@@ -25,7 +25,7 @@ class RulingDifference(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaseRuling:
-    """What a policy says to a case; ``str()`` tells it rule by rule.
+    """Ruling of a policy on a case; ``str()`` shows it rule by rule.
 
     Args:
         case: as the policy saw it.
@@ -74,16 +74,16 @@ class CaseRuling:
         return {one.rule: one for one in self.ruling.trace}
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the ruling as ``worldctl policy ask --json`` tells it."""
-        told, policy = self.ruling.to_wire(), self.policy
+        """Return the ruling in the form of ``worldctl policy ask --json``."""
+        rendered, policy = self.ruling.to_wire(), self.policy
         described = None if policy is None else policy.description
         proposed = self.case.intent.body.scope_proposal
         return {
-            "verdict": told["verdict"],
-            "reason": told["reason"],
-            "approvedScope": told.get("approvedScope"),
-            "ask": told.get("ask", []),
-            **explain_trace(told, described, self.case, proposed, at_hand=policy),
+            "verdict": rendered["verdict"],
+            "reason": rendered["reason"],
+            "approvedScope": rendered.get("approvedScope"),
+            "ask": rendered.get("ask", []),
+            **explain_trace(rendered, described, self.case, proposed, at_hand=policy),
         }
 
     def lines(self) -> Iterator[str]:
@@ -106,16 +106,16 @@ def judged(policy: Policy, case: Case) -> CaseRuling:
 
 def differences(expected: CaseExpectation, found: CaseRuling) -> list[RulingDifference]:
     """Return what is not as expected, nothing where all is; the order of names does not matter."""
-    told: list[tuple[str, Any, Any]] = [("decision", expected.decision, found.decision)]
+    rendered: list[tuple[str, Any, Any]] = [("decision", expected.decision, found.decision)]
     if expected.decided_by is not None:
-        told.append(("decidedBy", sorted(expected.decided_by), sorted(found.decided_by)))
+        rendered.append(("decidedBy", sorted(expected.decided_by), sorted(found.decided_by)))
     if expected.scope is not None:
         scope = [UNRESTRICTED] if found.scope is None else sorted(found.scope)
-        told.append(("scope", sorted(expected.scope), scope if found.verdict == "approve" else None))
+        rendered.append(("scope", sorted(expected.scope), scope if found.verdict == "approve" else None))
     if expected.asks is not None:
-        told.append(("asks", sorted(expected.asks), sorted(found.asks)))
+        rendered.append(("asks", sorted(expected.asks), sorted(found.asks)))
     if expected.reason is not None and expected.reason not in found.reason:
-        told.append(("reason", expected.reason, found.reason))
+        rendered.append(("reason", expected.reason, found.reason))
     answers = {name: one.answer for name, one in found.rules.items()}
-    told += [(f"rules.{name}", answer, answers.get(name)) for name, answer in expected.rules.items()]
-    return [RulingDifference(what, wanted, was) for what, wanted, was in told if wanted != was]
+    rendered += [(f"rules.{name}", answer, answers.get(name)) for name, answer in expected.rules.items()]
+    return [RulingDifference(what, wanted, was) for what, wanted, was in rendered if wanted != was]

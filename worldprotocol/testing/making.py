@@ -20,7 +20,7 @@ from world.state.ports import Case
 from worldprotocol.api.time_parsing import moment_of
 from worldprotocol.policy_tools.cases import DEFAULT_NOW_MS, BaseEntry, CaseDefaults, CaseEntry, PastEntry
 from worldprotocol.policy_tools.recorded_cases import declared_of
-from worldprotocol.testing.history import Past, ToldHistory
+from worldprotocol.testing.history import ListedHistory, Past
 
 PROPOSAL: Final = "tested"
 """Proposal id of a case without a proposal."""
@@ -72,7 +72,7 @@ class Maker:
             branch=self._of(entry, "branch") or BRANCH,
             submitted_at=now,
             earlier_attempts=sum(one.times for one in past if one.intent_key == intent.intent_key),
-            history=ToldHistory(past),
+            history=ListedHistory(past),
             manifest=self._manifest(entry, intent, view),
         )
 
@@ -81,21 +81,21 @@ class Maker:
         return getattr(self.given, name) if own is None else own
 
     def _actor(self, entry: CaseEntry) -> ActorRef:
-        told = self._of(entry, "actor")
-        if told is None:
-            raise RefusedError(ErrorCode.INVALID_CASES, f"The case {entry.name!r} has no actor; say who wants it.")
-        return ActorRef(actor_id=told.id, kind=told.kind, name=told.name, meta=told.meta)
+        rendered = self._of(entry, "actor")
+        if rendered is None:
+            raise RefusedError(ErrorCode.INVALID_CASES, f"The case {entry.name!r} has no actor; name one.")
+        return ActorRef(actor_id=rendered.id, kind=rendered.kind, name=rendered.name, meta=rendered.meta)
 
     def _binding(self, entry: CaseEntry) -> Mapping[str, Any]:
-        told = self._of(entry, "binding") or {}
-        if told.get("kind", "policy_rules") != "policy_rules":
+        rendered = self._of(entry, "binding") or {}
+        if rendered.get("kind", "policy_rules") != "policy_rules":
             raise RefusedError(
                 ErrorCode.INVALID_VALUE,
-                f"The case {entry.name!r} has the binding {told['kind']!r:.80}, by which no policy judges; a case is "
-                "judged by the policy, and its binding says how people are asked: ask, timeoutMs, onTimeout, then.",
-                kind=told["kind"],
+                f"The case {entry.name!r} has the binding {rendered['kind']!r:.80}, by which no policy judges; "
+                "a case is judged by the policy, and its binding has the members ask, timeoutMs, onTimeout and then.",
+                kind=rendered["kind"],
             )
-        wire = {**told, "kind": "policy_rules", "policy": self.policy.name}
+        wire = {**rendered, "kind": "policy_rules", "policy": self.policy.name}
         return StandardAuthority(PolicyRegistry([self.policy])).check_binding(wire)
 
     def _view(self, entry: CaseEntry) -> SnapshotView:
@@ -117,8 +117,8 @@ class Maker:
             ) from error
 
     def _manifest(self, entry: CaseEntry, intent: IntentInstance, view: SnapshotView) -> FrozenDict | None:
-        told = self._of(entry, "manifest")
-        return declared_of(self.domain, intent, view) if told is None else FrozenDict(freeze({"scope": told}))
+        rendered = self._of(entry, "manifest")
+        return declared_of(self.domain, intent, view) if rendered is None else FrozenDict(freeze({"scope": rendered}))
 
 
 def _body(action: str, given: Any, scope: list[str] | None) -> IntentBody:
@@ -141,7 +141,7 @@ def _past(entry: PastEntry, now: int, schema_hash: str) -> Past:
     return Past(entry.actor, entry.action, key, decision, entry.outcome, at, entry.input, entry.times)
 
 
-def _at(told: int | str | None, now: int, otherwise: int) -> int:
-    if told is None:
+def _at(rendered: int | str | None, now: int, otherwise: int) -> int:
+    if rendered is None:
         return otherwise
-    return told if isinstance(told, int) else moment_of(told, now)
+    return rendered if isinstance(rendered, int) else moment_of(rendered, now)

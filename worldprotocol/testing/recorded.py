@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from authority import Policy
 from world.core import Domain
@@ -22,7 +23,7 @@ from world.model.decision import ENGINE, Ruling
 from world.model.intent import IntentBody
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from world.state.ports import Case, History
+from world.state.ports import Case, Conditions, History
 from world.state.proposal import Proposal
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.policy_tools.cases import UNRESTRICTED
@@ -31,9 +32,9 @@ from worldprotocol.testing.judging import CaseRuling, judged
 from worldprotocol.testing.making import BRANCH
 
 MAX_PAST: Final = 1_000
-"""Earlier proposals that a case may tell."""
+"""Maximum number of earlier proposals in a case."""
 
-_TOLD_ELSEWHERE: Final = ("kind", "policy", "timeoutMs", "onTimeout")
+_WRITTEN_ELSEWHERE: Final = ("kind", "policy", "timeoutMs", "onTimeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,14 @@ class NotedHistory:
     """
 
     inner: History
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[Conditions] = field(default_factory=list)
 
-    def count(self, **conditions: Any) -> int:
+    def count(self, **conditions: Unpack[Conditions]) -> int:
         """Count, and record the conditions."""
         self.asked.append(conditions)
         return self.inner.count(**conditions)
 
-    def sum(self, path: str, **conditions: Any) -> int | float:
+    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
         """Sum, and record the conditions."""
         self.asked.append(conditions)
         return self.inner.sum(path, **conditions)
@@ -68,7 +69,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
         archive: of the log.
         proposal: that rules judged.
         policy: whose case it is to be; only what it asks of the history counts.
-        domain: as far as it is at hand.
+        domain: as far as it is available.
 
     Raises:
         RefusedError: ``NOT_JUDGED_BY_RULES``; ``HISTORY_TOO_LONG`` where the policy asks about more than ``MAX_PAST``
@@ -80,7 +81,7 @@ def recorded_case(archive: Archive, proposal: Proposal, policy: Policy, domain: 
     noted = NotedHistory(case.history)
     judged(policy, replace(case, history=noted))
     then = CaseRuling(case, ruling, None)
-    bound = {name: one for name, one in event.binding.items() if name not in _TOLD_ELSEWHERE}
+    bound = {name: one for name, one in event.binding.items() if name not in _WRITTEN_ELSEWHERE}
     wire: dict[str, Any] = {
         "name": f"{case.intent.body.type} by {case.actor.actor_id}, {case.proposal_id}",
         "now": _time(case.submitted_at),
@@ -122,8 +123,8 @@ def judging_policy(archive: Archive, proposal: Proposal) -> str:
 
 
 def _actor(case: Case) -> dict[str, Any]:
-    told = {"id": case.actor.actor_id, "kind": case.actor.kind, "name": case.actor.name, "meta": case.actor.meta}
-    return {name: one for name, one in told.items() if one is not None}
+    rendered = {"id": case.actor.actor_id, "kind": case.actor.kind, "name": case.actor.name, "meta": case.actor.meta}
+    return {name: one for name, one in rendered.items() if one is not None}
 
 
 def _intent(body: IntentBody) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def _expected(then: CaseRuling) -> dict[str, Any]:
     return wire
 
 
-def _past(archive: Archive, asked: list[dict[str, Any]], case: Case, before: int) -> list[dict[str, Any]]:
+def _past(archive: Archive, asked: Sequence[Mapping[str, Any]], case: Case, before: int) -> list[dict[str, Any]]:
     """Return the earlier proposals that a case's policy asks about, in the order of the log."""
     questions = [*asked, {"intent_key": case.intent.intent_key}]  # of earlierAttempts
     found: dict[int, str] = {}
@@ -154,13 +155,13 @@ def _past(archive: Archive, asked: list[dict[str, Any]], case: Case, before: int
             raise RefusedError(
                 ErrorCode.HISTORY_TOO_LONG,
                 f"The policy asks about more than {MAX_PAST} earlier proposals of this case; write the case by hand, "
-                "where one entry of a history stands for many (times).",
+                "where one entry of a history can represent many (times).",
                 limit=MAX_PAST,
             )
-    return [told_past(archive, found[position], before, case.schema_hash) for position in sorted(found)]
+    return [past_entry(archive, found[position], before, case.schema_hash) for position in sorted(found)]
 
 
-def told_past(archive: Archive, proposal_id: str, before: int, schema_hash: str) -> dict[str, Any]:
+def past_entry(archive: Archive, proposal_id: str, before: int, schema_hash: str) -> dict[str, Any]:
     """Return an earlier proposal as an entry of a history, as far as it had come before a position.
 
     Args:
@@ -172,11 +173,11 @@ def told_past(archive: Archive, proposal_id: str, before: int, schema_hash: str)
     wire: dict[str, Any] = {}
     for logged in archive.log.stream(proposal_id):
         if logged.position < before:
-            wire |= _told(decoded(logged), schema_hash)
+            wire |= _rendered(decoded(logged), schema_hash)
     return {name: one for name, one in wire.items() if one is not None}
 
 
-def _told(event: Event, schema_hash: str) -> dict[str, Any]:
+def _rendered(event: Event, schema_hash: str) -> dict[str, Any]:
     if isinstance(event, ProposalSubmitted):
         body = _intent(event.intent.body)
         return {

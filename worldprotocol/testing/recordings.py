@@ -1,7 +1,7 @@
 """Fixture ``recorded`` of the pytest plugin: recorded logs as tests.
 
 A recorded log is the export of a realm. It is imported into a scratch log, verified, and every step in it is performed
-again by the code at hand. A test that drives a realm besides, in a ``with`` block, plays the scenes that the log
+again by the loaded code. A test that drives a realm besides, in a ``with`` block, plays the scenes that the log
 records: with the same clock and ids, with the recorded results of effects, and with the same events in the end.
 """
 
@@ -34,7 +34,7 @@ from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log
-from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, told
+from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, rendered
 from worldprotocol.testing.frozen import START_MS, Results, frozen_parts, results_of
 from worldprotocol.testing.realms import RealmOptions, parts_of
 
@@ -50,7 +50,7 @@ _OF_CODE: Final[Mapping[str, frozenset[str]]] = {
     "policy.adopted": frozenset({"policy", "previous"}),
     "shadow.configured": frozenset({"policy"}),
 }
-"""Parts of events that name code, beside hashes of policies: where nothing came of them, the scenes are the same."""
+"""Parts of events that name code, beside hashes of policies: where they change no result, the scenes are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Flip:
             pytest.fail("expected_flip needs a proposal (its id, or the beginning of it) or a position.", pytrace=False)
 
     def takes(self, file: Path, one: FoundDivergence) -> bool:
-        """Tell whether this is the divergence that is meant."""
+        """Return whether this is the expected divergence."""
         return (
             (self.proposal is None or (one.proposal_id or "").startswith(self.proposal))
             and self.position in (None, one.position)
@@ -181,16 +181,14 @@ class Recordings:
             if many != 1 and not any(one.is_new for one in self.opened):
                 words = f"happened {many} times" if many else "did not happen"
                 words += "" if self._happened else ": all is as it was recorded"
-                pytest.fail(f"{flip} {words}. Each one stands for exactly one divergence.", pytrace=False)
+                pytest.fail(f"{flip} {words}. Each one expects exactly one divergence.", pytrace=False)
 
     def unexpected(self, path: Path, found: Iterable[FoundDivergence]) -> list[FoundDivergence]:
         """Return the divergences that are not wanted, and count those that are."""
         left = []
         for one in found:
             taking = [number for number, flip in enumerate(self.flips) if flip.takes(path, one)]
-            if (
-                taking
-            ):  # a marker stands for one divergence: take one that still waits for its own, the narrowest of these
+            if taking:  # a marker expects one divergence: take one without a divergence yet, the narrowest of these
                 self._happened[min(taking, key=lambda it: (self._happened[it], -self.flips[it].narrowness))] += 1
             else:
                 left.append(one)
@@ -209,11 +207,11 @@ class Recording:
         path: of the file.
         owner: the fixture.
         parts: what the realm is opened with.
-        clock: of the realm that is driven: it stands still unless it is advanced.
+        clock: of the driven realm; it does not move unless it is advanced.
         entered: whether the test drives a realm.
         left: by what the scene was left, None where it was played to its end.
         is_new: whether the log was recorded just now.
-        checked: what a check came to, None as long as there was none.
+        checked: the result of the check, None before it.
         replayed: what the log folds to, None likewise.
     """
 
@@ -243,7 +241,7 @@ class Recording:
         self.checked = check(world)
         unexpected = self.owner.unexpected(self.path, self.checked.found)
         if unexpected:
-            self._fail(told(world, unexpected[0], self.checked, self.path.name))
+            self._fail(rendered(world, unexpected[0], self.checked, self.path.name))
         self.replayed = replay(world.log)
 
     def __enter__(self) -> Realm:
@@ -323,7 +321,7 @@ class Recording:
                     return  # the one that is wanted begins here
                 if not self.owner.unexpected(self.path, [found]):
                     return
-                self._fail(told(recorded, found, self.checked, self.path.name))
+                self._fail(rendered(recorded, found, self.checked, self.path.name))
             is_exact = False
 
     def _goes_on(self, world: Realm, position: int, *, is_exact: bool) -> None:
@@ -332,7 +330,7 @@ class Recording:
             self._write(world)
             return
         words = (
-            f"{self.path.name} ends with event {position - 1}, and the test goes on: {event_at(world, position).TOPIC}."
+            f"{self.path.name} ends with event {position - 1}, the test continues: {event_at(world, position).TOPIC}."
         )
         if self.owner.mode == "new":
             self._fail(f"{words} The code is another one than that which was recorded; --record=all records anew.")
@@ -389,7 +387,7 @@ def _without_new_settings(then: dict[str, Any], now: dict[str, Any]) -> dict[str
 
 
 def _nameless(value: Any, *, is_outcome: bool = False) -> Any:
-    """Return a value without hashes of policies and, in traces, without where rules stand."""
+    """Return a value without hashes of policies and, in traces, without the places of rules."""
     if isinstance(value, list):
         return [_nameless(one, is_outcome=is_outcome) for one in value]
     if not isinstance(value, dict):

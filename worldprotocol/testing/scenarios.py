@@ -357,7 +357,7 @@ class Happened:
         yield from self._listing()
         alike = [one for one in self.events if wanted[at].topic == one.TOPIC]
         if any(matches(wanted[at], one) for one in alike):
-            yield f"{wanted[at].topic} came earlier than it was expected."
+            yield f"{wanted[at].topic} is earlier than expected."
         elif alike:
             yield f"{wanted[at].topic} differs:"
             for name, expected in wanted[at].fields.items():

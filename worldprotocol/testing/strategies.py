@@ -156,7 +156,7 @@ def intents(
 
     Args:
         bodies: what is wanted; None is any.
-        by: who wants it; None is anybody.
+        by: the proposing actor; None is any actor.
         schema_hash: of the schema in force.
     """
     origins = st.builds(
@@ -199,7 +199,7 @@ def patches(
 
 
 def errors() -> st.SearchStrategy[ErrorValue]:
-    """Return error values, as they stand in snapshots."""
+    """Return error values in the form of snapshots."""
     context = _maybe(json_objects())
     return st.builds(ErrorValue, identifiers(), texts(), identifiers(), texts(), milliseconds(), context)
 
@@ -222,8 +222,8 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
     meta = st.builds(Meta, st.integers(0, MAX_SAFE_INTEGER), milliseconds(), texts(), hashes())
     computed = st.dictionaries(names().map("computed.{}".format), json_values(), max_size=2)
 
-    def snapshot(data: Any, found: Any, status: System, given: Any, told: Meta) -> Snapshot:
-        wire = {"data": data, "computed": found, "system": status.to_wire(), "input": given, "meta": told.to_wire()}
+    def snapshot(data: Any, found: Any, status: System, given: Any, rendered: Meta) -> Snapshot:
+        wire = {"data": data, "computed": found, "system": status.to_wire(), "input": given, "meta": rendered.to_wire()}
         return Snapshot.from_wire(wire)
 
     return st.builds(snapshot, json_objects(), computed, system, json_values(), meta)
@@ -347,7 +347,7 @@ def manifests() -> st.SearchStrategy[Manifest]:
             "nonce": names_of,
         },
     )
-    return document.map(lambda told: read_manifest(told, settings=KlisSettings()))
+    return document.map(lambda rendered: read_manifest(rendered, settings=KlisSettings()))
 
 
 def _confidences() -> st.SearchStrategy[str | float | None]:
@@ -355,7 +355,7 @@ def _confidences() -> st.SearchStrategy[str | float | None]:
 
 
 def case_entries() -> st.SearchStrategy[CaseEntry]:
-    """Return cases as they stand in a file of cases, without what is expected of them."""
+    """Return cases in the form of a file of cases, without their expectations."""
     decision = st.sampled_from([{}, {"decision": "rejected"}, {"outcome": "failed"}, {"outcome": "completed"}])
     past = st.builds(
         lambda actor, action, given, how, times: {
@@ -383,7 +383,7 @@ def case_entries() -> st.SearchStrategy[CaseEntry]:
 
 
 def cases(*, domain: Domain | None = None, given: Mapping[str, Any] | None = None) -> st.SearchStrategy[Case]:
-    """Return cases for an Authority or a rule: who wants what, in which state and after which history.
+    """Return cases for an Authority or a rule: actor, intent, state and history.
 
     Args:
         domain: for computed values, specs of actions and what they declare.

@@ -30,7 +30,7 @@ class Suite:
     Args:
         policy: the policy.
         file: the cases.
-        domain: None where none is at hand.
+        domain: None where none is available.
     """
 
     policy: Policy
@@ -62,7 +62,7 @@ class CaseResult:
 
     Args:
         name: of the case.
-        file: in which it stands.
+        file: its file.
         line: on which it begins.
         judged: the ruling.
         differs: what is not as expected.
@@ -93,7 +93,7 @@ class Covered:
 
     Args:
         rules: by name, in order.
-        lines: of the rules in Python, by name; None where nobody measured them.
+        lines: of the rules in Python, by name; None where they were not measured.
     """
 
     rules: dict[str, RuleCoverage]
@@ -128,7 +128,7 @@ def run(suites: Sequence[Suite], *, covering: bool, lines: bool) -> tuple[list[C
 
     Args:
         suites: of the same policy.
-        covering: whether to tell what they cover.
+        covering: whether to report what they cover.
         lines: whether to measure lines of Python, too.
 
     Raises:
@@ -172,7 +172,7 @@ def suite_of(path: Path, *, policy: Policy | None = None, domain: Domain | None 
 
     Args:
         path: the file of cases.
-        policy: to be tested in place of the one that the file names, or that stands beside it.
+        policy: to be tested in place of the one that the file names or that is beside it.
         domain: where the file names none.
 
     Raises:

@@ -15,7 +15,7 @@ from world.model.immutable_json import thaw
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 MAX_INLINE: Final = 72
-"""Characters of a table or a list of tables that stands on one line; others get headers of their own."""
+"""Maximum length of a table or a list of tables on one line; others get headers of their own."""
 
 
 def case_text(case: Mapping[str, Any], form: Literal["toml", "yaml"]) -> str:

@@ -2,7 +2,7 @@
 
 A session gets its leases first. Where an older agent is in the way it dies, and asks again when the verdict says. A
 step that goes beyond what it declared is stopped before it happens, what it did until then is given back, and the agent
-goes on with its plan.
+continues with its plan.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def totals() -> None:
 
 
 def tidy() -> None:
-    """Write an index of the reports, and remove the data as well, which nobody asked for."""
+    """Write an index of the reports, and remove the data as well, which is not part of its task."""
     names = sorted(path.name for path in REPORTS.iterdir())
     (REPORTS / "index.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     for day in DATA.glob("*.csv"):

@@ -30,7 +30,7 @@ async def entry_made(realm: Realm, agent: str, entry: str) -> bool:
     try:
         async with realm.host.session(agent=agent, writes=[str(DIARY)]):
             text = DIARY.read_text(encoding="utf-8") if DIARY.exists() else ""
-            await asyncio.sleep(0.01)  # whoever writes now without a session would lose an entry
+            await asyncio.sleep(0.01)  # a program that writes now without a session would lose an entry
             DIARY.write_text(f"{text}{entry}\n", encoding="utf-8")
     except RefusedError as refused:
         if refused.code != "DIED":
@@ -41,7 +41,7 @@ async def entry_made(realm: Realm, agent: str, entry: str) -> bool:
 
 
 async def main() -> None:
-    """Let both write at the same time."""
+    """Run both at the same time."""
     DIARY.unlink(missing_ok=True)
     with Realm.open_or_create("world.db", domain="domain.yaml", workspace=".") as realm:
         died = await asyncio.gather(keep_diary(realm, "ann"), keep_diary(realm, "bob"))

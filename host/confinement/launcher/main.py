@@ -100,7 +100,7 @@ def become(libc: Any, given: dict[str, Any]) -> None:
 
 
 def tie(libc: Any, parent: int) -> bool:
-    """Have the command killed when who started it is killed; tell whether that one is still there.
+    """Have the command killed when its starter is killed; return whether the starter still runs.
 
     The kernel ties it to the thread that started it, not to the process: threads that start commands wait for their
     end (the handlers' threads of `host.worker`, and the one that runs `worldctl run`), also after their callers

@@ -70,7 +70,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
         started: tuple[int, ...] = (first,)
     else:
         started = wrap(libc, given)
-    go, told = os.pipe()
+    go, rendered = os.pipe()
     command = libc.syscall(
         ctypes.c_long(_CLONE[given["machine"]]), ctypes.c_long(_CLONE_PARENT | _SIGCHLD), *[None] * 4
     )
@@ -79,9 +79,9 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
     if command:
         first, *others = started
         support.tell(connection, " ".join(["pids", *map(str, (first, command, *others))]))
-        os.write(told, b"g")
+        os.write(rendered, b"g")
         os._exit(0)
-    os.close(told)
+    os.close(rendered)
     os.read(go, 1)
     os.close(go)
     os.close(given["lifeline"])
@@ -92,7 +92,7 @@ def seclude(libc: Any, given: dict[str, Any]) -> None:
 
 
 def leave(libc: Any, network: bool) -> None:
-    """Leave the machine's namespaces; who has no privileges takes one of users for it."""
+    """Leave the machine's namespaces; a process without privileges also creates a user namespace."""
     wanted = _NAMESPACES | (0 if network else _NEW_NETWORK)
     user, group = os.geteuid(), os.getegid()
     if libc.unshare(wanted):
@@ -113,7 +113,7 @@ def leave(libc: Any, network: bool) -> None:
 
 
 def raise_loopback() -> None:
-    """Let the command's own network have the address 127.0.0.1, without any service."""
+    """Give the command's own network the address 127.0.0.1, without any service."""
     import fcntl
     import socket
 
@@ -199,7 +199,7 @@ def restrict(libc: Any, where: bytes, attributes: int) -> None:
 
 
 def be_first(libc: Any, given: dict[str, Any], stage: bytes, made: int) -> None:
-    """Be the first process of the namespace until the supervisor lets go; never returns."""
+    """Be the first process of the namespace until the supervisor closes the connection; never returns."""
     try:
         os.chdir(stage)  # so that nothing of the old tree can be reached through this process
         failed = libc.mount(b"proc", stage + b"/proc", b"proc", ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC), None)
@@ -254,15 +254,15 @@ def be_bubblewrap(given: dict[str, Any], made: int, information: int, complainin
             os.dup2(number, at)
         script = os.open(support.__file__, os.O_RDONLY)
         os.chdir("/")
-        told = os.memfd_create("arguments")
+        rendered = os.memfd_create("arguments")
         described = [b"--info-fd", b"%d" % information, *arguments(steps)]
-        with open(told, "wb", closefd=False) as file:
+        with open(rendered, "wb", closefd=False) as file:
             file.write(b"".join(word + b"\0" for word in described))
-        os.lseek(told, 0, os.SEEK_SET)
-        for number in (script, told, given["lifeline"], made, information):
+        os.lseek(rendered, 0, os.SEEK_SET)
+        for number in (script, rendered, given["lifeline"], made, information):
             os.set_inheritable(number, True)
         first = [sys.executable, "-I", "-S", f"/proc/self/fd/{script}", "hold", given["machine"]]
-        words = [program, "--args", str(told), "--", *first, str(given["lifeline"]), str(made)]
+        words = [program, "--args", str(rendered), "--", *first, str(given["lifeline"]), str(made)]
         os.execve(program, words, {})
     except (OSError, ValueError) as error:
         os.write(complaining, str(error).encode())
@@ -304,7 +304,7 @@ def join(libc: Any, handle: int, first: int) -> None:
 
 
 def enter(libc: Any, machine: str, stage: bytes) -> None:
-    """Make the tree the root, and let go of the old one."""
+    """Make the tree the root, and detach the old one."""
     os.chdir(stage)
     if libc.syscall(ctypes.c_long(_PIVOT_ROOT[machine]), b".", b".") or libc.umount2(b".", _DETACH):
         raise support.LaunchError("CONFINEMENT_FAILED", ctypes.get_errno(), "entering the tree")

@@ -26,12 +26,12 @@ class LaunchError(Exception):
     """The command could not be made to run."""
 
     def __init__(self, code: str, error: int, what: str) -> None:
-        """Keep what the supervisor is told: the error's code, an errno, and what was tried."""
+        """Keep the report to the supervisor: the error's code, an errno, and the attempted operation."""
         super().__init__(code, error, what)
 
 
 def hold(libc: Any, machine: str, lifeline: int, made: int, error: int = 0) -> None:
-    """Report that the namespaces are made, or an errno, and wait until the supervisor lets go."""
+    """Report that the namespaces are made, or an errno, and wait until the supervisor answers."""
     os.setsid()
     libc.signal(_SIGCHLD, ctypes.c_void_p(1))  # ignored, so that orphans vanish by themselves
     drop(libc, machine, 0)
@@ -60,7 +60,7 @@ def drop(libc: Any, machine: str, kept: int) -> None:
 
 
 def tell(connection: int, message: str) -> None:
-    """Say something to the supervisor, who may be gone."""
+    """Send a message to the supervisor, which may have ended."""
     try:
         os.write(connection, message.encode() + b"\n")
     except OSError:

@@ -84,7 +84,7 @@ def _from(value: Any, count: int) -> int:
 
 
 def includes(array: Any, item: Any) -> bool:
-    """Tell whether an element is the same value."""
+    """Return whether an element is the same value."""
     return any(same_value(other, item) for other in as_array(array))
 
 
@@ -127,7 +127,7 @@ def merge(objects: Sequence[Any]) -> dict[str, Any]:
 
 
 def has_key(value: Any, key: Any) -> bool:
-    """Tell whether an object has a member of this name."""
+    """Return whether an object has a member of this name."""
     return isinstance(value, dict) and text(key) in value
 
 

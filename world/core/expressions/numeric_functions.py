@@ -153,20 +153,20 @@ def max_array(array: Any) -> Number | None:
 
 
 def gt(left: Any, right: Any) -> bool:
-    """Tell whether left is greater, as numbers."""
+    """Return whether left is greater, as numbers."""
     return number(left) > number(right)
 
 
 def gte(left: Any, right: Any) -> bool:
-    """Tell whether left is greater or equal, as numbers."""
+    """Return whether left is greater or equal, as numbers."""
     return number(left) >= number(right)
 
 
 def lt(left: Any, right: Any) -> bool:
-    """Tell whether left is less, as numbers."""
+    """Return whether left is less, as numbers."""
     return number(left) < number(right)
 
 
 def lte(left: Any, right: Any) -> bool:
-    """Tell whether left is less or equal, as numbers."""
+    """Return whether left is less or equal, as numbers."""
     return number(left) <= number(right)

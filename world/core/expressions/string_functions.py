@@ -103,22 +103,22 @@ def text_length(value: Any) -> int:
 
 
 def starts_with(value: Any, prefix: Any) -> bool:
-    """Tell whether the text starts with the other."""
+    """Return whether the text starts with the other."""
     return units(text(value)).startswith(units(text(prefix)))
 
 
 def ends_with(value: Any, suffix: Any) -> bool:
-    """Tell whether the text ends with the other."""
+    """Return whether the text ends with the other."""
     return units(text(value)).endswith(units(text(suffix)))
 
 
 def contains(value: Any, search: Any) -> bool:
-    """Tell whether the text holds the other."""
+    """Return whether the text holds the other."""
     return units(text(search)) in units(text(value))
 
 
 def index_of(value: Any, search: Any) -> int:
-    """Return where the other text first stands, -1 where it does not."""
+    """Return the first index of the other text, -1 where it does not occur."""
     return units(text(value)).find(units(text(search)))
 
 

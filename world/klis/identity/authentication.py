@@ -55,7 +55,7 @@ def why_signature(ledger: Ledger, agent_id: str, by: str | None) -> str | None:
     caller = "a caller that did not name itself" if by is None else repr(by)
     return (
         f"it is handed in by {caller}, and the agent has no key: register one (`worldctl keys register`), and {_SIGN}; "
-        "or let the agent ask in its own name"
+        "or send the request in the agent's own name"
     )
 
 
@@ -94,4 +94,4 @@ def channel_fault(
         case "vouched":
             return why_signature(ledger, event.agent_id, channel.get("by"))
         case kind:
-            return f"it came by the unknown channel {kind!r}"
+            return f"it was sent by the unknown channel {kind!r}"

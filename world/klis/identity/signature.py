@@ -37,7 +37,7 @@ def signed_bytes(document: Mapping[str, Any]) -> bytes:
     Raises:
         RefusedError: ``NOT_CANONICAL``.
     """
-    return canonical_bytes({name: told for name, told in document.items() if name != "signature"})
+    return canonical_bytes({name: rendered for name, rendered in document.items() if name != "signature"})
 
 
 def public_key(private: bytes) -> bytes:
@@ -109,7 +109,7 @@ def _unauthenticated(manifest: Manifest, clause: str) -> RefusedError:
     )
 
 
-def private_key(told: bytes) -> Ed25519PrivateKey:
+def private_key(rendered: bytes) -> Ed25519PrivateKey:
     """Read a private key: PEM without a password, or 32 bytes.
 
     Raises:
@@ -120,9 +120,9 @@ def private_key(told: bytes) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        if len(told) == _KEY_BYTES:
-            return Ed25519PrivateKey.from_private_bytes(told)
-        found = load_pem_private_key(told, password=None)
+        if len(rendered) == _KEY_BYTES:
+            return Ed25519PrivateKey.from_private_bytes(rendered)
+        found = load_pem_private_key(rendered, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise RefusedError(
             ErrorCode.INVALID_KEY, "This is no private key: give Ed25519 as PEM, or as its 32 bytes."

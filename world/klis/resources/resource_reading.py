@@ -218,8 +218,8 @@ def _url(kind: ResourceType, name: str, *, plain_hosts: bool) -> tuple[str, bool
 
 
 def _opaque(kind: ResourceType, name: str, *, literal_stars: bool) -> tuple[str, bool, bool]:
-    told, subtree = opaque_base(kind, name)
-    base = told if subtree and not told else _by_own_rules(kind, told)
+    rendered, subtree = opaque_base(kind, name)
+    base = rendered if subtree and not rendered else _by_own_rules(kind, rendered)
     if not base and not subtree:
         raise _UnreadableError("has an empty name")
     if base.endswith("/*"):

@@ -61,7 +61,7 @@ _INSERT_EVENTS: Final = (
 
 
 class FlushingConnection(Connection[Row]):
-    """A connection that goes on sending while it waits for an answer.
+    """A connection that continues to send while it waits for an answer.
 
     In pipeline mode psycopg hands its last command to libpq, flushes once and then only reads. What did not
     fit into the socket's buffer is never sent, and both sides wait for ever (the kind of psycopg's issue
@@ -74,7 +74,7 @@ class FlushingConnection(Connection[Row]):
 
 
 class _EscapingLoader(Loader):
-    """Reads text as it stands, so that a verification can name the event in which it is damaged."""
+    """Reads text without conversion, so that a verification can name the event in which it is damaged."""
 
     format = Format.BINARY
 

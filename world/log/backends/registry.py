@@ -78,7 +78,7 @@ def storage_backend(scheme: str) -> StorageBackend:
     """Return the back end that is registered for a URL scheme.
 
     Args:
-        scheme: what stands before ``://``, without a ``+driver``.
+        scheme: the part before ``://``, without a ``+driver``.
 
     Raises:
         LookupError: none is registered; the text names those that are.

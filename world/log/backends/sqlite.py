@@ -1,7 +1,7 @@
 """Logs in a SQLite file: WAL, one connection for writing, others for reading.
 
 A writer waits for ``BEGIN IMMEDIATE`` by asking often and briefly: SQLite's own busy handler sleeps up to 100
-ms and lets a busy neighbour starve everybody else. And a writer that met another one lately pauses before it
+ms, so that a busy neighbour can starve all others. And a writer that met another one lately pauses before it
 takes the lock again, so that the other finds it free (SQLite has no queue). The database's main file is never
 opened but by SQLite itself, since closing it elsewhere in the process would drop SQLite's locks on it (POSIX
 advisory locks).
@@ -45,7 +45,7 @@ _POLITE_S: Final = 0.5  # how long after a commit of others pauses are made
 _UNWRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _NOT_OURS: Final = ("no such table", "no such column", "unsupported file format")  # the schema was changed
 _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter for what the driver says about a bad schema
-_SCHEMA_BYTES: Final = 1 << 16  # our schema stands on the first page
+_SCHEMA_BYTES: Final = 1 << 16  # our schema is on the first page
 _OPEN_ATTEMPTS: Final = 3  # to open a file that is being replaced
 _NOT_STORED: Final = "Nothing of the commit was stored"
 _NOT_ACKNOWLEDGED: Final = "The commit is in the file that was opened, or in its -wal, and was not acknowledged"

@@ -1,11 +1,12 @@
 """The rows of a SQLite file, read from its bytes, without SQLite: for files that it cannot read any more.
 
 No table, index, page header or list of pages is needed: a row of a table whose key is an integer, as ours are, is found
-by how its record begins, wherever it stands. So rows of lost tables, of freed and of half destroyed pages are found
-too, also where bytes were inserted or are missing before them. Only where a long row goes on is told by the numbers of
-pages, which are looked for at their places, and beside them where the file is no longer whole pages. Of the ``-wal``
-everything that was committed is looked at. What is found may be old or damaged: callers must be able to tell, as the
-leaf hash of an event does. Nothing is written, and whatever the bytes are, nothing is raised for them.
+by how its record begins, at any place. So rows of lost tables, of freed and of half destroyed pages are found
+too, also where bytes were inserted or are missing before them. Only the continuation of a long row is found by the
+numbers of pages, which are looked for at their places, and beside them where the file is no longer whole pages. Of the
+``-wal`` everything that was committed is looked at. What is found may be old or damaged: callers must be able to
+distinguish it, as the leaf hash of an event does. Nothing is written, and whatever the bytes are, nothing is raised for
+them.
 Source: https://sqlite.org/fileformat2.html sections 1.3, 1.5, 1.6, 2, 4.
 """
 
@@ -182,7 +183,7 @@ class _Book:
                     yield payload
 
     def _local(self, length: int) -> int:
-        """Return how much of a record stands where it begins; no bytes of a page are reserved in our files."""
+        """Return how much of a record is on its first page; no bytes of a page are reserved in our files."""
         if length <= self.size - 35:
             return length
         least = (self.size - 12) * 32 // 255 - 23
@@ -190,7 +191,7 @@ class _Book:
         return local if local <= self.size - 35 else least
 
     def _long(self, data: bytes, start: int, local: int, length: int, shift: int, is_newest: bool) -> bytes | None:
-        """Put a record together with what stands on its overflow pages."""
+        """Join a record with the content of its overflow pages."""
         parts, rest = [data[start : start + local]], length - local
         following = int.from_bytes(data[start + local : start + local + 4], "big")
         passed = set[int]()
@@ -205,7 +206,7 @@ class _Book:
         return b"".join(parts)
 
     def _page(self, number: int, shift: int, is_newest: bool) -> bytes:
-        """Return a page that stands some bytes behind its place, or before it; zeros where the file does not go."""
+        """Return a page that is some bytes behind its place, or before it; zeros beyond the end of the file."""
         place, source = (number - 1) * self.size + shift, self._file
         if is_newest and self._wal is not None and number in self.frames.newest:
             place, source = self.frames.newest[number], self._wal

@@ -3,12 +3,12 @@
 Opening a WAL database even with ``mode=ro`` creates its ``-wal`` and ``-shm`` files. So a reader that must
 change nothing looks at what is there:
 
-- no ``-wal`` with content: nobody has changes outside the main file. It is opened as immutable, and every
+- no ``-wal`` with content: there are no changes outside the main file. It is opened as immutable, and every
   answer is kept only if file and ``-wal`` look the same afterwards as when it was opened; otherwise it is
   opened anew.
 - ``-wal`` and ``-shm``: a writer is at work, or crashed. ``readonly_shm`` reads along, without locks in the
   index.
-- ``-wal`` with content but no ``-shm``: somebody copied the two files. SQLite would have to build the index
+- ``-wal`` with content but no ``-shm``: the two files were copied. SQLite would have to build the index
   beside them; so they are copied to a temporary directory and read there.
 """
 
@@ -190,7 +190,7 @@ class ReadOnlyReaders:
         return connect(f"file:{quote(copied)}?mode=rw")
 
     def _look(self) -> _Signature:
-        """Return what changes when somebody writes: identity, size and time of file and ``-wal``."""
+        """Return what changes with each write: identity, size and time of file and ``-wal``."""
         status = os.stat(self._path)
         return status.st_ino, status.st_size, status.st_mtime_ns, *_wal_signature(self._path + "-wal")
 

@@ -57,7 +57,7 @@ def observe(
         head_of: gives the id of the head of a branch, None where there is no such branch.
         data_of: gives the data of a world.
         base: the world to look at for one branch; None is its head.
-        file_exists: tells whether a FILE resource exists; None where that cannot be checked.
+        file_exists: returns whether a FILE resource exists; None where that cannot be checked.
 
     Returns:
         An observation for each resource that was checked, in the order of the claims.
@@ -111,7 +111,7 @@ def _state_exists(
 
 
 def _has(value: Any, path: Sequence[str]) -> bool:
-    """Tell whether a JSON value has something at a path; null counts, the length of an array does not."""
+    """Return whether a JSON value has something at a path; null counts, the length of an array does not."""
     for name in path:
         if isinstance(value, Mapping):
             if name not in value:

@@ -23,7 +23,7 @@ def configure_klis(work: UnitOfWork, by: str) -> bool:
 
 
 def know_types(work: UnitOfWork, by: str) -> None:
-    """Record resource types that are at hand and were not when the settings came into force."""
+    """Record resource types that are loaded and were not when the settings were recorded."""
     known = work.realm.klis.types
     if work.types is known or work.types.keys() <= known.keys():
         return

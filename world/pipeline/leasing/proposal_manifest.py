@@ -25,7 +25,7 @@ from world.state.proposal import Proposal
 __all__ = ["ProposalNeeds", "declared_manifest", "manifest_of", "needs_of", "state_resources"]
 
 MAX_STATE_DEPTH: Final = 32
-"""Names of a scope pattern that its resource keeps; a longer pattern is leased by what lies above it."""
+"""Names of a scope pattern that its resource keeps; a longer pattern is leased by a prefix of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def declared_manifest(work: UnitOfWork, proposal: Proposal) -> list[dict[str, An
 
 
 def manifest_of(work: UnitOfWork, proposal: Proposal, scope: IntentScope | None) -> Manifest | None:
-    """Return the manifest of a proposal: the state that ``scope`` lets it write, and what its action declares.
+    """Return the manifest of a proposal: the state that ``scope`` permits it to write, and what its action declares.
 
     None is for a proposal that may write nothing and touches nothing: it needs no leases.
 

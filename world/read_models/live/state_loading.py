@@ -5,7 +5,7 @@ A process does this once for each log; afterwards ``world.read_models.live.live_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from world.error_codes import ErrorCode
@@ -30,7 +30,7 @@ LEDGER_BATCH: Final = 2_000
 class IndexReader(Protocol):
     """The statements of an index; ``world.read_models.archive.Archive`` runs them."""
 
-    def rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+    def rows(self, name: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one of the index's statements on committed data."""
         ...
 
@@ -161,7 +161,7 @@ def _load_ledger(log: EventLog, index: IndexReader, realm: RealmState) -> None:
 
 def _check_head(index: IndexReader, branch: str, head: str) -> None:
     """Refuse an index that lists an outdated head of a branch."""
-    for _, _, _, _, child_branch, outcome in index.rows("children", of_world=head):
+    for _, _, _, _, child_branch, outcome in index.rows("children", {"of_world": head}):
         if child_branch == branch and outcome == "completed":
             raise DamagedLogError(
                 ErrorCode.INDEX_DAMAGED,

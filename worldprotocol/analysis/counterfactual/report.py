@@ -108,7 +108,7 @@ def report_of(question: WhatIf, replaying: Replaying) -> WhatIfReport:
     if outcomes.same["worlds"]:
         report.worlds["same"] = outcomes.same["worlds"]
     if replaying.unasked:
-        report.counts["answers that nobody asks for"] = len(replaying.unasked)
+        report.counts["answers to no question"] = len(replaying.unasked)
     if replaying.authority.foreseen.taken:
         report.counts["broken off then, and so here"] = len(replaying.authority.foreseen.taken)
     needed = {one.proposal_id for one in outside.needed}

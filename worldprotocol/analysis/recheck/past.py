@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack, cast
 
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed
@@ -13,7 +13,7 @@ from world.model.patch import apply_patches
 from world.model.snapshot import error_state_hash
 from world.read_models.archive import Archive
 from world.read_models.counting import Counts
-from world.state.ports import Earlier
+from world.state.ports import Conditions, Earlier, LookupConditions
 from world.state.realm_state import RealmState
 
 __all__ = ["MAX_WORLDS", "Nobody", "PastLookup"]
@@ -64,22 +64,23 @@ class PastLookup:
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
         """Return the proposal with an intentId."""
-        rows = self._archive.rows("by_intent", of_intent=intent_id)
+        rows = self._archive.rows("by_intent", {"of_intent": intent_id})
         return str(rows[0][0]) if rows else None
 
     def attempts(self, intent_key: str) -> int:
         """Return the number of proposals with an intentKey."""
-        rows = self._archive.rows("attempts", of_key=intent_key)
+        rows = self._archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
 
-    def count(self, before: int, *, other_than: str = "", **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals, without ``other_than``."""
-        own = self._realm.proposals.get(other_than)
+        own = self._realm.proposals.get(conditions.get("other_than", ""))
         if own is None:
-            return self._archive.count(before, other_than=other_than, **conditions)
-        return self._counts.count(before, own.submitted, **conditions)
+            return self._archive.count(before, **conditions)
+        others = {name: value for name, value in conditions.items() if name != "other_than"}
+        return self._counts.count(before, own.submitted, **cast(Conditions, others))
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return at most ``most`` earlier proposals, in the order of the log."""
         return self._archive.earlier(before, most, **conditions)
 

@@ -11,6 +11,7 @@ from world.engine.lease_commands import LeaseCommands
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
+from world.model.short_repr import short_repr
 from world.read_models.archive import Archive
 
 __all__ = ["LOST", "LeaseHandle"]
@@ -45,6 +46,10 @@ class LeaseHandle:
         self.lease_ids: tuple[str, ...] = tuple(lease.lease_id for lease in verdict.leases)
         self.tokens: tuple[int, ...] = tuple(lease.token for lease in verdict.leases)
         self.ttl_ms = verdict.ttl_ms or 0
+
+    def __repr__(self) -> str:
+        held = (f"{lease.predicate} {lease.resource}" for lease in self.verdict.leases)
+        return short_repr(self, f"agent {self.agent}", f"token {self.token}", *held)
 
     @property
     def token(self) -> int:

@@ -105,7 +105,7 @@ def run_batch(desk: CommandContext, source: str, take: Take, *, wait: float, sto
 
 
 class _Lines:
-    """Prints the results; where somebody waits, those of proposals that have not ended come when all is over."""
+    """Prints the results; with --wait, those of proposals that have not ended come last."""
 
     def __init__(self, out: Printer, world: Realm, done: Counter[str], *, waits: bool) -> None:
         self._out = out
@@ -123,14 +123,14 @@ class _Lines:
             self._out.line({"line": number, **result})
 
     def stay(self, seconds: float) -> None:
-        """Wait until everything has ended, or the time is over, and read how it stands then."""
+        """Wait until everything has ended, or the time is over, and read the state then."""
         if self._open:
             from worldprotocol.cli.support.waiting import stay
 
             stay(self._world, self._open, seconds)
 
     def tell_the_rest(self) -> None:
-        """Print the lines that were kept, as things stand now."""
+        """Print the lines that were kept, with the present state."""
         for name, (number, before) in self._open.items():
             kept = {key: before[key] for key in ("projection", "why") if key in before}
             now = result_of(self._world, self._world.proposal(name)) | kept
@@ -151,33 +151,33 @@ def _result(world: Realm, take: Take, line: bytes | RefusedError) -> dict[str, A
     except StorageFullError:
         raise
     except RefusedError as refused:
-        told: dict[str, Any] = {"status": "refused", "error": refused.to_dict()}
+        rendered: dict[str, Any] = {"status": "refused", "error": refused.to_dict()}
         if refused.code == DUPLICATE:
-            told |= {"alreadySubmitted": True, "proposalId": refused.details.get("proposal_id")}
-        return told
+            rendered |= {"alreadySubmitted": True, "proposalId": refused.details.get("proposal_id")}
+        return rendered
 
 
-def intent_taker(told: Mapping[str, Any]) -> Take:
+def intent_taker(rendered: Mapping[str, Any]) -> Take:
     """Return what submits a line of ``worldctl submit --intents``, with the options ``branch`` and ``actor``."""
 
     def take(world: Realm, wire: Mapping[str, Any]) -> dict[str, Any]:
         if "body" in wire or "intentId" in wire:
-            return result_of(world, world.submit(wire, branch=told["branch"]))
+            return result_of(world, world.submit(wire, branch=rendered["branch"]))
         _only(wire, "actor", "type", "input", "scopeProposal", "note")
-        actor = _actor(wire, told)
+        actor = _actor(wire, rendered)
         action, scope = _needed(wire, "type"), wire.get("scopeProposal")
         intent = world.issue(actor, action, wire.get("input"), scope=scope, note=wire.get("note"))
-        return result_of(world, world.submit(intent, branch=told["branch"]))
+        return result_of(world, world.submit(intent, branch=rendered["branch"]))
 
     return take
 
 
-def event_taker(told: Mapping[str, Any]) -> Take:
+def event_taker(rendered: Mapping[str, Any]) -> Take:
     """Return what projects a line of ``worldctl project --events``, with the options ``branch`` and ``actor``."""
 
     def take(world: Realm, wire: Mapping[str, Any]) -> dict[str, Any]:
         _only(wire, "actor", "source")
-        came = world.project(_needed(wire, "source"), _actor(wire, told), branch=told["branch"])
+        came = world.project(_needed(wire, "source"), _actor(wire, rendered), branch=rendered["branch"])
         return received_as(world, came)
 
     return take
@@ -200,12 +200,10 @@ def _needed(wire: Mapping[str, Any], name: str) -> Any:
     return wire[name]
 
 
-def _actor(wire: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    actor = wire.get("actor", told["actor"])
+def _actor(wire: Mapping[str, Any], rendered: Mapping[str, Any]) -> str:
+    actor = wire.get("actor", rendered["actor"])
     if not isinstance(actor, str) or not actor:
-        raise RefusedError(
-            ErrorCode.INVALID_VALUE, 'The line names nobody who acts: give "actor", or --actor for all lines.'
-        )
+        raise RefusedError(ErrorCode.INVALID_VALUE, 'The line names no actor: give "actor", or --actor for all lines.')
     return actor
 
 

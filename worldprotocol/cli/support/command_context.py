@@ -122,7 +122,7 @@ def global_options() -> list[click.Parameter]:
         _option(
             ["--config"],
             "config",
-            "What composes the realm; ./world.toml unless told otherwise.",
+            "What composes the realm; ./world.toml by default.",
             metavar="FILE",
             envvar="WORLD_CONFIG",
         ),

@@ -1,4 +1,4 @@
-"""Finding what a person names: a position, a branch, or the beginning of an id. Every command asks here.
+"""Finding what a person names: a position, a branch, or the beginning of an id. Every command uses it.
 
 What is one of several is refused with all of them, ``AMBIGUOUS``; points in the past are
 ``worldprotocol.cli.support.point_in_time``.
@@ -49,7 +49,7 @@ def candidates(world: Realm, prefix: str, kinds: Collection[str] = KINDS) -> lis
             found += [(kind, name) for name in _indexed(world, kind, prefix)]
     own = {name for kind, name in found if kind == "proposal"}
     found = [(kind, name) for kind, name in found if kind != "intent" or name not in own]
-    if "session" in kinds and (not found or world.archive.rows("runs_of_session", of_session=prefix)):
+    if "session" in kinds and (not found or world.archive.rows("runs_of_session", {"of_session": prefix})):
         found += [("session", name) for name in _sessions(world, prefix)]
     return found or (list(_decisions(world, prefix)) if "decision" in kinds else [])
 
@@ -57,15 +57,15 @@ def candidates(world: Realm, prefix: str, kinds: Collection[str] = KINDS) -> lis
 def _indexed(world: Realm, kind: str, prefix: str) -> list[str]:
     if not prefix:
         return []
-    rows = world.archive.rows(f"{kind}_prefix", low=prefix, high=prefix + "\U0010ffff", most=MOST)
+    rows = world.archive.rows(f"{kind}_prefix", {"low": prefix, "high": prefix + "\U0010ffff", "most": MOST})
     return [str(row[0]) for row in rows]
 
 
 def _sessions(world: Realm, prefix: str) -> list[str]:
     """Return the sessions of governed runs whose name begins like this; a whole name is found without looking on."""
-    if world.archive.rows("runs_of_session", of_session=prefix):
+    if world.archive.rows("runs_of_session", {"of_session": prefix}):
         return [prefix]
-    rows = world.archive.rows("runs", most=EVERY)
+    rows = world.archive.rows("runs", {"most": EVERY})
     return sorted({str(session) for _, _, session, *_ in rows if str(session).startswith(prefix)})[:MOST]
 
 

@@ -48,7 +48,7 @@ def composed(desk: CommandContext) -> Config:
         if desk.config is None and not Path(CONFIG_NAME).exists():
             raise RefusedError(
                 ErrorCode.NO_CONFIG,
-                f"There is no {CONFIG_NAME} here, and acting needs to know the domain: go to the realm's folder, name "
+                f"There is no {CONFIG_NAME} here, and acting needs the domain: go to the realm's folder, name "
                 "its configuration with --config, or make one with `worldctl init`.",
             )
         config.parts()  # which says where to name one
@@ -57,7 +57,7 @@ def composed(desk: CommandContext) -> Config:
 
 
 def admit_code(desk: CommandContext, config: Config) -> None:
-    """Let the references of a configuration name modules of its folder, where its code is the operator's own.
+    """Make the modules of a configuration's folder importable, where its code is the operator's own.
 
     Raises:
         RefusedError: ``UNTRUSTED_CODE`` for code that another user may have written, unless --trust was given;
@@ -72,7 +72,7 @@ def admit_code(desk: CommandContext, config: Config) -> None:
 def parts_of(config: Config, progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Return what a configuration composes, with a progress bar.
 
-    The clock is named, so that no ticker is started: a command does what it is asked for and nothing behind its back.
+    The clock is passed, so that no ticker is started: a command does its own work and nothing else.
     """
     return {**config.parts(), "progress": progress, "clock": SystemClock()}
 

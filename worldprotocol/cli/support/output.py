@@ -33,7 +33,7 @@ class Printer:
     def document(self, value: Any) -> None:
         """Print one JSON document: on one line when piped, indented on a terminal.
 
-        Only where JSON was asked for and is piped, it is printed as it is. Everywhere else somebody may read it: what
+        Only where JSON was asked for and is piped, it is printed as it is. Everywhere else a person may read it: what
         steers a terminal is written as an escape of JSON, and the document says the same.
         """
         print(self._safe(as_text(value, orjson.OPT_INDENT_2 if self.terminal else 0)))  # noqa: T201
@@ -50,7 +50,7 @@ class Printer:
 
         Args:
             words: what to print.
-            laid_out: its line breaks are meant; nothing that others wrote may stand in it that could have some.
+            laid_out: its line breaks are part of the layout; it contains no foreign text that could have some.
         """
         print(visible(words, "\t\n" if laid_out else "\t"))  # noqa: T201
 
@@ -68,7 +68,7 @@ class Printer:
         print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
 
     def tell(self, value: Any, *lines: str) -> None:
-        """Print a value: as JSON where JSON is wished, else in words."""
+        """Print a value: as JSON with --json, otherwise in words."""
         if self.as_json:
             self.document(value)
             return

@@ -50,7 +50,7 @@ class Point:
         position: the last event that had happened then.
         kind: what was named: position, branch, world, proposal or time.
         world_id: the world that was named, or that the proposal made; None where the point names none.
-        branch: the branch of the proposal that was named; None stands for the active one.
+        branch: the branch of the proposal that was named; None is the active one.
         at_ms: the time that was named, ms since 1970; None where none was.
     """
 
@@ -66,7 +66,7 @@ def point_of(world: Realm, named: str) -> Point:
 
     A position up to the end of the log, 0 before the first event; a branch or ``HEAD``; the beginning of the id of a
     world, a proposal, an intent or a decision; or a time as ``log --since`` takes it, which is the last event recorded
-    by then. A world and a proposal stand for the end of the commit that sealed or ended them, so that what was
+    by then. A world and a proposal denote the end of the commit that sealed or ended them, so that what was
     committed with them belongs to it.
 
     Args:
@@ -143,7 +143,8 @@ class PointInTime:
         """Return the kind and id of what a text names, as ``finding.find``; a branch, and HEAD, as it stood then.
 
         Raises:
-            RefusedError: ``NOT_FOUND``; ``AMBIGUOUS`` with the candidates; ``UNKNOWN_BRANCH`` for one that came later.
+            RefusedError: ``NOT_FOUND``; ``AMBIGUOUS`` with the candidates; ``UNKNOWN_BRANCH`` for one that was created
+                later.
         """
         if self.point is None or "world" not in kinds or head_named(self.world, named) is None:
             return find(self.world, named, kinds)
@@ -169,7 +170,7 @@ class PointInTime:
         return self.heads().head(branch or self.point.branch)
 
     def check_seen(self, what: str, position: int) -> None:
-        """Refuse what came after this moment.
+        """Refuse what was recorded after this moment.
 
         Args:
             what: the beginning of a sentence, such as ``Realm 1a2b was sealed``.
@@ -179,8 +180,8 @@ class PointInTime:
             RefusedError: ``NOT_FOUND``.
         """
         if position > self.position:
-            told = f"{what} by event {position}, which is after event {self.position}."
-            raise RefusedError(ErrorCode.NOT_FOUND, told, position=position)
+            rendered = f"{what} by event {position}, which is after event {self.position}."
+            raise RefusedError(ErrorCode.NOT_FOUND, rendered, position=position)
 
 
 def moment(world: Realm, at: str | None) -> PointInTime:
@@ -217,17 +218,15 @@ def _point_of_time(world: Realm, named: str, at_ms: int) -> Point:
     size = world.log.head().size
     position = recorded_by(world.archive, at_ms)
     if position == 0 and size:
-        first = _told(decoded(world.log.event_at(1)).at)
+        first = _rendered(decoded(world.log.event_at(1)).at)
         raise RefusedError(ErrorCode.NOT_FOUND, f"{named!r} is before the log began, at {first}.", first=first)
     last = decoded(world.log.event_at(size)).at if size else 0
     if at_ms > max(last, SystemClock().now_ms()):
-        raise RefusedError(
-            ErrorCode.NOT_FOUND, f"{named!r} is still to come: nobody knows how the log will stand then."
-        )
+        raise RefusedError(ErrorCode.NOT_FOUND, f"{named!r} is in the future; name a time in the past.")
     return Point(position, "time", at_ms=at_ms)
 
 
-def _told(at_ms: int) -> str:
+def _rendered(at_ms: int) -> str:
     from worldprotocol.api.proposal_summary import moment as words_of
 
     return words_of(at_ms)

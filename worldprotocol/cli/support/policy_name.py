@@ -26,8 +26,8 @@ def named(desk: CommandContext, given: str) -> str:
     if path is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_POLICY,
-            f"{given} is not among the policies of {config.folder / CONFIG_NAME}; add it there, so that it is at hand "
-            "whenever somebody acts: policies = [...].",
+            f"{given} is not among the policies of {config.folder / CONFIG_NAME}; add it there, so that it is known "
+            "to every process that acts: policies = [...].",
             policy=given,
         )
     return policy_from_file(path).name

@@ -41,14 +41,14 @@ def shown_resources(desk: CommandContext, *, redact: bool) -> Shown:
 
 
 def _digest_key(path: Path) -> bytes:
-    """Read a key, which nobody else may be able to read."""
+    """Read a key, which only its owner may be able to read."""
     import os
 
     from world.errors import RefusedError
 
     try:
         with path.open("rb") as file:
-            mode, told = os.fstat(file.fileno()).st_mode, file.read()
+            mode, rendered = os.fstat(file.fileno()).st_mode, file.read()
     except OSError as error:
         raise RefusedError(
             ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=str(path)
@@ -58,7 +58,7 @@ def _digest_key(path: Path) -> bytes:
             ErrorCode.INVALID_KEY, f"Others can read or change the key {path}: chmod 600 it.", path=str(path)
         )
     try:
-        key = bytes.fromhex(told.decode("ascii").strip())
+        key = bytes.fromhex(rendered.decode("ascii").strip())
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
@@ -75,7 +75,7 @@ def redact_option(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="RULE",
         help="Hide events (KM-7.3), each behind its leaf hash: resources, inputs, actors, actor=ID, topic=GLOB, "
-        "stream=GLOB, or role=NAME as world.toml has it; may be given often.",
+        "stream=GLOB, or role=NAME as world.toml has it; repeatable.",
     )(function)
 
 
@@ -93,7 +93,7 @@ def redaction(desk: CommandContext, rules: Iterable[str]) -> Redaction:
 
 
 def check_position(world: Realm, at: str | None) -> None:
-    """Take only a position for a point in the past where events are hidden: where others stand tells of these.
+    """Accept only a position as a point in the past where events are hidden: other forms would reveal them.
 
     Raises:
         click.UsageError: it is a world, a proposal, a branch or a time.
@@ -101,13 +101,13 @@ def check_position(world: Realm, at: str | None) -> None:
     from worldprotocol.cli.support.id_lookup import as_position
 
     if at is not None and as_position(world, at) is None:
-        told = "Where in the log a world, a proposal or a time stands may be hidden"
-        raise click.UsageError(f"{told}; with --redact give --at a position.")
+        rendered = "The position of a world, a proposal or a time in the log may be hidden"
+        raise click.UsageError(f"{rendered}; with --redact give --at a position.")
 
 
 @contextmanager
 def unlisted(hidden: Redaction) -> Iterator[None]:
-    """Let an error about a text that names several things list none of them, where events are hidden.
+    """Make an error about an ambiguous name list no candidates where events are hidden.
 
     Raises:
         RefusedError: ``AMBIGUOUS`` without candidates.
@@ -119,31 +119,33 @@ def unlisted(hidden: Redaction) -> Iterator[None]:
     except RefusedError as refused:
         if not hidden or refused.code != "AMBIGUOUS":
             raise
-        told = "This could be several things; write more of it. They are not listed, because events are hidden."
-        raise RefusedError(ErrorCode.AMBIGUOUS, told) from None
+        rendered = "This could be several things; write more of it. They are not listed, because events are hidden."
+        raise RefusedError(ErrorCode.AMBIGUOUS, rendered) from None
 
 
 def withheld(
     world: Realm, hidden: Redaction, kind: str, name: str, upto: int
 ) -> tuple[dict[str, Any], list[str]] | None:
-    """Return what may be told of a thing that is made of hidden events: which they are; None where none is hidden.
+    """Return what may be shown of a thing that depends on hidden events: their positions; None where none is hidden.
 
     Args:
         world: where it is.
         hidden: the rules.
         kind: ``event``, ``world``, ``proposal``, ``intent``, ``decision``, ``run`` or ``session``.
         name: its id, or an event's position; of an intent or a decision, its proposal's id.
-        upto: the last event that is told of.
+        upto: the last event that is shown.
     """
     hidden.learn(world.log)
     found = _events_behind(world, kind, name) if hidden else ()
     behind = {event.position: event for event in found if event.position <= upto}
-    told = [shown for _, event in sorted(behind.items()) if (shown := hidden.shown(event)) is not None]
-    if not told:
+    rendered = [shown for _, event in sorted(behind.items()) if (shown := hidden.shown(event)) is not None]
+    if not rendered:
         return None
-    wire = {"kind": kind, "redacted": True, "hidden": told, "events": sorted(behind)}
-    lines = [f"redacted: {len(told)} of the {len(behind)} events behind this are hidden by {', '.join(hidden.kinds)}"]
-    return wire, lines + [f"  event {one['position']}  leaf {one['leaf']}" for one in told]
+    wire = {"kind": kind, "redacted": True, "hidden": rendered, "events": sorted(behind)}
+    lines = [
+        f"redacted: {len(rendered)} of the {len(behind)} events behind this are hidden by {', '.join(hidden.kinds)}"
+    ]
+    return wire, lines + [f"  event {one['position']}  leaf {one['leaf']}" for one in rendered]
 
 
 def _events_behind(world: Realm, kind: str, name: str) -> Iterator[LoggedEvent]:

@@ -25,7 +25,7 @@ def signing_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "keys",
         multiple=True,
         metavar="FILE",
-        help="Private key to sign with; may be given often. Unless given, what world.toml names.",
+        help="Private key to sign with; repeatable. Unless given, what world.toml names.",
     )
     origin = click.option(
         "--origin", metavar="LINE", help="Name of the log in the checkpoint, such as example.com/shop."
@@ -40,14 +40,14 @@ def trusting_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "vkeys",
         multiple=True,
         metavar="KEY",
-        help="Verifier key (NAME+ID+KEY) that has to have signed; may be given often.",
+        help="Verifier key (NAME+ID+KEY) that has to have signed; repeatable.",
     )
     origin = click.option("--origin", metavar="LINE", help="The log that is meant, where no key has its name.")
     return vkey(origin(function))
 
 
 def trusted(vkeys: Iterable[str], origin: str | None) -> Trusted:
-    """Return whom a caller trusts.
+    """Return the keys that a caller trusts.
 
     Raises:
         RefusedError: ``INVALID_KEY``.
@@ -102,8 +102,8 @@ def signed_checkpoint(
     from worldprotocol.export.proofs.promise import SUFFIX, promise
 
     if world.archive.peek(lambda realm: realm.branched is not None):
-        told = "This log is a branch that never was (`worldctl whatif -o`); it is not signed, and nothing in it proven."
-        raise RefusedError(ErrorCode.NOT_A_REAL_LOG, told)
+        rendered = "This log is hypothetical (`worldctl whatif -o`); it is not signed, and nothing in it is proven."
+        raise RefusedError(ErrorCode.NOT_A_REAL_LOG, rendered)
     named = origin_of(desk, world, origin)
     head = world.log.root_at(world.log.head().size if size is None else size)
     paths, noted = [Path(file) for file in dict.fromkeys(files)], None
@@ -131,7 +131,7 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
     from worldprotocol.export.proofs.note import SigningKey, is_key_name
 
     try:
-        told, mode = path.read_bytes(), path.stat().st_mode
+        rendered, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
         raise RefusedError(
             ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=str(path)
@@ -139,23 +139,23 @@ def _read_key(desk: CommandContext, path: Path, origin: str) -> SigningKey:
     if mode & 0o077:
         desk.out.remark(f"Others can read or change the key {path}: `chmod 600` it, and make a new one if they could.")
     try:
-        if told.startswith(b"PRIVATE+KEY+"):
-            return SigningKey.parse(told.decode("utf-8", "replace").strip())
+        if rendered.startswith(b"PRIVATE+KEY+"):
+            return SigningKey.parse(rendered.decode("utf-8", "replace").strip())
         if not is_key_name(origin):
             raise RefusedError(
                 ErrorCode.INVALID_KEY, f"a key cannot be named after {origin!r}, which has spaces or a plus sign"
             )
-        return SigningKey(origin, private_key(told).private_bytes_raw())
+        return SigningKey(origin, private_key(rendered).private_bytes_raw())
     except RefusedError as refused:
         raise RefusedError(ErrorCode.INVALID_KEY, f"{path}: {refused.message}", path=str(path)) from None
 
 
 def warn_of_names(desk: CommandContext, checkpoint: Checkpoint, keys: Iterable[SigningKey]) -> None:
-    """Say where no key has the name of the log, because those who check have to name the log then."""
+    """Warn where no key has the name of the log, because a verifier has to name the log then."""
     names = {key.name for key in keys}
     if names and checkpoint.origin not in names:
         desk.out.remark(
-            f"The origin is {checkpoint.origin}, and the key is named {', '.join(sorted(names))}: who checks has to "
+            f"The origin is {checkpoint.origin}, and the key is named {', '.join(sorted(names))}: a verifier has to "
             "give --origin. Usually the two are the same."
         )
 

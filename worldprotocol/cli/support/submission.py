@@ -34,7 +34,7 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--stop-on-error", is_flag=True, help="Stop at the first line that is refused, rejected or failed."
         ),
-        click.option("--allow-failed", is_flag=True, help="Let --base be a world whose execution failed."),
+        click.option("--allow-failed", is_flag=True, help="Accept a --base whose execution failed."),
         click.option(
             "--base",
             metavar="WORLD",
@@ -46,29 +46,29 @@ def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def check_base(told: dict[str, Any], *, is_many: bool) -> None:
+def check_base(options: dict[str, Any], *, is_many: bool) -> None:
     """Refuse combinations of ``--base`` that mean nothing.
 
     Args:
-        told: the options.
+        options: the options.
         is_many: whether there is a file of lines.
 
     Raises:
         click.UsageError: with what to give instead.
     """
-    if told["allow_failed"] and told["base"] is None:
+    if options["allow_failed"] and options["base"] is None:
         raise click.UsageError("--allow-failed goes with --base WORLD.")
-    if told["base"] is not None and is_many:
+    if options["base"] is not None and is_many:
         raise click.UsageError("--base names the start of one submission; for many make a branch and name it.")
 
 
-def start_of(world: Realm, told: dict[str, Any]) -> dict[str, Any]:
+def start_of(world: Realm, options: dict[str, Any]) -> dict[str, Any]:
     """Return where a proposal starts, as ``Realm.act`` and ``Realm.project`` take it."""
     from worldprotocol.cli.support.id_lookup import world_id
 
-    start: dict[str, Any] = {"branch": told["branch"], "allow_failed_base": told["allow_failed"]}
-    if told["base"] is not None:
-        start["base_world"] = world_id(world, told["base"])
+    start: dict[str, Any] = {"branch": options["branch"], "allow_failed_base": options["allow_failed"]}
+    if options["base"] is not None:
+        start["base_world"] = world_id(world, options["base"])
     return start
 
 
@@ -81,7 +81,7 @@ def wait_for(world: Realm, proposal: Proposal, seconds: float) -> Proposal:
         seconds: how long to wait at most; 0 does not wait.
 
     Raises:
-        KeyboardInterrupt: with the words that the proposal goes on.
+        KeyboardInterrupt: with the message that the proposal continues.
     """
     if proposal.is_terminal or not seconds:
         return proposal
@@ -92,7 +92,7 @@ def wait_for(world: Realm, proposal: Proposal, seconds: float) -> Proposal:
         stay(world, [name], seconds)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"Interrupted: proposal {name} is in the log and may still be carried out; `worldctl show {name}` tells "
-            "how it stands."
+            f"Interrupted: proposal {name} is in the log and may still be carried out; `worldctl show {name}` shows "
+            "its state."
         ) from None
     return world.proposal(name)

@@ -80,12 +80,12 @@ def _why_foreign(path: Path) -> str | None:
 
 
 def _is_private(group: int, owner: int) -> bool:
-    """Tell whether a group has its owner's name, and no member but the owner."""
+    """Return whether a group has its owner's name, and no member but the owner."""
     try:
-        told, user = grp.getgrgid(group), pwd.getpwuid(owner)
+        rendered, user = grp.getgrgid(group), pwd.getpwuid(owner)
     except KeyError:
         return False
-    return told.gr_name == user.pw_name and user.pw_gid == group and {*told.gr_mem} <= {user.pw_name}
+    return rendered.gr_name == user.pw_name and user.pw_gid == group and {*rendered.gr_mem} <= {user.pw_name}
 
 
 def _user(number: int) -> str:

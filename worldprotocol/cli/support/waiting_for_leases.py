@@ -1,4 +1,4 @@
-"""Proposals that lack nothing but their leases: behind whom they wait, or when they are tried again."""
+"""Proposals that lack nothing but their leases: the requests before them, or the time of the retry."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def _edge(ledger: ReadableLedger, wanted: Any, conflict: Conflict, shown: Any) -
     }
 
 
-def in_words(told: dict[str, Any], now: int) -> str:
+def in_words(waiting: dict[str, Any], now: int) -> str:
     """Say what a proposal waits for, after the word "waits".
 
     Args:
-        told: see ``leases_wanted``.
+        waiting: see ``leases_wanted``.
         now: ms since 1970.
     """
-    if told["state"] == "queued":
-        ways = [_way(edge) for edge in told["waitsFor"][:MOST_NAMED]]
-        more = " and others" if told["more"] or len(told["waitsFor"]) > MOST_NAMED else ""
+    if waiting["state"] == "queued":
+        ways = [_way(edge) for edge in waiting["waitsFor"][:MOST_NAMED]]
+        more = " and others" if waiting["more"] or len(waiting["waitsFor"]) > MOST_NAMED else ""
         behind = f"in the queue behind {', '.join(ways)}{more}"
         return f"for leases, {behind if ways else 'and nothing is in its way'}"
-    tried = f"for leases that were not free in {attempts(told['attempts'])}"
-    return f"{tried}; it is tried again {again(told['retryAt'], now)}"
+    tried = f"for leases that were not free in {attempts(waiting['attempts'])}"
+    return f"{tried}; it is tried again {again(waiting['retryAt'], now)}"
 
 
 def _way(edge: dict[str, Any]) -> str:

@@ -87,12 +87,12 @@ class Trusted:
         unknown = check_signatures(checkpoint.note, self.keys)
         if self.origin is not None and checkpoint.origin != self.origin:
             raise RefusedError(
-                ErrorCode.WRONG_ORIGIN, f"It is of the log {checkpoint.origin!r}, not of {self.origin!r}."
+                ErrorCode.WRONG_ORIGIN, f"It belongs to the log {checkpoint.origin!r}, not to {self.origin!r}."
             )
         if self.origin is None and self.keys and checkpoint.origin not in {key.name for key in self.keys}:
             raise RefusedError(
                 ErrorCode.WRONG_ORIGIN,
-                f"It is of the log {checkpoint.origin!r}, and no key that was given has this name. If that is the log "
+                f"It belongs to the log {checkpoint.origin!r}, and no given key has this name. If that is the log "
                 f"you mean, say so with --origin {checkpoint.origin}.",
                 origin=checkpoint.origin,
             )

@@ -180,7 +180,7 @@ class _ExportPass:
         for head in saved:
             self._compare(head)
         for position, message in self.repeats.found(lambda: _shown(source)):
-            self._find("DUPLICATE_ID", position, f"Event {position}: {message}.")
+            self._find(ErrorCode.DUPLICATE_ID, position, f"Event {position}: {message}.")
         report = tuple(sorted(self.findings, key=lambda finding: finding.position))
         rules, events = tuple(self.header.redacted), self.frontier.size
         return ExportReport(
@@ -202,33 +202,35 @@ class _ExportPass:
         elif len(self.spans) < MAX_SPANS:
             self.spans.append((item.position, item.position))
 
-    def _faults(self, item: LoggedEvent) -> Iterator[tuple[str, str]]:
+    def _faults(self, item: LoggedEvent) -> Iterator[tuple[ErrorCode, str]]:
         version, hidden = self.streams.get(item.stream, (0, 0))
         if not version < item.version <= version + 1 + self.hidden - hidden:
-            yield "STREAM_DISORDER", f"version {item.version} of the stream {item.stream!r} is out of order"
+            yield ErrorCode.STREAM_DISORDER, f"version {item.version} of the stream {item.stream!r} is out of order"
         try:
             event = decode_event(item.topic, item.schema_version, item.state, item.position)
         except DamagedLogError as damage:
-            yield damage.code, damage.message.rstrip(".")
+            yield ErrorCode(damage.code), damage.message.rstrip(".")
             return
         self.repeats.take(event)
         if stream_of(event) != item.stream:
-            yield "WRONG_STREAM", f"it is in the stream {item.stream!r} and belongs to {stream_of(event)!r}"
+            yield ErrorCode.WRONG_STREAM, f"it is in the stream {item.stream!r} and belongs to {stream_of(event)!r}"
         if not is_canonical(item.state):
-            yield "NOT_CANONICAL", "its state is not canonical JSON"
+            yield ErrorCode.NOT_CANONICAL, "its state is not canonical JSON"
             return
         for what, recorded, expected in _hashes(event):
             if recorded != expected:
-                yield "WRONG_HASH", f"the {what} is {expected}, not {recorded}"
+                yield ErrorCode.WRONG_HASH, f"the {what} is {expected}, not {recorded}"
 
     def _compare(self, head: TreeHead) -> None:
         if head.size > self.frontier.size:
             message = f"The head {head} covers {head.size} events; the file has {self.frontier.size}."
-            self._find("LOG_TRUNCATED", self.frontier.size + 1, message)
+            self._find(ErrorCode.LOG_TRUNCATED, self.frontier.size + 1, message)
         elif head.root != self.frontier.root():
-            self._find("SAVED_HEAD_MISMATCH", head.size, f"The first {head.size} events are not those under {head}.")
+            self._find(
+                ErrorCode.SAVED_HEAD_MISMATCH, head.size, f"The first {head.size} events are not those under {head}."
+            )
 
-    def _find(self, code: str, position: int, message: str) -> None:
+    def _find(self, code: ErrorCode, position: int, message: str) -> None:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(LogFinding(code, position, message))
 

@@ -104,7 +104,7 @@ def _read(path: Path, lines: Iterable[bytes]) -> list[tuple[_Signed, TreeHead]]:
         return [(one, TreeHead.from_hex(one.size, one.root)) for one in signed]
     except (msgspec.MsgspecError, UnicodeError, RecursionError, RefusedError) as error:
         raise RefusedError(
-            ErrorCode.INVALID_PROMISE, f"{path} does not tell what was signed: {error}.", path=str(path)
+            ErrorCode.INVALID_PROMISE, f"{path} does not record what was signed: {error}.", path=str(path)
         ) from None
 
 
@@ -116,7 +116,7 @@ def _hold(path: Path, log: EventLog, key: VerifierKey, origin: str, newest: Tree
     raise DamagedLogError(
         ErrorCode.SAVED_HEAD_MISMATCH,
         f"{key.name} has signed {newest.size} events of {origin}, and this log {why}: nothing was signed, so that one "
-        f"name has one history. Sign another history under another --origin; {path} tells what was signed.",
+        f"name has one history. Sign another history under another --origin; {path} records what was signed.",
         position=newest.size,
     )
 

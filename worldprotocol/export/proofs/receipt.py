@@ -197,7 +197,7 @@ def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -
             raise _bad(f"has the format {wire['format']!r}; this program supports {FORMAT}")
         return _receipt(wire, trusted) if kind == "receipt" else _consistency(wire, earlier or trusted, trusted)
     except RefusedError as refused:
-        if refused.code in ("MALFORMED_JSON", "NOT_CANONICAL", "INVALID_EVENT"):
+        if refused.code in (ErrorCode.MALFORMED_JSON, ErrorCode.NOT_CANONICAL, ErrorCode.INVALID_EVENT):
             raise _bad(f"holds what cannot be: {refused.message}") from None
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -228,7 +228,7 @@ def _receipt(wire: dict[str, Any], trusted: Trusted) -> VerifiedProof:
         raise _bad("holds another event than its leaf hash says")
     index, size = _number(inclusion["index"]), _number(inclusion["size"])
     if size != checkpoint.head.size or _number(event["position"]) != index + 1:
-        raise _bad("is of another position or size than its checkpoint")
+        raise _bad("has another position or size than its checkpoint")
     if not verify_inclusion(leaf, index, size, _nodes(inclusion["path"]), checkpoint.head.root):
         raise _bad("does not lead from the event to the checkpoint")
     _check_subject(about, content, index + 1)

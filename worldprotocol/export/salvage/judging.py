@@ -1,7 +1,7 @@
 """What the tree says about what was found: which events are those that were committed, and which only seem so.
 
 One pass over the chunks of the tree, in order. Where all leaf hashes of a chunk were found, its root is computed; where
-some are lost, its stored root stands for it, so that the tree goes on behind the gap. Where two versions are possible
+some are lost, its stored root replaces it, so that the tree continues behind the gap. Where two versions are possible
 (a stored leaf hash and another content, a stored root and other leaves), both are carried along until a tree head
 agrees with one of them. A tree head that agrees proves every leaf that went into it.
 """
@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 _MOST_TREES: Final = 8
 _BY_ROOT: Final[tuple[bytes, ...]] = ()
-"""Stands for a chunk whose stored root had to do, so that its leaves are not proven."""
+"""Marks a chunk of which only the stored root was left, so that its leaves are not proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class _SalvagePass:
             tries = [(self._trees[0], one, grown) for _, one, grown in right if one in chunk.rows]
 
     def _behind(self, chunk: _Chunk) -> None:
-        """Let the trees grow by a chunk, and compare with the tree heads at its end."""
+        """Extend the trees by a chunk, and compare with the tree heads at its end."""
         roots: dict[bytes, tuple[bytes, ...]] = {}
         if chunk.known == CHUNK_LEAVES:
             roots = {tree_root(row): row for row in reversed(chunk.rows)}

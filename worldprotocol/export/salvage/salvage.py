@@ -1,7 +1,7 @@
 """Salvage of a damaged log: its longest sound prefix as an export, and beside it whatever else is intact.
 
 The prefix is what `worldctl import` takes and `worldctl verify` finds sound; it ends under the largest tree head that
-agrees with all before it. What else is intact stands in a second file, each event with what proves it. The log itself
+agrees with all before it. What else is intact is written to a second file, each event with its proof. The log itself
 is read only. Sources: RFC 9162 section 2.1; CARD-audit.
 """
 
@@ -92,8 +92,8 @@ class Salvaged:
     @property
     def is_whole(self) -> bool:
         """Whether the prefix has all events of the log and a tree head covers it."""
-        told = self.lost.count or self.changed.count or self.unreadable.count or self.contradicted or self.bad_lines
-        return self.vouched != "none" and self.head.size == self.expected and not (told or any(self.rest.values()))
+        rendered = self.lost.count or self.changed.count or self.unreadable.count or self.contradicted or self.bad_lines
+        return self.vouched != "none" and self.head.size == self.expected and not (rendered or any(self.rest.values()))
 
     @property
     def beginning(self) -> int:
@@ -112,8 +112,8 @@ class Salvaged:
             "vouched": self.vouched,
             "rest": self.rest,
             **{
-                name: {"count": told.count, "spans": [list(span) for span in told.spans]}
-                for name, told in (("lost", self.lost), ("changed", self.changed), ("unreadable", self.unreadable))
+                name: {"count": rendered.count, "spans": [list(span) for span in rendered.spans]}
+                for name, rendered in (("lost", self.lost), ("changed", self.changed), ("unreadable", self.unreadable))
             },
             "contradicted": [str(head) for head in self.contradicted],
             "badLines": self.bad_lines[:MAX_LINES],
@@ -137,8 +137,8 @@ def salvage(
         out: path of the export of the longest valid prefix; not written for an empty prefix.
         rest: path of the file with all other intact events; not written where there are none.
         against: tree heads saved elsewhere, which prove more than those in the log.
-        unproven: let the prefix go on behind the last tree head that agrees, as far as every event is what its own leaf
-            hash says; it may end in the middle of a commit then.
+        unproven: extend the prefix beyond the last tree head that agrees, as far as every event is what its own
+            leaf hash says; it may end in the middle of a commit then.
         progress: called with the number of processed positions and the total.
 
     Raises:
@@ -220,8 +220,7 @@ def _which(scratch: ScratchStore, path: str, name: str) -> int:
     numbers = ", ".join(f"{path}#{number} ({count} events)" for number, count in logs.items())
     raise RefusedError(
         ErrorCode.LOG_NOT_FOUND,
-        f"{path} holds several logs, and the name {name!r} does not tell which is meant. Name one by its number: "
-        f"{numbers}.",
+        f"{path} holds several logs, and the name {name!r} does not identify one. Name one by its number: {numbers}.",
         numbers=list(logs),
     )
 
@@ -332,8 +331,8 @@ def _write_rest(scratch: ScratchStore, log: int, judged: ProvenEvents, done: Sal
             expected = position + 1
             one = judged.choose(versions)
             if one is None or one.line is None:
-                told = done.unreadable if all(found.line is None for found in versions) else done.changed
-                told.add(position, position)
+                rendered = done.unreadable if all(found.line is None for found in versions) else done.changed
+                rendered.add(position, position)
                 continue
             if file is None:
                 file = open_private(part, replaces=rest)

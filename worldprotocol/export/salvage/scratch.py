@@ -36,7 +36,7 @@ class EventVersion:
     """One version of an event.
 
     Args:
-        position: where it says it stands.
+        position: the position that it states.
         stored: the leaf hash beside it; None where that is none.
         computed: the leaf hash of its content; None where there is no content.
         line: the event as a line of an export; None where there is no content.
@@ -49,7 +49,7 @@ class EventVersion:
 
     @property
     def leaves(self) -> tuple[bytes, ...]:
-        """The leaf hashes that may stand in the tree for it: what was promised comes first."""
+        """The leaf hashes that the tree may have for it; the promised one is first."""
         return tuple(dict.fromkeys(leaf for leaf in (self.stored, self.computed) if leaf is not None))
 
 

@@ -1,4 +1,4 @@
-"""Where a salvage reads of a server: the tables block by block, as they lie there, without their indexes.
+"""Source of a salvage on a server: the tables block by block in physical order, without their indexes.
 
 What the server cannot read, such as a page whose checksum does not fit or a long value of which a part is lost, is left
 out, and only that: around it, rows are asked for one by one. Nothing is written.
@@ -25,7 +25,7 @@ _BLOCKS: Final = 64
 """Blocks of a table that are read at once."""
 
 _MOST_ROWS: Final = 300
-"""More rows than stand on a block of 8 KiB."""
+"""More rows than fit into a block of 8 KiB."""
 
 _TEXT: Final = "convert_to({}, 'UTF8')"
 _EVENT: Final = ", ".join(
@@ -103,7 +103,7 @@ def _stored(store: Store, table: str, columns: str, log: int | None) -> Iterator
 
 
 def _is_whole(read: Any, block: int) -> bool:
-    """Tell whether a block can be read at all, and only something in a row cannot."""
+    """Return whether a block can be read at all, and only something in a row cannot."""
     try:
         read(f"({block},0)", f"({block + 1},0)", "1")
     except DamagedLogError:

@@ -55,7 +55,7 @@ def read_file(path: str, scratch: ScratchStore) -> None:
 
 
 def _is_head(root: bytes, before: list[Any]) -> bool:
-    """Tell whether a row can be a tree head: an earlier release stored none before it."""
+    """Return whether a row can be a tree head: an earlier release stored none before it."""
     return len(root) == HASH_BYTES and (not before or (len(before) == 1 and isinstance(before[0], int | None)))
 
 
@@ -75,7 +75,7 @@ def read_export(lines: IO[bytes], scratch: ScratchStore, bad_lines: list[int]) -
     """Take in every line of an export that says something; the numbers of others are added to ``bad_lines``.
 
     Returns:
-        The number under which the log stands in ``scratch``, and the first line where it still says something.
+        The number of the log in ``scratch``, and the first line with content.
     """
     header = None
     for number, line in enumerate(_whole_lines(lines), 1):

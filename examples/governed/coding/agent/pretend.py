@@ -1,4 +1,4 @@
-"""Stands in for a coding agent: mends a mistake, runs the tests, and, when it is careless, makes CI pass for good.
+"""Replacement of a coding agent: corrects a mistake, runs the tests, and, when it is careless, makes CI pass for good.
 
     AGENT_HOME="$PWD/agent" sh govern-agent.sh python ../agent/pretend.py [--careless]
 

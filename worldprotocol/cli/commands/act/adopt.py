@@ -8,7 +8,7 @@ from worldprotocol.cli.support.command_context import CommandContext, command
 
 
 @command("adopt")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 def adopt(desk: CommandContext, by: str) -> None:
     """Adopt the domain that world.toml names in place of the one in force.
 
@@ -22,6 +22,6 @@ def adopt(desk: CommandContext, by: str) -> None:
         after = world.realm()
     adopted = before.domain != after.domain
     now, earlier = after.schema_hash, before.schema_hash
-    told = {"adopted": adopted, "schemaHash": now, "previous": earlier}
+    rendered = {"adopted": adopted, "schemaHash": now, "previous": earlier}
     words = f"in force now: {now[:12]}, before {earlier[:12]}"
-    desk.out.tell(told, f"The domain is {words}." if adopted else "This very domain was in force already.")
+    desk.out.tell(rendered, f"The domain is {words}." if adopted else "This very domain was in force already.")

@@ -18,16 +18,16 @@ SPOKEN: Final = {"ask": "the question", "reply": "the answer to it", "escalate":
 @command("decide")
 @click.argument("proposal")
 @click.argument("choice", type=click.Choice(CHOICES))
-@click.option("--by", required=True, metavar="ID", help="Who answers: a registered actor.")
+@click.option("--by", required=True, metavar="ID", help="Registered actor that answers.")
 @click.option("--scope", multiple=True, metavar="PATTERN", help="For narrow: where it may write; repeat for more.")
-@click.option("--to", metavar="ID", help="For delegate: the registered actor who answers instead.")
+@click.option("--to", metavar="ID", help="For delegate: the registered actor that answers instead.")
 @click.option("--reason", default="", help="Why, for the record; for ask and reply: the question, the answer to it.")
 def decide(
     desk: CommandContext, proposal: str, choice: Any, by: str, scope: tuple[str, ...], to: str | None, reason: str
 ) -> int:
     """Answer PROPOSAL, named by its id or the unique beginning of it.
 
-    Who votes in a tribunal may abstain. ask sends a question back, and the proposer replies; it goes on waiting.
+    A voter in a tribunal may abstain. ask sends a question back, and the proposer replies; it still waits.
     delegate hands the own place on, escalate hands the question up to the next step of the binding.
     An approved proposal is executed at once. Exit code 1 when its execution failed.
     """
@@ -36,7 +36,7 @@ def decide(
     if choice in SPOKEN and not reason.strip():
         raise click.UsageError(f'{choice} needs --reason "...": {SPOKEN[choice]}.')
     if (choice == "delegate") != (to is not None):
-        raise click.UsageError("delegate, and it alone, needs --to ID: who answers instead.")
+        raise click.UsageError("delegate, and it alone, needs --to ID, the actor that answers instead.")
     if choice != "narrow" and scope:
         raise click.UsageError(f"--scope goes with narrow, not with {choice}.")
     from worldprotocol.cli.support.id_lookup import proposal_id

@@ -13,46 +13,48 @@ from worldprotocol.cli.support.submission import check_base, start_of, submissio
 
 @command("project")
 @click.argument("source", metavar="[JSON|@FILE|-]", required=False)
-@click.option("--actor", metavar="ID", help="Who acts; for lines that name nobody, too.")
+@click.option("--actor", metavar="ID", help="Acting actor; also for lines that name none.")
 @click.option("--events", metavar="FILE|-", help="JSON lines of source events; see above.")
 @submission_options
-def project(desk: CommandContext, *, stop_on_error: bool, **told: Any) -> int:
+def project(desk: CommandContext, *, stop_on_error: bool, **rendered: Any) -> int:
     """Hand a source event to the projections, or many as JSON lines; what they select is submitted.
 
     A source event is {"kind", "eventId", "payload"?}; a line of --events is {"actor", "source"}. Every line gives one
-    line of JSON; a bad one is reported with its number and the rest goes on. The status is "none" where no projection
+    line of JSON; a bad one is reported with its number and the rest continues. The status is "none" where no projection
     selects an intent. With --wait the lines of what has not ended yet come last.
 
     Exit code 1 when anything was refused, rejected or failed; what waits for leases or people counts as clean.
     """
-    _check(told)
-    if told["events"] is None:
-        return _one(desk, told)
+    _check(rendered)
+    if rendered["events"] is None:
+        return _one(desk, rendered)
     from worldprotocol.cli.support.batch import event_taker, run_batch
 
-    return run_batch(desk, told["events"], event_taker(told), wait=told["wait"], stop_on_error=stop_on_error)
+    return run_batch(
+        desk, rendered["events"], event_taker(rendered), wait=rendered["wait"], stop_on_error=stop_on_error
+    )
 
 
-def _check(told: dict[str, Any]) -> None:
+def _check(rendered: dict[str, Any]) -> None:
     """Refuse combinations of options that mean nothing."""
-    if (told["source"] is None) == (told["events"] is None):
+    if (rendered["source"] is None) == (rendered["events"] is None):
         raise click.UsageError("Say what to project: a source event or --events FILE.")
-    if told["source"] is not None and told["actor"] is None:
-        raise click.UsageError("Say who acts: --actor ID.")
-    check_base(told, is_many=told["source"] is None)
-    if told["base"] is not None and told["branch"] is None:
+    if rendered["source"] is not None and rendered["actor"] is None:
+        raise click.UsageError("Name the acting actor: --actor ID.")
+    check_base(rendered, is_many=rendered["source"] is None)
+    if rendered["base"] is not None and rendered["branch"] is None:
         raise click.UsageError("Projections read the head of a branch: name it with --branch.")
 
 
-def _one(desk: CommandContext, told: dict[str, Any]) -> int:
+def _one(desk: CommandContext, rendered: dict[str, Any]) -> int:
     from worldprotocol.cli.support.input_reading import read_object
     from worldprotocol.cli.support.rendering.proposals import FINDINGS, in_words, received_as
 
-    source = read_object(told["source"], what="The source event")
+    source = read_object(rendered["source"], what="The source event")
     with desk.open() as world:
-        came = world.project(source, told["actor"], **start_of(world, told))
+        came = world.project(source, rendered["actor"], **start_of(world, rendered))
         if came.proposal is not None:
-            came = replace(came, proposal=wait_for(world, came.proposal, told["wait"]))
+            came = replace(came, proposal=wait_for(world, came.proposal, rendered["wait"]))
         result = received_as(world, came)
     desk.out.tell(result, *in_words(result))
     return 1 if result["status"] in FINDINGS else 0

@@ -19,7 +19,7 @@ def settle(desk: CommandContext) -> None:
     with desk.open() as world:
         topics = Counter(logged.topic for logged in world.log.read(before))
         left = Counter(one.status for one in world.realm().proposals.values())
-    told = {"events": topics.total(), "topics": dict(topics), "open": dict(left)}
+    rendered = {"events": topics.total(), "topics": dict(topics), "open": dict(left)}
     still = ", ".join(f"{count} {status}" for status, count in left.items()) or "nothing"
     was = "was" if topics.total() == 1 else "were"
-    desk.out.tell(told, f"{counted(topics.total(), 'event')} {was} added; open: {still}.")
+    desk.out.tell(rendered, f"{counted(topics.total(), 'event')} {was} added; open: {still}.")

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 @command("stuck")
 @at_option("What was in doubt at this point in the past.")
 def stuck(desk: CommandContext, at: str | None) -> None:
-    """List the effects of which nobody knows whether they happened: they wait for `worldctl resolve`.
+    """List the effects in doubt: it is unknown whether they happened, and they wait for `worldctl resolve`.
 
-    An effect is in doubt where its worker vanished before it could tell, and making it twice could do harm. Whether a
-    worker is still there is not looked into: that an effect is in doubt is found, and recorded, by `worldctl settle`
-    and every command that acts. The idempotency key is what its handler was given: the other side can be asked by it.
+    An effect is in doubt where its worker vanished before it recorded a result, and making it twice could do harm.
+    Whether a worker is still there is not looked into: that an effect is in doubt is found, and recorded, by `worldctl
+    settle` and every command that acts. The idempotency key is what its handler was given: the other side can be asked
+    by it.
     """
     from worldprotocol.api.host import in_doubt, under_way
 
@@ -60,11 +61,11 @@ def stuck(desk: CommandContext, at: str | None) -> None:
 @click.option("--happened", is_flag=True, help="It happened; --result is what the action receives.")
 @click.option("--result", metavar="JSON", help="With --happened: what it gave; JSON, @file or -.")
 @click.option("--retry", is_flag=True, help="It did not happen: make it again.")
-@click.option("--fail", is_flag=True, help="Nobody can find out: the action receives EFFECT_IN_DOUBT.")
-@click.option("--by", required=True, metavar="ID", help="Who says so: a registered actor.")
+@click.option("--fail", is_flag=True, help="It cannot be found out: the action receives EFFECT_IN_DOUBT.")
+@click.option("--by", required=True, metavar="ID", help="Registered actor that reports it.")
 @click.option("--reason", required=True, metavar="TEXT", help="How it is known; the log keeps it.")
 def resolve(desk: CommandContext, proposal: str, result: str | None, by: str, reason: str, **asked: Any) -> int:
-    """Say what became of an effect in doubt, and let the execution of PROPOSAL go on.
+    """Record the result of an effect in doubt, and continue the execution of PROPOSAL.
 
     `worldctl stuck` lists them. Exit code 1 when the execution failed.
     """
@@ -91,12 +92,12 @@ def resolve(desk: CommandContext, proposal: str, result: str | None, by: str, re
 
 @command("cancel")
 @click.argument("proposal")
-@click.option("--by", required=True, metavar="ID", help="Who calls it off, for the record.")
+@click.option("--by", required=True, metavar="ID", help="Actor that cancels it, for the record.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the log keeps it.")
 def cancel(desk: CommandContext, proposal: str, by: str, reason: str) -> int:
     """Call the approved execution of PROPOSAL off: it fails, and what its effects did to files is undone.
 
-    No further effect is made, and what is under way is given up. Exit code 1 when another end came first.
+    No further effect is made, and effects under way are abandoned. Exit code 1 when it ended before.
     """
     with desk.open() as world:
         running = world.archive.peek(
@@ -117,14 +118,14 @@ def _named(world: Realm, given: str, likely: list[str]) -> str:
 
 
 def _tell(desk: CommandContext, world: Realm, proposal: Proposal) -> int:
-    """Tell what became of a proposal; returns 1 where its execution failed."""
+    """Print the outcome of a proposal; return 1 where its execution failed."""
     from worldprotocol.cli.support.rendering.proposals import in_words, result_of
 
-    told = result_of(world, proposal)
+    rendered = result_of(world, proposal)
     doubts = [one for one in world.host.stuck() if one["proposalId"] == proposal.proposal_id]
-    words = in_words(told)
+    words = in_words(rendered)
     if doubts:
-        told["inDoubt"] = doubts
+        rendered["inDoubt"] = doubts
         words.append(f"{len(doubts)} of its effects are in doubt still: worldctl stuck")
-    desk.out.tell(told, *words)
-    return 1 if told["status"] == "failed" else 0
+    desk.out.tell(rendered, *words)
+    return 1 if rendered["status"] == "failed" else 0

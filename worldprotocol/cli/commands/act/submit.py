@@ -12,49 +12,51 @@ from worldprotocol.cli.support.submission import check_base, start_of, submissio
 
 @command("submit")
 @click.argument("action", required=False)
-@click.option("--actor", metavar="ID", help="Who acts; for lines that name nobody, too.")
+@click.option("--actor", metavar="ID", help="Acting actor; also for lines that name none.")
 @click.option("--input", "given", metavar="JSON|@FILE|-", help="The action's input.")
 @click.option("--scope", multiple=True, metavar="PATTERN", help="Where it proposes to write; repeat for more.")
 @click.option("--note", help="A note for people.")
 @click.option("--intents", metavar="FILE|-", help="JSON lines of intents; see above.")
 @submission_options
-def submit(desk: CommandContext, *, stop_on_error: bool, **told: Any) -> int:
+def submit(desk: CommandContext, *, stop_on_error: bool, **rendered: Any) -> int:
     """Submit ACTION with its input, or many intents as JSON lines. `worldctl project` takes source events.
 
     A line of --intents is a full IntentInstance, or {"actor", "type", "input"?, "scopeProposal"?}. Every line gives one
-    line of JSON; a bad one is reported with its number and the rest goes on. An intentId is accepted once, so a file of
+    line of JSON; an invalid one is reported with its number, without a stop. An intentId is accepted once, so a file of
     full instances can be submitted again after an interruption: what is in the log already is refused as
     alreadySubmitted and nothing happens twice. With --wait the lines of what has not ended yet come last.
 
     Exit code 1 when anything was refused, rejected or failed; what waits for leases or people counts as clean.
     """
-    _check(told)
-    if told["intents"] is None:
-        return _one(desk, told)
+    _check(rendered)
+    if rendered["intents"] is None:
+        return _one(desk, rendered)
     from worldprotocol.cli.support.batch import intent_taker, run_batch
 
-    return run_batch(desk, told["intents"], intent_taker(told), wait=told["wait"], stop_on_error=stop_on_error)
+    return run_batch(
+        desk, rendered["intents"], intent_taker(rendered), wait=rendered["wait"], stop_on_error=stop_on_error
+    )
 
 
-def _check(told: dict[str, Any]) -> None:
+def _check(rendered: dict[str, Any]) -> None:
     """Refuse combinations of options that mean nothing."""
-    if (told["action"] is None) == (told["intents"] is None):
+    if (rendered["action"] is None) == (rendered["intents"] is None):
         raise click.UsageError("Say what to submit: ACTION or --intents FILE.")
-    if told["action"] is not None and told["actor"] is None:
-        raise click.UsageError("Say who acts: --actor ID.")
-    if told["action"] is None and (told["given"] is not None or told["scope"] or told["note"]):
+    if rendered["action"] is not None and rendered["actor"] is None:
+        raise click.UsageError("Name the acting actor: --actor ID.")
+    if rendered["action"] is None and (rendered["given"] is not None or rendered["scope"] or rendered["note"]):
         raise click.UsageError("--input, --scope and --note go with ACTION.")
-    check_base(told, is_many=told["action"] is None)
+    check_base(rendered, is_many=rendered["action"] is None)
 
 
-def _one(desk: CommandContext, told: dict[str, Any]) -> int:
+def _one(desk: CommandContext, rendered: dict[str, Any]) -> int:
     from worldprotocol.cli.support.input_reading import read_argument
     from worldprotocol.cli.support.rendering.proposals import FINDINGS, in_words, result_of
 
-    given = None if told["given"] is None else read_argument(told["given"], what="--input")
+    given = None if rendered["given"] is None else read_argument(rendered["given"], what="--input")
     with desk.open() as world:
-        scope, start = told["scope"] or None, start_of(world, told)
-        put = world.act(told["actor"], told["action"], given, scope=scope, note=told["note"], **start)
-        result = result_of(world, wait_for(world, put, told["wait"]))
+        scope, start = rendered["scope"] or None, start_of(world, rendered)
+        put = world.act(rendered["actor"], rendered["action"], given, scope=scope, note=rendered["note"], **start)
+        result = result_of(world, wait_for(world, put, rendered["wait"]))
     desk.out.tell(result, *in_words(result))
     return 1 if result["status"] in FINDINGS else 0

@@ -1,9 +1,9 @@
-"""``worldctl actor``: who may act, and by which authority each is judged."""
+"""``worldctl actor``: registration of actors, and the authority that judges each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import click
 
@@ -16,10 +16,24 @@ def actor() -> None:
     """Register actors and bind them to an authority."""
 
 
+class BindingOptions(TypedDict):
+    """Values of the options that ``binding_options`` adds, apart from ``--by``."""
+
+    bind: str | None
+    auto_approve: bool
+    policy: str | None
+    ask: tuple[str, ...]
+    tribunal: tuple[str, ...]
+    vote: str | None
+    threshold: int | None
+    timeout_ms: int | None
+    on_timeout: str | None
+
+
 def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say by which authority an actor is judged."""
+    """Add the options for the authority that judges an actor."""
     for option in (
-        click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names."),
+        click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names."),
         click.option("--on-timeout", type=click.Choice(["reject", "approve"]), help="What happens then; reject."),
         click.option("--timeout-ms", type=click.IntRange(min=1), help="How long people are waited for; one day."),
         click.option("--threshold", type=click.IntRange(min=1), metavar="N", help="For --vote threshold: how many."),
@@ -44,34 +58,40 @@ def binding_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @binding_options
 @with_desk
 def add(
-    desk: CommandContext, actor_id: str, kind: Any, name: str | None, meta: str | None, by: str, **chosen: Any
+    desk: CommandContext,
+    actor_id: str,
+    kind: Any,
+    name: str | None,
+    meta: str | None,
+    by: str,
+    **chosen: Unpack[BindingOptions],
 ) -> None:
     """Register an actor, or change the name and meta of a known one, and bind it where a binding is given."""
     from worldprotocol.cli.support.input_reading import read_object
 
-    binding = chosen_binding(**chosen)
+    binding = chosen_binding(chosen)
     facts = None if meta is None else read_object(meta, what="--meta")
     with desk.open() as world:
         world.register(actor_id, kind, binding=binding, name=name, meta=facts, by=by)
-        told = _described(world.realm(), actor_id)
-    hint = f"bound by nothing yet: `worldctl actor bind {actor_id} ...` lets it act"
-    bound = hint if told["binding"] is None else f"bound by {_in_words(told['binding'])}"
-    desk.out.tell(told, f"{actor_id} ({kind}) is registered, {bound}.")
+        rendered = _described(world.realm(), actor_id)
+    hint = f"bound by nothing yet: `worldctl actor bind {actor_id} ...` makes it able to act"
+    bound = hint if rendered["binding"] is None else f"bound by {_in_words(rendered['binding'])}"
+    desk.out.tell(rendered, f"{actor_id} ({kind}) is registered, {bound}.")
 
 
 @actor.command("bind")
 @click.argument("actor_id", metavar="ID")
 @binding_options
 @with_desk
-def bind(desk: CommandContext, actor_id: str, by: str, **chosen: Any) -> None:
+def bind(desk: CommandContext, actor_id: str, by: str, **chosen: Unpack[BindingOptions]) -> None:
     """Give an actor its one authority binding, in place of any before."""
-    binding = chosen_binding(**chosen)
+    binding = chosen_binding(chosen)
     if binding is None:
         raise click.UsageError("Say by what: --auto-approve, --policy NAME, --ask ID, --tribunal ID or --bind JSON.")
     with desk.open() as world:
         world.bind(actor_id, binding, by=by)
-        told = _described(world.realm(), actor_id)
-    desk.out.tell(told, f"{actor_id} is bound by {_in_words(told['binding'])}.")
+        rendered = _described(world.realm(), actor_id)
+    desk.out.tell(rendered, f"{actor_id} is bound by {_in_words(rendered['binding'])}.")
 
 
 @actor.command("list")
@@ -94,30 +114,21 @@ def list_actors(desk: CommandContext, at: str | None) -> None:
     desk.out.table(("actor", "kind", "name", "bound by"), rows, empty="No actor is registered.")
 
 
-def chosen_binding(
-    *,
-    bind: str | None,
-    auto_approve: bool,
-    policy: str | None,
-    ask: tuple[str, ...],
-    tribunal: tuple[str, ...],
-    vote: str | None,
-    threshold: int | None,
-    timeout_ms: int | None,
-    on_timeout: str | None,
-) -> dict[str, Any] | None:
-    """Return the binding that the options say, None where they say none.
+def chosen_binding(options: BindingOptions) -> dict[str, Any] | None:
+    """Return the binding that the options define, or None without such options.
 
     Raises:
-        click.UsageError: when they contradict each other.
+        click.UsageError: the options contradict each other.
         RefusedError: ``MALFORMED_JSON``, ``INVALID_VALUE``.
     """
+    bind, auto_approve, tribunal = options["bind"], options["auto_approve"], options["tribunal"]
+    policy, ask = options["policy"], options["ask"]
     if (bind is not None) + auto_approve + bool(policy or ask) + bool(tribunal) > 1:
         raise click.UsageError("Give one of --bind, --auto-approve, --tribunal, and --policy or --ask.")
-    more = _told({"timeoutMs": timeout_ms, "onTimeout": on_timeout})
+    more = _without_none({"timeoutMs": options["timeout_ms"], "onTimeout": options["on_timeout"]})
     if more and not (policy or ask or tribunal):
         raise click.UsageError("--timeout-ms and --on-timeout go with --ask, --policy or --tribunal.")
-    rule = _told({"rule": vote, "threshold": threshold})
+    rule = _without_none({"rule": options["vote"], "threshold": options["threshold"]})
     if rule and not tribunal:
         raise click.UsageError("--vote and --threshold go with --tribunal.")
     if bind is not None:
@@ -135,7 +146,7 @@ def chosen_binding(
     return {"kind": "hitl", **more} if ask else None
 
 
-def _told(options: dict[str, Any]) -> dict[str, Any]:
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -144,7 +155,7 @@ def _described(realm: Any, actor_id: str) -> dict[str, Any]:
 
 
 def _in_words(binding: Any) -> str:
-    """Return a recorded binding in a few words: its kind alone where that is not at hand."""
+    """Return a recorded binding in a few words: its kind alone where that is not available."""
     from authority import read_binding
     from world.errors import RefusedError
 

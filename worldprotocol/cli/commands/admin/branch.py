@@ -23,14 +23,16 @@ def list_branches(desk: CommandContext, at: str | None) -> None:
 
     with desk.look() as world:
         heads = moment(world, at).heads()
-    told = [
+    rendered = [
         {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == heads.active}
         for one in heads.branches.values()
     ]
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    rows = [("*" if one["active"] else "", one["name"], str(one["head"])[:12], str(one["tip"])[:12]) for one in told]
+    rows = [
+        ("*" if one["active"] else "", one["name"], str(one["head"])[:12], str(one["tip"])[:12]) for one in rendered
+    ]
     desk.out.table(("", "branch", "head", "tip"), rows, empty="The log has not been founded.")
 
 
@@ -38,7 +40,7 @@ def list_branches(desk: CommandContext, at: str | None) -> None:
 @click.argument("name")
 @click.option("--at", metavar="WORLD", help="Where it begins: beginning of an id, or a branch; else HEAD.")
 @click.option("--allow-failed", is_flag=True, help="Begin at a world whose execution failed.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def create(desk: CommandContext, name: str, at: str | None, *, allow_failed: bool, by: str) -> None:
     """Make a branch called NAME: letters, digits and . _ - /, such as `trial/one`."""
@@ -53,7 +55,7 @@ def create(desk: CommandContext, name: str, at: str | None, *, allow_failed: boo
 
 @branch.command("switch")
 @click.argument("name")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def switch(desk: CommandContext, name: str, by: str) -> None:
     """Make a branch the active one; proposals that are not decided yet are superseded."""
@@ -61,6 +63,6 @@ def switch(desk: CommandContext, name: str, by: str) -> None:
         undecided = sum(one.status in ("submitted", "evaluating") for one in world.realm().proposals.values())
         world.switch_branch(name, by=by)
         left = sum(one.status in ("submitted", "evaluating") for one in world.realm().proposals.values())
-    told = {"active": name, "superseded": undecided - left}
+    rendered = {"active": name, "superseded": undecided - left}
     was = "was" if undecided - left == 1 else "were"
-    desk.out.tell(told, f"{name} is the active branch; {counted(undecided - left, 'proposal')} {was} superseded.")
+    desk.out.tell(rendered, f"{name} is the active branch; {counted(undecided - left, 'proposal')} {was} superseded.")

@@ -31,6 +31,6 @@ def confirm(desk: CommandContext, reason: str, by: str) -> None:
     if done is None:
         desk.out.tell({"confirmed": False}, "There is nothing to confirm: nothing is ahead.")
         return
-    told = {"confirmed": True, "at": done.at, "leaseTime": done.lease_time}
+    rendered = {"confirmed": True, "at": done.at, "leaseTime": done.lease_time}
     before = as_moment(done.lease_time)
-    desk.out.tell(told, f"The time is {as_moment(done.at)} from now on; lease time was {before}.")
+    desk.out.tell(rendered, f"The time is {as_moment(done.at)} from now on; lease time was {before}.")

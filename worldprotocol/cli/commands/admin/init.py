@@ -35,7 +35,7 @@ FILES: Final = (".json", ".yaml", ".yml")
     help="What shows whose manifest it is; channel unless given here (see docs/operator.md, Keys).",
 )
 @click.option("--force", is_flag=True, help="Overwrite a world.toml that is there.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 def init(
     desk: CommandContext,
     folder: str,
@@ -80,7 +80,7 @@ def init(
             why = f"{shown} holds a realm already; nothing was changed. Act on it, or name another --log."
             raise RefusedError(refused.code, why, log=shown) from None
     with world:
-        told = {
+        rendered = {
             "config": str(target),
             "log": masked(config.log_address),
             "worldId": world.branch().head,
@@ -88,7 +88,7 @@ def init(
             "policies": sorted(world.realm().policies),
         }
     _write_private(target, _toml(config))
-    desk.out.tell(told, f"Founded {told['log']} with world {told['worldId'][:12]}; {target} composes it.")
+    desk.out.tell(rendered, f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it.")
 
 
 def _write_private(target: Path, text: str) -> None:
@@ -107,7 +107,7 @@ def made_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # no longer empty: somebody put something there
+        with suppress(OSError):  # no longer empty: another process created a file there
             for one in made:
                 one.rmdir()
         raise
@@ -164,8 +164,10 @@ def _data(given: str) -> dict[str, Any]:
 
 
 def _toml(config: Config) -> str:
-    told = config.model_dump(exclude={"limits", "klis", "folder", "unsafe_unguarded_projections"}, exclude_none=True)
-    lines = [f"{name} = {_value(value)}" for name, value in told.items()]
+    rendered = config.model_dump(
+        exclude={"limits", "klis", "folder", "unsafe_unguarded_projections"}, exclude_none=True
+    )
+    lines = [f"{name} = {_value(value)}" for name, value in rendered.items()]
     if config.klis:
         lines += ["", "[klis]", *(f"{name} = {_value(value)}" for name, value in config.klis.items())]
     return "# What composes this realm; relative paths start at this file.\n" + "\n".join(lines) + "\n"

@@ -41,15 +41,15 @@ def new(desk: CommandContext, file: Path) -> None:
         ) from None
     with os.fdopen(descriptor, "wb") as out:
         out.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    told = {"keyId": key_id(public), "publicKey": b64encode(public).decode(), "file": str(file)}
-    words = f"key {told['keyId']}; `worldctl keys register AGENT {told['publicKey']}` registers it."
-    desk.out.tell(told, told["publicKey"], words)
+    rendered = {"keyId": key_id(public), "publicKey": b64encode(public).decode(), "file": str(file)}
+    words = f"key {rendered['keyId']}; `worldctl keys register AGENT {rendered['publicKey']}` registers it."
+    desk.out.tell(rendered, rendered["publicKey"], words)
 
 
 @keys.command("register")
 @click.argument("agent", metavar="AGENT")
 @click.argument("key", metavar="KEY|PEM")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def register(desk: CommandContext, agent: str, key: str, by: str) -> None:
     """Register a public key of an agent: base64 of its 32 bytes, or a PEM file."""
@@ -63,7 +63,7 @@ def register(desk: CommandContext, agent: str, key: str, by: str) -> None:
 @keys.command("revoke")
 @click.argument("key", metavar="KEY_ID")
 @click.option("--reason", required=True, help="Why; the log keeps it.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def revoke(desk: CommandContext, key: str, reason: str, by: str) -> None:
     """Revoke a key for good; what it signed before stays as it is."""
@@ -79,11 +79,11 @@ def list_keys(desk: CommandContext, at: str | None) -> None:
     """List the public keys of agents, revoked ones too."""
     with desk.look() as world:
         known = list(moment(world, at).ledger().keys.values())
-    told: list[dict[str, Any]] = [
+    rendered: list[dict[str, Any]] = [
         {"keyId": one.key_id, "agentId": one.agent_id, "publicKey": one.public, "revoked": one.revoked} for one in known
     ]
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    rows = [(one["keyId"], one["agentId"], one["publicKey"], "revoked" if one["revoked"] else "") for one in told]
+    rows = [(one["keyId"], one["agentId"], one["publicKey"], "revoked" if one["revoked"] else "") for one in rendered]
     desk.out.table(("key", "agent", "public key", ""), rows, empty="No key is registered.")

@@ -41,7 +41,7 @@ def schema(desk: CommandContext) -> None:
 def validate(desk: CommandContext, source: str, yaml: bool) -> int:
     """Read a manifest and print ACCEPT with what would be leased, or why it is refused (exit code 1).
 
-    The limits are those of [klis] in world.toml where there is one. Who sent it is not asked here; see
+    The limits are those of [klis] in world.toml where there is one. The sender is not checked here; see
     `worldctl klis verify`.
     """
     from world.errors import RefusedError
@@ -86,14 +86,14 @@ def sign(desk: CommandContext, source: str, key: str, yaml: bool) -> None:
     required=True,
     multiple=True,
     metavar="KEY|PEM",
-    help="Public key that may have signed it: base64 of its 32 bytes, or a PEM file. May be given often.",
+    help="Public key that may have signed it: base64 of its 32 bytes, or a PEM file. Repeatable.",
 )
 @_YAML
 @with_desk
 def verify(desk: CommandContext, source: str, keys: tuple[str, ...], yaml: bool) -> int:
-    """Tell whether a manifest was signed with a key and not altered (exit code 0), or why not (1).
+    """Check that a manifest was signed with a key and not altered (exit code 0; 1 with the reason otherwise).
 
-    Whether it is fresh and used for the first time only a ledger knows.
+    Whether it is fresh and used for the first time depends on a ledger, and is not checked.
     """
     from world.errors import RefusedError
     from world.klis.identity.signature import verify as verified
@@ -105,13 +105,13 @@ def verify(desk: CommandContext, source: str, keys: tuple[str, ...], yaml: bool)
         key_id = verified(manifest, known)
     except RefusedError as refused:
         return _rejected(desk, refused)
-    told = {"verified": True, "agentId": manifest.agent_id, "sessionId": manifest.session_id, "keyId": key_id}
-    desk.out.tell(told, f"The manifest of {manifest.agent_id} is signed with the key {key_id}.")
+    rendered = {"verified": True, "agentId": manifest.agent_id, "sessionId": manifest.session_id, "keyId": key_id}
+    desk.out.tell(rendered, f"The manifest of {manifest.agent_id} is signed with the key {key_id}.")
     return 0
 
 
 @klis.command("configure")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def configure(desk: CommandContext, by: str) -> None:
     """Bring the settings under [klis] of world.toml into force for the log; they are recorded there.
@@ -123,8 +123,8 @@ def configure(desk: CommandContext, by: str) -> None:
     with open_with_workspace(desk) as world:
         changed = world.leases.desk.configure(by=by)
         settings = world.realm().klis.settings
-    told = {"changed": changed, "settings": None if settings is None else settings.to_wire()}
-    desk.out.tell(told, "They are in force from now on." if changed else "They are in force already.")
+    rendered = {"changed": changed, "settings": None if settings is None else settings.to_wire()}
+    desk.out.tell(rendered, "They are in force from now on." if changed else "They are in force already.")
 
 
 def _content(source: str) -> bytes:
@@ -155,13 +155,13 @@ def _manifest(desk: CommandContext, content: bytes, source: str, yaml: bool) -> 
 
 def _rejected(desk: CommandContext, refused: RefusedError) -> int:
     """Print why a manifest is refused, with the place and the canonical form where there is one."""
-    told: dict[str, Any] = {"reject": refused.code, "message": refused.message}
-    told |= {name: refused.details[name] for name in ("path", "canonical") if name in refused.details}
-    desk.out.tell(told, f"REJECT {refused.code}: {refused.message}")
+    rendered: dict[str, Any] = {"reject": refused.code, "message": refused.message}
+    rendered |= {name: refused.details[name] for name in ("path", "canonical") if name in refused.details}
+    desk.out.tell(rendered, f"REJECT {refused.code}: {refused.message}")
     return 1
 
 
-def public_key(told: str) -> bytes:
+def public_key(rendered: str) -> bytes:
     """Return the 32 bytes of a public key that is given as base64 or as a PEM file; raises ``INVALID_KEY``."""
     from base64 import b64decode
 
@@ -172,14 +172,14 @@ def public_key(told: str) -> bytes:
     from world.errors import RefusedError
 
     try:
-        if Path(told).is_file():
-            found = load_pem_public_key(_content(told))
+        if Path(rendered).is_file():
+            found = load_pem_public_key(_content(rendered))
             raw = found.public_bytes_raw() if isinstance(found, Ed25519PublicKey) else b""
         else:
-            raw = b64decode(told, validate=True)
+            raw = b64decode(rendered, validate=True)
     except (ValueError, OSError, UnsupportedAlgorithm):
         raw = b""
     if len(raw) != 32:
-        message = f"{told!r:.100} is no Ed25519 public key: give base64 of its 32 bytes, or a PEM file."
+        message = f"{rendered!r:.100} is no Ed25519 public key: give base64 of its 32 bytes, or a PEM file."
         raise RefusedError(ErrorCode.INVALID_KEY, message)
     return raw

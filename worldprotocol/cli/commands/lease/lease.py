@@ -30,11 +30,11 @@ def _holder(function: Any) -> Any:
 
 @lease.command("acquire")
 @click.argument("resources", metavar="[RESOURCE]...", nargs=-1)
-@click.option("--agent", metavar="ID", help="Who asks.")
+@click.option("--agent", metavar="ID", help="Requesting agent.")
 @click.option("--session", metavar="ID", help="Its unit of work, whose leases never conflict; a new one if not given.")
 @click.option("--predicate", default="MUTATES", show_default=True, help="For what, one of the six.")
 @click.option("--manifest", metavar="JSON|YAML", help="A whole manifest, in place of the above: @file or -.")
-@click.option("--ttl-ms", type=int, help="How long a lease lives without a heartbeat; else as [klis] says.")
+@click.option("--ttl-ms", type=int, help="Time to live without a heartbeat; by default that of [klis].")
 @click.option("--wait", type=float, default=0, metavar="SECONDS", help="Wait so long where the rules allow waiting.")
 @click.option("--retry", is_flag=True, help="After Die ask again, when the verdict says, until --wait is over.")
 @click.option("--require-signature", is_flag=True, help="Accept a signed manifest only.")
@@ -50,9 +50,9 @@ def acquire(
     from worldprotocol.cli.support.input_reading import read_manifest_document
 
     if manifest is None and (agent is None or not resources):
-        raise click.UsageError("Say who asks and for what: --agent ID RESOURCE..., or give --manifest.")
+        raise click.UsageError("Name the agent and the resources: --agent ID RESOURCE..., or give --manifest.")
     if manifest is not None and (agent is not None or resources):
-        raise click.UsageError("A manifest says who asks and for what; leave out --agent and the resources.")
+        raise click.UsageError("A manifest names the agent and the resources; leave out --agent and the resources.")
     document = None if manifest is None else read_manifest_document(manifest, what="--manifest")
     with desk.open() as world:
         got = world.leases.acquire(agent=agent, resources=resources, manifest=document, timeout=wait, **more)
@@ -77,12 +77,12 @@ def acquire(
 @click.option("--ttl-ms", type=int, help="Another time to live from now on.")
 @with_desk
 def heartbeat(desk: CommandContext, leases: tuple[str, ...], agent: str, session: str, ttl_ms: int | None) -> None:
-    """Let leases live on from now, all or none."""
+    """Extend leases from now on, all or none."""
     with desk.open() as world:
         names = [full_id(world, one) for one in leases]
         done = world.leases.desk.heartbeat(names, agent_id=agent, session_id=session, ttl_ms=ttl_ms)
-    told = [{"leaseId": one.lease_id, "expiresAt": one.expires_at} for one in done]
-    _print(desk, told, ("lease", "expires at"))
+    rendered = [{"leaseId": one.lease_id, "expiresAt": one.expires_at} for one in done]
+    _print(desk, rendered, ("lease", "expires at"))
 
 
 @lease.command("release")
@@ -100,7 +100,7 @@ def release(desk: CommandContext, leases: tuple[str, ...], agent: str, session: 
 @lease.command("revoke")
 @click.argument("leases", metavar="LEASE...", nargs=-1, required=True)
 @click.option("--reason", required=True, help="Why; the log keeps it.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def revoke(desk: CommandContext, leases: tuple[str, ...], reason: str, by: str) -> None:
     """Take leases away from their holders, as the administrator of the log."""
@@ -155,8 +155,8 @@ def full_id(world: Realm, named: str) -> str:
     return the_one(named, world.realm().klis.leases, what="lease")
 
 
-def _print(desk: CommandContext, told: list[dict[str, Any]], heads: tuple[str, ...]) -> None:
+def _print(desk: CommandContext, rendered: list[dict[str, Any]], heads: tuple[str, ...]) -> None:
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
     else:
-        desk.out.table(heads, [tuple(one.values()) for one in told])
+        desk.out.table(heads, [tuple(one.values()) for one in rendered])

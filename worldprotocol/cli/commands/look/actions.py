@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @command("actions")
-@click.option("--actor", metavar="ID", help="Who acts; without it, what depends on the actor is unknown.")
-@click.option("--mode", type=click.Choice(["llm", "ui", "debug"]), default="llm", show_default=True, help="For whom.")
+@click.option("--actor", metavar="ID", help="Acting actor; without it, what depends on the actor is unknown.")
+@click.option("--mode", type=click.Choice(["llm", "ui", "debug"]), default="llm", show_default=True, help="Reader.")
 @click.option("--tools", is_flag=True, help="Print the catalog as tool definitions for language models, JSON.")
 @click.option("--all", "everything", is_flag=True, help="Mark unavailable actions in place of dropping them.")
 @click.option("--certain", is_flag=True, help="Leave out what is not certain to be available.")
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 @at_option("The point in the past to look at, with the schema in force and the actor as registered then.")
 @click.option("--branch", metavar="NAME", help="Whose head at that point; else the world named, or the active one's.")
 @click.option("--explain", is_flag=True, help="Say why each action is offered or is not, and what was read.")
-def actions(desk: CommandContext, *, tools: bool, explain: bool, **told: Any) -> None:
+def actions(desk: CommandContext, *, tools: bool, explain: bool, **rendered: Any) -> None:
     """List the actions that an actor may take in a state: an action catalog (read-only).
 
     available, unavailable, or unknown: missing_context where something that the predicate needs is absent,
-    indeterminate where it cannot be told here. What is unknown may be tried: the core decides. The catalog is no
+    indeterminate where it cannot be evaluated here. What is unknown may be tried: the core decides. The catalog is no
     boundary either: what it leaves out is judged like anything else.
     """
     if tools and explain:
         raise click.UsageError("--tools and --explain print different things; say one of them.")
-    if tools and told["mode"] != "llm":
+    if tools and rendered["mode"] != "llm":
         raise click.UsageError("--tools is for language models: leave --mode out.")
     with desk.look() as world:
-        catalog, why = _made(desk, world, told)
+        catalog, why = _made(desk, world, rendered)
     if tools:
         from projections.tools import tools_of
 
@@ -58,25 +58,25 @@ def actions(desk: CommandContext, *, tools: bool, explain: bool, **told: Any) ->
         desk.out.table(("action", "availability", "what"), listed, empty="No action is offered.")
 
 
-def _made(desk: CommandContext, world: Realm, told: dict[str, Any]) -> tuple[ActionCatalog, list[Explanation]]:
+def _made(desk: CommandContext, world: Realm, rendered: dict[str, Any]) -> tuple[ActionCatalog, list[Explanation]]:
     from worldprotocol.api.actions import Actions
 
     pruning = {
-        "policy": "mark_only" if told["everything"] else "drop_unavailable",
-        "includeUnknown": not told["certain"],
-        "sort": told["sort"],
-        "maxActions": told["most"],
+        "policy": "mark_only" if rendered["everything"] else "drop_unavailable",
+        "includeUnknown": not rendered["certain"],
+        "sort": rendered["sort"],
+        "maxActions": rendered["most"],
     }
     offered = Actions(world.archive, _domain(desk), desk.settings().chosen_limits())
-    where: dict[str, Any] = {"branch": told["branch"]}
-    if told["at"] is not None:
-        then = moment(world, told["at"])
-        where = {"at": then.world_id(told["branch"]), "upto": then.position}
-    return offered.explain(told["actor"], mode=told["mode"], pruning=pruning, **where)
+    where: dict[str, Any] = {"branch": rendered["branch"]}
+    if rendered["at"] is not None:
+        then = moment(world, rendered["at"])
+        where = {"at": then.world_id(rendered["branch"]), "upto": then.position}
+    return offered.explain(rendered["actor"], mode=rendered["mode"], pruning=pruning, **where)
 
 
 def _domain(desk: CommandContext) -> Domain | None:
-    """Return the domain at hand; where there is none, what the log holds of its schema has to do."""
+    """Return the loaded domain, or without one the schema in the log."""
     from world.errors import RefusedError
     from worldprotocol.api.bootstrap import load_any_domain
     from worldprotocol.cli.support.opening import admit_code

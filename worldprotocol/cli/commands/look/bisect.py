@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
 
 CANNOT_TEST: Final = 125
-"""Exit code of a command that cannot tell of this world; others up to 127 but 0 say that it holds."""
+"""Exit code of a command that cannot judge a world; others up to 127 except 0 mean that it holds."""
 
 ABORTS: Final = 128
 """Exit codes from here on, and signals, end the search."""
@@ -32,18 +32,18 @@ STDERR: Final = 2
 """Where what the command prints goes, so that stdout holds the result alone."""
 
 SHOWN: Final = 20
-"""Worlds that people are shown where the first one could not be told."""
+"""Maximum number of printed worlds where the first one could not be determined."""
 
 
 @click.command("bisect", cls=CliCommand, context_settings={"ignore_unknown_options": False})
 @click.argument("argv", metavar="[-- COMMAND [ARGUMENT]...]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--good", metavar=AT_METAVAR, help="An ancestor in which it does not hold yet; genesis if not given.")
-@click.option("--bad", metavar=AT_METAVAR, help="The world in which it holds; HEAD unless told otherwise.")
+@click.option("--bad", metavar=AT_METAVAR, help="The world in which it holds; HEAD by default.")
 @click.option("--path", metavar="PATH", help="A place in the data, such as stock.tea, or a computed value.")
-@click.option("--becomes", metavar="JSON", help="With --path: it holds where this value stands there; JSON, or a text.")
+@click.option("--becomes", metavar="JSON", help="With --path: it holds where the path has this value; JSON, or a text.")
 @with_desk
 def bisect(desk: CommandContext, argv: tuple[str, ...], good: str | None, bad: str | None, **asked: Any) -> int:
-    """Find the first world where a value stands at a place, or where a command fails, and who made it and why.
+    """Find the first world in which a path has a value, or a command fails, with its cause.
 
     COMMAND is run for one world after the other, about log2 of their number: it gets the data as JSON on stdin and in
     the file that WORLD_STATE names, and WORLD_ID, WORLD_PARENT, WORLD_HEIGHT, WORLD_BRANCH, WORLD_POSITION and
@@ -92,10 +92,10 @@ def _line(world: Realm, good: str | None, newest: str) -> list[str]:
             break
     else:
         if oldest is not None:
-            told = (
+            rendered = (
                 f"World {oldest[:12]} is no ancestor of world {newest[:12]}; `worldctl worlds` draws how they descend."
             )
-            raise RefusedError(ErrorCode.NOT_BISECTABLE, told)
+            raise RefusedError(ErrorCode.NOT_BISECTABLE, rendered)
     found.reverse()
     return found
 
@@ -123,7 +123,7 @@ def _test(
 def _of_value(
     desk: CommandContext, world: Realm, path: str, becomes: str, other_code: set[str]
 ) -> Callable[[str], bool | None]:
-    """Return the test whether this value stands at a place; it cannot tell where a computed one cannot be made."""
+    """Return the test whether a path has this value; it is undetermined where a computed value cannot be made."""
     from world.errors import RefusedError
     from world.model.canonical_json import canonical_bytes, read_json
     from world.model.paths import look_up, parse_path
@@ -179,7 +179,7 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
     with open_private(place) as file:
         file.write(canonical_bytes(world.archive.checked_state(world_id)))
     row = world.archive.world(world_id)
-    told = {
+    rendered = {
         "WORLD_ID": world_id,
         "WORLD_PARENT": row.parent or "",
         "WORLD_HEIGHT": str(row.height),
@@ -190,7 +190,7 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
     }
     try:
         with place.open("rb") as stdin:
-            code = subprocess.run(argv, stdin=stdin, stdout=STDERR, env=os.environ | told, check=False).returncode
+            code = subprocess.run(argv, stdin=stdin, stdout=STDERR, env=os.environ | rendered, check=False).returncode
     except FileNotFoundError:
         raise RefusedError(ErrorCode.COMMAND_NOT_FOUND, f"There is no command {argv[0]!r}.") from None
     except OSError as error:
@@ -205,10 +205,10 @@ def _run(world: Realm, world_id: str, argv: tuple[str, ...], place: Path) -> boo
 
 def _tell(desk: CommandContext, found: Bisected, causes: list[Cause], worlds: int, other_code: set[str]) -> None:
     if desk.json:
-        told = {"first": causes[0].to_wire() if len(found.first) == 1 else None, "candidates": list(found.first)}
+        rendered = {"first": causes[0].to_wire() if len(found.first) == 1 else None, "candidates": list(found.first)}
         counts = {"tested": found.tested, "worlds": worlds, "untestable": list(found.untestable)}
         marks = {"computedByOtherCode": sorted(other_code)} if other_code else {}
-        desk.out.document({**told, "before": found.before, **counts, **marks})
+        desk.out.document({**rendered, "before": found.before, **counts, **marks})
         return
     from worldprotocol.cli.commands.look.blame import about_cause
 

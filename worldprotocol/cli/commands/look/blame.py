@@ -1,4 +1,4 @@
-"""``worldctl blame``: who put every value below a path there, and why it was allowed."""
+"""``worldctl blame``: the origin of each value below a path, and why it was allowed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MOST_CHARS: Final = 160
 
 @command("blame")
 @click.argument("path", required=False, default="")
-@click.option("--at", metavar=AT_METAVAR, help="The point in the past to look at; now unless told otherwise.")
+@click.option("--at", metavar=AT_METAVAR, help="The point in the past to look at; now by default.")
 @click.option("--branch", metavar="NAME", help="Whose head at that point; else the world named, or the active one's.")
 def blame(desk: CommandContext, path: str, at: str | None, branch: str | None) -> int:
-    """Say who put every value below PATH, such as `stock` or `stock.tea`, there; without PATH, every value there is.
+    """Print the origin of each value below PATH, such as `stock` or `stock.tea`; without PATH, of all values.
 
     From each value back to the patch, the world, the proposal, the actor, the decision, the projection and the source
     event. What one patch put there is listed below it, the newest first; --json prints a line for each value instead.
 
     A patch that sets an object as a whole wrote everything in it, and writing an equal value again is writing. An
     element that only moved, because one before it was removed, keeps its writer. A computed value has no writer: it is
-    told from which places in the data it follows. Exit code 1 where nothing stands at PATH and nobody ever wrote there.
+    shown with the paths of the data that it depends on. Exit code 1 where PATH has no value and was never written.
     """
     from world.read_models.blame import blame_values, computed_from
 
@@ -49,26 +49,26 @@ def blame(desk: CommandContext, path: str, at: str | None, branch: str | None) -
         else:
             for words in _tree(found):
                 desk.out.text(words)
-        is_unknown = not found.present and all(cause.submitted is None for _, (cause, _) in found.told())
+        is_unknown = not found.present and all(cause.submitted is None for _, (cause, _) in found.with_origins())
     if is_unknown:
-        desk.out.remark(f"Nothing stands at {path!r}, and nobody ever wrote there.")
+        desk.out.remark(f"{path!r} has no value and was never written.")
     return 1 if is_unknown else 0
 
 
 def _tell_computed(desk: CommandContext, computed: dict[str, list[str]], schema_hash: str) -> None:
-    """Tell of computed values that nobody wrote them, and what they follow from."""
+    """Print for computed values, which are never written, what they depend on."""
     for name, places in computed.items():
         if desk.json:
             desk.out.line({"path": name, "computed": True, "dependsOn": places, "schemaHash": schema_hash})
             continue
-        desk.out.text(f"{name} is computed, by schema {schema_hash[:12]}: nobody wrote it")
+        desk.out.text(f"{name} is computed, by schema {schema_hash[:12]}: it is never written")
         desk.out.text(f"  from      {', '.join(places) or 'nothing: it is always the same'}")
 
 
 def _lines(found: BlamedValues) -> Iterator[dict[str, Any]]:
-    for (path, value, _), (cause, patch) in found.told():
-        told = None if patch is None else {"op": patch.op, "path": patch.path}
-        yield {"path": path, "value": value, "present": found.present, "patch": told, **cause.to_wire()}
+    for (path, value, _), (cause, patch) in found.with_origins():
+        rendered = None if patch is None else {"op": patch.op, "path": patch.path}
+        yield {"path": path, "value": value, "present": found.present, "patch": rendered, **cause.to_wire()}
 
 
 def _tree(found: BlamedValues) -> Iterator[str]:
@@ -82,9 +82,9 @@ def _tree(found: BlamedValues) -> Iterator[str]:
     previous = None
     numbers = iter(sorted(values))
     while batch := list(islice(numbers, AT_ONCE)):
-        told = found.origins.read(batch)
+        rendered = found.origins.read(batch)
         for number in batch:
-            cause, patch = told[number]
+            cause, patch = rendered[number]
             if cause.sealed.world_id != previous:
                 yield from about_cause(cause, present=found.present)
             previous, indent = cause.sealed.world_id, "  "
@@ -96,12 +96,12 @@ def _tree(found: BlamedValues) -> Iterator[str]:
 
 
 def about_cause(cause: Cause, *, present: bool = True) -> Iterator[str]:
-    """Yield lines about a world, and who made it why."""
+    """Yield lines about a world and its cause."""
     from worldprotocol.api.proposal_summary import moment
 
     yield f"world {cause.sealed.world_id}, sealed {moment(cause.sealed.at)}"
     if cause.submitted is None:
-        since = "the realm was founded with it" if present else "nobody has written there since the realm was founded"
+        since = "the realm was founded with it" if present else "never written since the realm was founded"
         yield f"  genesis   {since}"
         return
     wire = cause.to_wire()

@@ -1,4 +1,4 @@
-"""``worldctl diff``: what two worlds differ in and who made it so, or where two logs part."""
+"""``worldctl diff``: the differences of two worlds with their causes, or the first difference of two logs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAKERS: Final = 4
 @click.argument("b")
 @click.option("--logs", is_flag=True, help="A and B are two logs: addresses, or exported files.")
 def diff(desk: CommandContext, a: str, b: str, logs: bool) -> int:
-    """Compare two worlds by path, and say who made each difference on either side since their common ancestor.
+    """Compare two worlds by path, with the cause of each difference on both sides since their common ancestor.
 
     A and B are points in the past: a world, a proposal, a branch, HEAD, an event's position or a time.
 
@@ -106,7 +106,7 @@ def _ancestor(found: Compared) -> str:
 
 
 def in_one_line(cause: Cause) -> str:
-    """Return who made a world and why, in one line."""
+    """Return the cause of a world in one line."""
     wire = cause.to_wire()
     if cause.submitted is None:
         return f"world {wire['worldId'][:12]}: the realm was founded with it"
@@ -134,8 +134,8 @@ def _diff_logs(desk: CommandContext, a: str, b: str) -> int:
             found = compare_logs(left, right, progress=progress)
         sizes = [one.log.head().size for one in (left, right)]
     if desk.json:
-        told = {"a": None, "b": None} if found is None else found.to_wire()
-        desk.out.document({"same": found is None, "sizes": {"a": sizes[0], "b": sizes[1]}, **told})
+        rendered = {"a": None, "b": None} if found is None else found.to_wire()
+        desk.out.document({"same": found is None, "sizes": {"a": sizes[0], "b": sizes[1]}, **rendered})
     elif found is None:
         desk.out.text(f"the same {counted(sizes[0], 'event')}")
     else:
@@ -173,8 +173,10 @@ def _parted(found: Parted, sizes: list[int]) -> Iterator[str]:
     yield f"the same {counted(found.position - 1, 'event')}, of {sizes[0]} in a and {sizes[1]} in b"
     yield f"event {found.position} differs"
     for name, event in zip("ab", found.events, strict=True):
-        told = "the log ends before it" if event is None else f"{event.topic} of stream {event.stream}, {event.version}"
-        yield f"{name}  {told}".encode("utf-8", "replace").decode()  # a damaged log may hold half characters
+        rendered = (
+            "the log ends before it" if event is None else f"{event.topic} of stream {event.stream}, {event.version}"
+        )
+        yield f"{name}  {rendered}".encode("utf-8", "replace").decode()  # a damaged log may hold half characters
     for change in found.fields:
         yield f"  {change.path}: {_value(change.before)} -> {_value(change.after)}"
     for name, wrong in zip("ab", found.damage, strict=True):
@@ -191,8 +193,8 @@ def _parted(found: Parted, sizes: list[int]) -> Iterator[str]:
             yield f"  and {len(those) - SHOWN} more; --json has all"
 
 
-def _side(told: Any) -> str:
-    if told is None or isinstance(told, str):
-        return told or "absent"
+def _side(rendered: Any) -> str:
+    if rendered is None or isinstance(rendered, str):
+        return rendered or "absent"
     names = ("action", "actorId", "status", "outcome", "worldId", "error", "reason")
-    return " ".join(str(told[name]) for name in names if told.get(name) is not None)
+    return " ".join(str(rendered[name]) for name in names if rendered.get(name) is not None)

@@ -1,4 +1,4 @@
-"""``worldctl explain``: why a proposal was decided, or a verdict given, as it was, and what became of it."""
+"""``worldctl explain``: the reasons of a decision or a verdict, and its outcome."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ AT_LEAST_ONCE_ALLOWED: Final[dict[str, Any]] = {
 def explain(desk: CommandContext, named: str, redact: bool, at: str | None) -> None:
     """Explain a proposal (also by its intent or decision) or a verdict, by how its id begins, or a request by its id.
 
-    Of a proposal: every rule in order, where it stands, what it said and why, which one decided and what was overruled,
-    the values that conditions of policy files read, the answers of people, and the last verdict about its leases. Of a
-    verdict: who asked for what, what was in the way, the cell of the matrix and the two ages, and what happened next.
+    Of a proposal: every rule in order, its place in the file, its answer and reason, which one decided and what was
+    overruled, the values that conditions of policy files read, the answers of people, and the last verdict about its
+    leases. Of a
+    verdict: the request, the leases in its way, the cell of the matrix and the two ages, and what happened next.
     """
     from worldprotocol.cli.support.rendering.proposal_explanation import explain_proposal, proposal_lines, without_words
 
@@ -100,7 +101,7 @@ def _find(then: PointInTime, named: str) -> tuple[str | None, tuple[int, Verdict
     found = only(named, candidates(then.world, named, KINDS) if named else [])
     kind, name = found or ("request", named)
     if kind == "verdict":
-        position = number(then.world.archive.rows("verdict", of_verdict=name)[0][0])
+        position = number(then.world.archive.rows("verdict", {"of_verdict": name})[0][0])
         then.check_seen(f"Verdict {name} was given", position)
         return None, (position, _verdict(then, position))
     positions = _about(then, name, then.position)
@@ -119,7 +120,7 @@ def _about(then: PointInTime, request: str, upto: int) -> list[int]:
     """Return the positions of the verdicts about a request up to an event."""
     from world.read_models.lineage import number
 
-    rows = then.world.archive.rows("verdicts_of_request", of_request=request)
+    rows = then.world.archive.rows("verdicts_of_request", {"of_request": request})
     return sorted(position for (at,) in rows if (position := number(at)) <= upto)
 
 
@@ -140,7 +141,7 @@ def _asked(then: PointInTime, ledger: ReadableLedger, position: int, verdict: Ve
     from world.read_models.lineage import index_damaged
 
     first = verdict
-    if verdict.manifest is None:  # judged again: the manifest stands in the last verdict before that has one
+    if verdict.manifest is None:  # judged again: the manifest is that of the last verdict before that has one
         before = (_verdict(then, at) for at in reversed(_about(then, verdict.request_id, position - 1)))
         found = next((one for one in before if one.manifest is not None), None)
         if found is None:
@@ -164,14 +165,14 @@ def _after(then: PointInTime, position: int, verdict: VerdictGiven) -> Iterator[
     kinds = (VerdictGiven, LeasesReleased, LeasesExpired, LeasesRevoked, RequestWithdrawn)
     for logged in then.world.log.read(position, then.position, topics=[kind.TOPIC for kind in kinds]):
         event = decoded(logged)
-        told = {"position": logged.position, "at": event.at, "topic": logged.topic}
+        rendered = {"position": logged.position, "at": event.at, "topic": logged.topic}
         if isinstance(event, VerdictGiven) and event.request_id == verdict.request_id:
-            yield {**told, "status": event.status, "verdictId": event.verdict_id}
+            yield {**rendered, "status": event.status, "verdictId": event.verdict_id}
         elif isinstance(event, RequestWithdrawn) and event.request_id == verdict.request_id:
-            yield {**told, "reason": event.reason}
+            yield {**rendered, "reason": event.reason}
         elif isinstance(event, LeasesReleased | LeasesExpired | LeasesRevoked) and own & set(event.lease_ids):
             why = {"by": event.by, "reason": event.reason} if isinstance(event, LeasesRevoked) else {}
-            yield {**told, "leaseIds": sorted(own & set(event.lease_ids)), **why}
+            yield {**rendered, "leaseIds": sorted(own & set(event.lease_ids)), **why}
 
 
 def _lines(wire: Mapping[str, Any]) -> Iterator[str]:

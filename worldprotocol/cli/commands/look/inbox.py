@@ -1,4 +1,4 @@
-"""``worldctl inbox``: who waits for whom."""
+"""``worldctl inbox``: the proposals that wait for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option
 
 ENDINGS: Final = {"reject": "rejected", "approve": "approved", "escalate": "handed up to the next step"}
-"""What becomes of a proposal that nobody answered in time, by its binding's onTimeout."""
+"""Outcome of a proposal without an answer in time, by its binding's onTimeout."""
 
 
 @command("inbox")
@@ -20,7 +20,7 @@ ENDINGS: Final = {"reject": "rejected", "approve": "approved", "escalate": "hand
 def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
     """List the proposals that wait for people, oldest first; `worldctl decide` answers them.
 
-    One whose deadline has passed is overdue: nobody can answer it any more, and the next command that acts decides
+    One whose deadline has passed is overdue: it cannot be answered any more, and the next command that acts decides
     it as its binding says. `worldctl settle` does that at once.
     """
     from worldprotocol.api.proposal_summary import moment
@@ -32,8 +32,8 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
         then = looked_at(world, at)
         realm = then.realm()
         asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))
-        told = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
-    waiting = [one for one in told if person is None or not one["overdue"]]
+        rendered = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
+    waiting = [one for one in rendered if person is None or not one["overdue"]]
     overdue = sum(one["overdue"] for one in waiting)
     if desk.json:
         desk.out.document(waiting)
@@ -44,7 +44,7 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
             one["actor"]["actorId"],
             one["wants"]["type"],
             _short(one["wants"].get("input")),
-            f"nobody: overdue, to be {ENDINGS[one['onTimeout']]}" if one["overdue"] else ", ".join(one["waitsFor"]),
+            f"none: overdue, to be {ENDINGS[one['onTimeout']]}" if one["overdue"] else ", ".join(one["waitsFor"]),
             moment(one["since"]),
             moment(one["deadline"]) or "none",
             one["reason"] if one["rule"] else f"{one['authority']}: {one['reason']}",
@@ -92,7 +92,7 @@ def described(proposal: Any, now: int) -> dict[str, Any]:
 
 
 def votes(ruling: Any, proposer: str) -> list[dict[str, Any]]:
-    """Return how the votes of a waiting ruling stand, with ``words`` for people; none where one answer decides."""
+    """Return the votes of a waiting ruling, with ``words`` for people; none where one answer decides."""
     from authority.people.questions import questions_of
 
     open_ = [one for one in questions_of(ruling, proposer) if one.is_open and one.quorum is not None]

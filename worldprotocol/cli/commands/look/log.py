@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from worldprotocol.export.redaction import Redaction
 
 HEADS: Final = ("event", "when", "topic", "who", "what")
-"""What stands in the columns of the list."""
+"""Heads of the columns of the list."""
 
 MAX_LISTED: Final = 40
 """Names listed where an unknown one was given."""
@@ -37,12 +37,12 @@ MAX_KNOWN: Final = 10_000
 @click.option("--type", "action", metavar="ACTION", help="Events about proposals of this action.")
 @click.option("--status", metavar="STATUS", help="Events about proposals in this status now, such as rejected.")
 @click.option("--branch", metavar="NAME", help="Events about this branch.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Events with this topic; may be given often.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Events with this topic; repeatable.")
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--follow", is_flag=True, help="Go on and wait for new events, until interrupted.")
+@click.option("--follow", is_flag=True, help="Continue and wait for new events, until interrupted.")
 @at_option("The log as it stood at this point in the past: events up to there, and the status of proposals then.")
 @redact_option
 def log(
@@ -52,7 +52,7 @@ def log(
     follow: bool,
     at: str | None,
     rules: tuple[str, ...],
-    **wishes: Any,
+    **options: Any,
 ) -> int:
     """List events in the order of the log.
 
@@ -65,23 +65,23 @@ def log(
         raise click.UsageError("--follow and --reverse cannot be together.")
     if follow and at is not None:
         raise click.UsageError("--follow waits for what is to come, and --at looks at the past; say one of them.")
-    for topic in wishes["topics"]:
+    for topic in options["topics"]:
         _among(topic, TOPICS, "topic")
     now = SystemClock().now_ms()
-    since, until = (moment_given(wishes.pop(name), now) for name in ("since", "until"))
-    topics = list(wishes.pop("topics")) or None
+    since, until = (moment_given(options.pop(name), now) for name in ("since", "until"))
+    topics = list(options.pop("topics")) or None
     hidden = redaction(desk, rules)
     with desk.look() as world:
         if hidden:
-            _refuse_links(world, at, **wishes)
+            _refuse_links(world, at, **options)
         else:
-            _refuse_unknown(world, **wishes)
+            _refuse_unknown(world, **options)
         hidden.learn(world.log)
         upto = None if at is None else moment(world, at).position
-        wanted = Filter(world, since=since, until=until, upto=upto, alone=bool(hidden), **wishes)
+        wanted = Filter(world, since=since, until=until, upto=upto, alone=bool(hidden), **options)
         leaves_out = bool(hidden) and (topics is not None or wanted.narrows)
         if leaves_out:
-            desk.out.remark("Hidden events are left out: whether they are like that is not told.")
+            desk.out.remark("Hidden events are left out: it is not shown whether they match.")
         events = _events(world.log, topics, upto, reverse=reverse, follow=follow)
         try:
             found = _print_all(desk, wanted, events, limit, hidden, leaves_out=leaves_out)
@@ -126,10 +126,10 @@ def _print_all(
 
 
 def _refuse_links(world: Realm, at: str | None, *, action: str | None, status: str | None, **_: str | None) -> None:
-    """Refuse what would tell of an event what others say of it, which may be hidden."""
+    """Refuse options that would reveal what hidden events say about an event."""
     if action is not None or status is not None:
-        told = "--type and --status look at all events of a proposal, of which some may be hidden"
-        raise click.UsageError(f"{told}; with --redact leave them out.")
+        rendered = "--type and --status look at all events of a proposal, of which some may be hidden"
+        raise click.UsageError(f"{rendered}; with --redact leave them out.")
     check_position(world, at)
 
 
@@ -164,7 +164,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _all_actors(world: Realm) -> list[str]:
-    """Return the registered actors, and who else is named as the doer of something, such as the operator."""
+    """Return the registered actors, and other names that events give as their actor, such as the operator."""
     from world.events.codec import TOPICS
     from world.read_models.decoding import decoded
 
@@ -194,7 +194,7 @@ class Filter:
     """Which events are wanted; what is not given does not matter. Times are ms since 1970.
 
     The status of a proposal is that of now, or of after the event ``upto``. ``alone`` looks at an event and at nothing
-    else, so that no other one is told of by it.
+    else, so that it reveals no other event.
     """
 
     world: Realm
@@ -225,8 +225,10 @@ class Filter:
         try:
             about = self.about(event)
         except RefusedError as refused:  # whatever a logged event names was logged before it
-            told = f"Event {logged.position} names what the log does not tell: {refused.message} Run `worldctl verify`."
-            raise DamagedLogError(ErrorCode.BAD_REFERENCE, told, position=logged.position) from None
+            rendered = (
+                f"Event {logged.position} names what the log does not contain: {refused.message} Run `worldctl verify`."
+            )
+            raise DamagedLogError(ErrorCode.BAD_REFERENCE, rendered, position=logged.position) from None
         if self.action is not None and about.get("action") != self.action:
             return None
         if self.status is not None and about.get("status") != self.status:
@@ -252,11 +254,11 @@ class Filter:
                 if refused.code != "NOT_FOUND":
                     raise
                 return {}  # a projection names the proposal that is submitted right after it
-            told = proposal.submitted
+            rendered = proposal.submitted
             known = self._known[name] = {
-                "action": told.intent.body.type,
-                "actor": told.actor.actor_id,
-                "branch": told.branch,
+                "action": rendered.intent.body.type,
+                "actor": rendered.actor.actor_id,
+                "branch": rendered.branch,
                 "status": proposal.status,
                 "open": not proposal.is_terminal,
             }
@@ -266,7 +268,7 @@ class Filter:
 
 
 def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
-    """Return the ids of the actors who did what an event tells, or whom it is about."""
+    """Return the ids of the actors of an event, and of those it is about."""
     named = {about.get("actor"), *(getattr(event, name, None) for name in ("by", "actor_id", "agent_id"))}
     for part in (getattr(event, "actor", None), getattr(getattr(event, "answer", None), "by", None)):
         named.add(getattr(part, "actor_id", None))
@@ -306,7 +308,7 @@ def _wire(logged: LoggedEvent) -> dict[str, Any]:
 
 
 def summary(event: Any, about: dict[str, Any]) -> str:
-    """Return in a few words what an event tells."""
+    """Return the content of an event in a few words."""
     parts = [about.get("action"), getattr(event, "branch", None), getattr(event, "name", None)]
     for attribute, key in (("ruling", "verdict"), ("decision", "decision"), ("answer", "choice"), ("error", "code")):
         value = getattr(event, attribute, None)

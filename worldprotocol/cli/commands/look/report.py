@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 @command("report")
-@click.option("-o", "--out", "file", metavar="FILE", help="Where the page goes; stdout unless told.")
+@click.option("-o", "--out", "file", metavar="FILE", help="Where the page goes; stdout by default.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option(
     "--since", metavar="TIME", help="Count what was recorded from then on: ISO 8601, ms since 1970, or 2h ago."
 )
-@click.option("--until", metavar="TIME", help="Tell of the log as it stood then; as --since.")
-@click.option("--at", metavar=AT_METAVAR, help="Tell of the log as it stood at this point in the past.")
+@click.option("--until", metavar="TIME", help="State of the log then; as --since.")
+@click.option("--at", metavar=AT_METAVAR, help="State of the log at this point in the past.")
 @click.option("--all", "every", is_flag=True, help="List all proposals, not the newest 200 only.")
 @redact_option
 def report(
-    desk: CommandContext, file: str | None, force: bool, every: bool, rules: tuple[str, ...], **wishes: Any
+    desk: CommandContext, file: str | None, force: bool, every: bool, rules: tuple[str, ...], **options: Any
 ) -> None:
     """Write one HTML page about the log: what was decided, refused, violated and waited for.
 
@@ -44,31 +44,31 @@ def report(
 
     path = None if file is None or file == "-" else _target(file, force)
     hidden = redaction(desk, rules)
-    if hidden and (wishes["since"] or wishes["until"]):
+    if hidden and (options["since"] or options["until"]):
         raise click.UsageError(
-            "Where in the log a time stands may be hidden; with --redact give --at a position in place of --since and "
+            "The position of a time in the log may be hidden; with --redact give --at a position, not --since and "
             "--until."
         )
     with desk.look() as world, desk.progress("Reading the log") as progress:
         if hidden:
-            check_position(world, wishes["at"])
-        made = gather(world.archive, _window(world, **wishes), redaction=hidden, every=every, progress=progress)
-        told = made.to_wire()
+            check_position(world, options["at"])
+        made = gather(world.archive, _window(world, **options), redaction=hidden, every=every, progress=progress)
+        rendered = made.to_wire()
         if path is not None:
             size = _write(path, render(made))
-            told = {"file": str(path), "bytes": size, **told}
+            rendered = {"file": str(path), "bytes": size, **rendered}
         elif not desk.json:
             for piece in render(made):
                 sys.stdout.buffer.write(piece.encode())
             sys.stdout.buffer.flush()
             return
-    _tell(desk, made, told)
+    _tell(desk, made, rendered)
 
 
-def _tell(desk: CommandContext, made: RealmReport, told: dict[str, Any]) -> None:
-    if desk.json and "file" not in told:
-        told["listed"] = list(made.rows())
-    desk.out.tell(told, f"{told.get('file')}: {told['events']['counted']} events up to {made.window.upto}")
+def _tell(desk: CommandContext, made: RealmReport, rendered: dict[str, Any]) -> None:
+    if desk.json and "file" not in rendered:
+        rendered["listed"] = list(made.rows())
+    desk.out.tell(rendered, f"{rendered.get('file')}: {rendered['events']['counted']} events up to {made.window.upto}")
 
 
 def _window(world: Realm, *, since: str | None, until: str | None, at: str | None) -> Window:

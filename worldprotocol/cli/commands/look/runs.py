@@ -14,7 +14,7 @@ from worldprotocol.cli.support.point_in_time import at_option
 @click.option("--most", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @at_option("Those that had begun at this point in the past, and how far they had come.")
 def runs(desk: CommandContext, *, open_only: bool, agent: str | None, most: int, at: str | None) -> None:
-    """List governed runs, newest first; `worldctl show RUN` tells all of one."""
+    """List governed runs, newest first; `worldctl show RUN` shows all of one."""
     import shlex
 
     from worldprotocol.api.proposal_summary import moment

@@ -1,4 +1,4 @@
-"""``worldctl show``: one thing, and who did it, what it was, when, and why."""
+"""``worldctl show``: one thing, with its actor, content, time and reason."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
     HEAD is the head of the active branch, and a branch's name is that branch's head. Of a run, of all runs of a
     session, and of what a proposal's effects did, it shows the verification log: what was declared, what was seen, what
     was outside of it, and what was given back. The snapshot of a world is rebuilt and compared with its hash.
-    With --redact, what is made of hidden events is not shown, only the leaf hashes of these; nor is of a world whose
-    head it is, or of a proposal who else holds the leases that it waits for: other events tell that.
+    With --redact, what is made of hidden events is not shown, only the leaf hashes of these; nor is, for a world, whose
+    head it is, or for a proposal the other holders of the leases that it waits for: these come from other events.
     """
     from world.read_models.lineage import number
     from worldprotocol.cli.support.id_lookup import KINDS, as_position
@@ -51,7 +51,7 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
             position = as_position(world, named)
             kind, name = ("event", named) if position else then.find(named, [*KINDS, "verdict"])
         if kind == "verdict":
-            position = number(world.archive.rows("verdict", of_verdict=name)[0][0])
+            position = number(world.archive.rows("verdict", {"of_verdict": name})[0][0])
             kind, name = "event", str(position)
         withheld_part = withheld(world, hidden, kind, name, then.position)
         if withheld_part is not None:
@@ -79,7 +79,7 @@ def _event(then: PointInTime, position: int) -> tuple[dict[str, Any], list[str]]
 
     from world.read_models.decoding import state_of
 
-    then.check_seen(f"Event {position} came", position)
+    then.check_seen(f"Event {position} was recorded", position)
     logged = then.world.log.event_at(position)
     proof = then.world.log.prove_inclusion(position, then.position)
     state = state_of(logged)
@@ -104,8 +104,8 @@ def _event(then: PointInTime, position: int) -> tuple[dict[str, Any], list[str]]
         f"  stream  {logged.stream}, {logged.version}",
         f"  leaf    {logged.leaf.hex()}",
     ]
-    told = orjson.dumps(state, option=orjson.OPT_INDENT_2).decode().split("\n")
-    lines += [f"{'' if at else '  state':<10}{line}" for at, line in enumerate(told)]
+    rendered = orjson.dumps(state, option=orjson.OPT_INDENT_2).decode().split("\n")
+    lines += [f"{'' if at else '  state':<10}{line}" for at, line in enumerate(rendered)]
     return wire, lines
 
 
@@ -117,7 +117,7 @@ def _world(then: PointInTime, world_id: str, hidden: Redaction, *, with_data: bo
     row = archive.world(world_id)
     then.check_seen(f"World {world_id[:12]} was sealed", row.position)
     data = archive.checked_state(world_id)
-    below = {str(found[0]): number(found[3]) for found in archive.rows("children", of_world=world_id)}
+    below = {str(found[0]): number(found[3]) for found in archive.rows("children", {"of_world": world_id})}
     children = [name for name, at in below.items() if at <= upto and not _is_hidden(then, at, hidden)]
     proposal = None if sealed.created_by is None else archive.proposal(sealed.created_by, upto)
     heads = then.heads().branches.values()
@@ -214,7 +214,7 @@ def _proposal_lines(wire: Mapping[str, Any], then: PointInTime) -> Iterator[str]
 
 
 def _why(wire: Mapping[str, Any], then: PointInTime) -> Iterator[str]:
-    """Yield who decided and why, with what every rule said."""
+    """Yield the decision with its authority and reason, and the answer of each rule."""
     for answer in wire.get("answers", ()):
         reason = f": {answer['reason']}" if answer.get("reason") else ""
         if answer["choice"] == "ask":

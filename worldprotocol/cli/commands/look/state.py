@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @command("state")
 @click.argument("path", required=False)
-@click.option("--at", metavar=AT_METAVAR, help="The point in the past to look at; now unless told otherwise.")
+@click.option("--at", metavar=AT_METAVAR, help="The point in the past to look at; now by default.")
 @click.option("--branch", metavar="NAME", help="Whose head at that point; else the world named, or the active one's.")
 def state(desk: CommandContext, path: str | None, at: str | None, branch: str | None) -> int:
     """Print the data, or the value at PATH, of the world that stood at a point in the past.
 
     It is rebuilt from the recorded patches and compared with its snapshotHash first; a damaged log ends with exit code
     3 and prints no data. Computed values are those of the world's own schema: expressions are evaluated as the log
-    holds them, Python functions by the domain at hand; a value of a function that has changed since is marked. PATH can
-    be one, such as computed.total. Exit code 1 when nothing stands at PATH.
+    holds them, Python functions by the loaded domain; a value of a function that has changed since is marked. PATH can
+    be one, such as computed.total. Exit code 1 when PATH has no value.
     """
     from worldprotocol.cli.support.rendering.computed_values import past_values, remarks
 
@@ -58,14 +58,14 @@ def state(desk: CommandContext, path: str | None, at: str | None, branch: str | 
     for remark in remarks(found, path):
         desk.out.remark(remark)
     if not there:
-        desk.out.remark(f"Nothing stands at {path!r}.")
+        desk.out.remark(f"{path!r} has no value.")
         return 1
     desk.out.document(shown)
     return 0
 
 
 def value_at(data: FrozenDict, computed: FrozenDict, path: str) -> tuple[Any, bool]:
-    """Return what stands at a path and whether anything does; null stands there too.
+    """Return the value of a path and whether it has one; null is a value.
 
     Args:
         data: of a world; a leading ``data.`` of the path is left out, unless the data have a member of that name.

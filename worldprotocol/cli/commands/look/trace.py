@@ -54,13 +54,11 @@ def _traced(then: PointInTime, named: str) -> TraceStep:
             return world_step(archive, sealed, "genesis: the realm was founded with it", then.position)
         name = sealed.created_by
     elif kind == "verdict":
-        position = number(archive.rows("verdict", of_verdict=name)[0][0])
+        position = number(archive.rows("verdict", {"of_verdict": name})[0][0])
         then.check_seen(f"Verdict {name} was given", position)
         return _of_event(then, position)
     elif kind in ("run", "session"):
-        raise click.UsageError(
-            f"{named!r} is {kind} {name}, which came of no source event; `worldctl show` tells of it."
-        )
+        raise click.UsageError(f"{named!r} is {kind} {name}, which has no source event; `worldctl show` shows it.")
     return trace_proposal(archive, name, then.position)
 
 
@@ -93,13 +91,13 @@ def _of_event(then: PointInTime, position: int) -> TraceStep:
     from world.read_models.trace import projection_step, trace_proposal
 
     archive = then.world.archive
-    then.check_seen(f"Event {position} came", position)
+    then.check_seen(f"Event {position} was recorded", position)
     event = decoded(archive.log.event_at(position))
     if isinstance(event, ProjectionRecorded) and event.proposal_id is None:
         return projection_step(event, position)
     for attribute in ("proposal_id", "created_by", "request_id"):
         name = getattr(event, attribute, None)
-        if name is not None and archive.rows("places", **_same(name)):
+        if name is not None and archive.rows("places", _same(name)):
             return trace_proposal(archive, str(name), then.position)
     raise RefusedError(
         ErrorCode.NOT_FOUND, f"Event {position} is {event.TOPIC}, which is about no proposal.", position=position

@@ -1,4 +1,4 @@
-"""``worldctl waits``: who waits for whom, why no circle is possible, and which proposals are tried again later."""
+"""``worldctl waits``: the graph of waiting requests, why it has no cycle, and which proposals are retried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_CIRCLE = (
 
 @command("waits")
 @click.option("--redact", is_flag=True, help="Hide the paths of resources (KM-7.3): TYPE:#digest.")
-@at_option("Who waited at this point in the past; times are judged by then.")
+@at_option("Requests that waited at this point in the past; times are compared with it.")
 def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
     """List the requests that wait for leases, the oldest agent's first, each with what is in its way.
 
@@ -41,9 +41,9 @@ def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
     retrying = [_retried(one) for one in lacks(realm) if one.wait is None]
     found = waiting(ledger)
     check_edges(ledger, found)
-    told = [_described(ledger, one, shown) for one in found]
+    rendered = [_described(ledger, one, shown) for one in found]
     if desk.json:
-        desk.out.document({"waits": told, "circles": [], "retrying": retrying})
+        desk.out.document({"waits": rendered, "circles": [], "retrying": retrying})
         return
     rows = [
         (
@@ -54,12 +54,12 @@ def waits(desk: CommandContext, redact: bool, at: str | None) -> None:
             f"{edge['holder']} ({edge['holderPriority']})",
             edge["what"],
         )
-        for wait in told
+        for wait in rendered
         for edge in wait["waitsFor"]
     ]
     heads = ("request", "who waits (priority)", "for", "being", "whom (priority)", "what is in the way")
     if rows or not retrying:
-        desk.out.table(heads, rows, empty="Nobody waits for a lease.")
+        desk.out.table(heads, rows, empty="No request waits for a lease.")
     if rows:
         desk.out.text(NO_CIRCLE)
     if retrying:

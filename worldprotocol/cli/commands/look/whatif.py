@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--from", "begin", metavar=AT_METAVAR, help="The world or the point after which things go otherwise.")
 @click.option("--drop", multiple=True, metavar="PROPOSAL", help="A proposal that is not submitted; repeat for more.")
 @click.option("--policy", "policies", multiple=True, metavar="POLICY", help="A policy that judges from there on.")
-@click.option("--insert", "files", multiple=True, metavar="FILE|-", help="JSON lines of intents that nobody submitted.")
+@click.option("--insert", "files", multiple=True, metavar="FILE|-", help="JSON lines of intents to add.")
 @click.option("--domain", "domains", multiple=True, metavar="DOMAIN", help="Another domain that was in force then.")
 @click.option("-o", "--output", "scratch", metavar="FILE", help="Keep the branch as a log of its own.")
 def whatif(
@@ -34,18 +34,18 @@ def whatif(
     domains: tuple[str, ...],
     scratch: str | None,
 ) -> int:
-    """Go through the log again from a world on with something otherwise, in a scratch log, and tell what changes.
+    """Replay the log from a world on with one change, in a scratch log, and report the differences.
 
     Later intents of all branches are submitted again in order, at their recorded times, with the recorded results of
     projections, with the answers of people where they are asked the same, and with the recorded results of effects
     where the same effect is asked for with the same arguments. No effect is made: an execution that would need one is
-    called off there and told as such. Nothing is written to the real log.
+    cancelled there and reported as such. Nothing is written to the real log.
 
-    A POLICY is a name at hand, a file or a reference. One whose name is in force takes the place of that policy; any
-    other takes the place of all that actors are bound to, so there can be one such. A line of FILE is {"actor", "type",
-    "input"?, "scopeProposal"?, "branch"?, "at"?}; without a time ("at", as for --since) it comes first. --drop without
-    --from begins before the first of them. Domains that came into force on the way do so again: those that are portable
-    data are in the log, others are named with --domain, a reference like that in world.toml.
+    A POLICY is the name of a loaded policy, a file or a reference. One whose name is in force takes the place of that
+    policy; any other takes the place of all that actors are bound to, so there can be one such. A line of FILE is
+    {"actor", "type", "input"?, "scopeProposal"?, "branch"?, "at"?}; without a time ("at", as for --since) it comes
+    first. --drop without --from begins before the first of them. Domains that were adopted later are adopted again:
+    those that are portable data are in the log, others are named with --domain, a reference like that in world.toml.
 
     Exit code 1 when anything comes to something else. With --json a line each, and a summary last. FILE of -o is there
     when all is done, and not before.
@@ -110,16 +110,16 @@ def _insertions(file: str) -> Iterator[Insertion]:
     for number, line in read_lines(file):
         if isinstance(line, RefusedError):
             raise line
-        told = read_json(line)
-        if not isinstance(told, dict) or not isinstance(told.get("actor"), str) or "type" not in told:
+        rendered = read_json(line)
+        if not isinstance(rendered, dict) or not isinstance(rendered.get("actor"), str) or "type" not in rendered:
             form = '{"actor", "type", "input"?}'
             raise RefusedError(
                 ErrorCode.INVALID_VALUE, f"{file}, line {number}: it has not the form {form}.", line=number
             )
-        at = told.get("at")
+        at = rendered.get("at")
         moment = None if at is None else moment_given(str(at), SystemClock().now_ms())
-        body = {name: value for name, value in told.items() if name not in ("actor", "branch", "at")}
-        yield Insertion(told["actor"], body, told.get("branch"), moment)
+        body = {name: value for name, value in rendered.items() if name not in ("actor", "branch", "at")}
+        yield Insertion(rendered["actor"], body, rendered.get("branch"), moment)
 
 
 _ONE_LINE: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
@@ -167,14 +167,14 @@ def _summary(line: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _ended(told: Mapping[str, Any]) -> str:
+def _ended(rendered: Mapping[str, Any]) -> str:
     """Return how a proposal ended, and with what."""
-    world = told.get("contentId")
-    code = f" {told['code']}" if told.get("code") else ""
-    if told["status"] == "completed":
+    world = rendered.get("contentId")
+    code = f" {rendered['code']}" if rendered.get("code") else ""
+    if rendered["status"] == "completed":
         return f"completed ({str(world)[:12]})"
-    message = f": {told['message']}" if told.get("message") else ""
-    return f"{told['status']}{code}{message}"
+    message = f": {rendered['message']}" if rendered.get("message") else ""
+    return f"{rendered['status']}{code}{message}"
 
 
 def _json(value: Any) -> str:

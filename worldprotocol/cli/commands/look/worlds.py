@@ -31,18 +31,18 @@ def worlds(desk: CommandContext, branch: str | None, limit: int, at: str | None)
         upto = world.log.head().size if at is None else point_of(world, at).position
         heads = heads_at(world.archive, upto)
         if branch is None:
-            rows = [WorldRow(*row) for row in world.archive.rows("worlds_upto", upto=upto, most=limit)]
+            rows = [WorldRow(*row) for row in world.archive.rows("worlds_upto", {"upto": upto, "most": limit})]
         else:
             rows = list(_line(world, heads, branch, limit))
         rows.sort(key=lambda row: row.position)
-        told = [_wire(row, heads) for row in rows]
+        rendered = [_wire(row, heads) for row in rows]
     if desk.json:
-        for one in told:
+        for one in rendered:
             desk.out.line(one)
         return 0
-    known = {one["worldId"]: one for one in told}
+    known = {one["worldId"]: one for one in rendered}
     children: dict[str | None, list[dict[str, Any]]] = {}
-    for one in told:
+    for one in rendered:
         children.setdefault(one["parent"] if one["parent"] in known else None, []).append(one)
     for line in _drawn(children):
         desk.out.text(line)
@@ -98,5 +98,5 @@ def _label(one: dict[str, Any]) -> str:
     marks = [f"head of {name}" for name in one["heads"]] + [f"tip of {name}" for name in one["tips"]]
     if one["outcome"] == "failed":
         marks.insert(0, "failed")
-    told = f"  ({', '.join(marks)})" if marks else ""
-    return f"{one['worldId'][:12]}  height {one['height']}, event {one['position']}{told}"
+    rendered = f"  ({', '.join(marks)})" if marks else ""
+    return f"{one['worldId'][:12]}  height {one['height']}, event {one['position']}{rendered}"

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @command("ask")
-@click.option("--actor", required=True, metavar="ID", help="Who would act.")
+@click.option("--actor", required=True, metavar="ID", help="Acting actor.")
 @click.option("--intent", "given", required=True, metavar="FILE|-", help='JSON: {"type", "input"?, "scopeProposal"?}.')
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Another value, for this question only.")
-@click.option("--policy", "named", metavar="P", help="Judge by this policy: a name at hand, a file, or a reference.")
+@click.option("--policy", "named", metavar="P", help="Name of a loaded policy, a file, or a reference.")
 @at_option("Ask as things stood at this point in the past: actors, bindings, state, history, and the time.")
 @click.option("--branch", metavar="NAME", help="On whose head; else the world that --at names, or the active one's.")
 def ask(
@@ -95,7 +95,7 @@ def _set(given: str) -> tuple[str, Any]:
 def _wire(asked: HypotheticalRuling) -> dict[str, Any]:
     from worldprotocol.policy_tools.explain import explain_trace
 
-    case, told = asked.case, asked.ruling.to_wire()
+    case, rendered = asked.case, asked.ruling.to_wire()
     policy = None
     if asked.policy is not None:
         policy = {"name": asked.policy["name"], "hash": asked.policy["hash"], "position": None}
@@ -107,13 +107,13 @@ def _wire(asked: HypotheticalRuling) -> dict[str, Any]:
         "branch": case.branch,
         "baseWorld": case.base_world,
         "submittedAt": case.submitted_at,
-        "verdict": told["verdict"],
-        "authority": told["authority"],
-        "reason": told["reason"],
-        "approvedScope": told.get("approvedScope"),
-        "ask": told.get("ask", []),
+        "verdict": rendered["verdict"],
+        "authority": rendered["authority"],
+        "reason": rendered["reason"],
+        "approvedScope": rendered.get("approvedScope"),
+        "ask": rendered.get("ask", []),
         "policy": policy,
         "inForce": asked.in_force,
         "note": asked.note,
-        **explain_trace(told, asked.policy, case, case.intent.body.scope_proposal, at_hand=asked.at_hand),
+        **explain_trace(rendered, asked.policy, case, case.intent.body.scope_proposal, at_hand=asked.at_hand),
     }

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 @command("backtest")
-@click.option("--with", "policy", required=True, metavar="POLICY", help="A name at hand, a file, or a reference.")
+@click.option("--with", "policy", required=True, metavar="POLICY", help="Loaded policy, a file, or a reference.")
 @click.option("--of", metavar="NAME", help="Only cases that the policy of this name judged.")
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
 @click.option("--branch", metavar="NAME", help="Only cases on this branch.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
-def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any) -> int:
+def backtest(desk: CommandContext, policy: str, jobs: int | None, **options: Any) -> int:
     """Judge every recorded case of rules again by another policy, as of its own time, and list what flips.
 
     Each flip names the rules that decided then and now, and the worlds that were built on it. What the log cannot
-    tell, such as what people would answer, is listed as undecided. No byte of the log changes. With --json a line
+    determine, such as the answers of people, is listed as undecided. No byte of the log changes. With --json a line
     each, and a summary last. Exit code 1 when there are flips.
     """
     from world.clock import SystemClock
@@ -33,20 +33,20 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any)
     from worldprotocol.cli.support.opening import composed
 
     now = SystemClock().now_ms()
-    since, until = (moment_given(wishes.pop(name), now) for name in ("since", "until"))
+    since, until = (moment_given(options.pop(name), now) for name in ("since", "until"))
     config = composed(desk)
     with desk.look() as world:
-        if wishes["branch"] is not None:
-            world.branch(wishes["branch"])
-        if wishes["of"] is not None:
-            _check_judged(world, wishes["of"])
+        if options["branch"] is not None:
+            world.branch(options["branch"])
+        if options["of"] is not None:
+            _check_judged(world, options["of"])
     setup = BacktestSetup(
         address=desk.log or config.log_address,
         domain=str(config.domain),
         policy=policy,
         policies=tuple(config.policies),
         folder=config.folder,
-        wanted=CaseSelection(since, until, **wishes),
+        wanted=CaseSelection(since, until, **options),
         limits=config.chosen_limits(),
     )
     with desk.progress("Judging again") as progress:
@@ -69,7 +69,7 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **wishes: Any)
 
 
 def _check_judged(world: Realm, name: str) -> None:
-    """Refuse a policy that cannot have judged anything in a log: it was never adopted, and nobody is bound by it."""
+    """Refuse a policy that cannot have judged anything in a log: it was never adopted, and no actor is bound by it."""
     from world.errors import RefusedError
     from world.events.policy_events import PolicyAdopted
     from world.read_models.decoding import decoded
@@ -78,10 +78,10 @@ def _check_judged(world: Realm, name: str) -> None:
     known = {event.name for event in adoptions if isinstance(event, PolicyAdopted)}
     known |= {str(bound["policy"]) for bound in world.realm().bindings.values() if "policy" in bound}
     if name not in known:
-        told = ", ".join(sorted(known)) or "none at all"
+        rendered = ", ".join(sorted(known)) or "none at all"
         raise RefusedError(
             ErrorCode.UNKNOWN_POLICY,
-            f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {told}.",
+            f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {rendered}.",
             known=sorted(known),
         )
 

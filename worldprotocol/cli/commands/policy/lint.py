@@ -23,8 +23,8 @@ def lint(desk: CommandContext, policies: tuple[str, ...], *, strict: bool) -> in
     """Say what is wrong with policies; without arguments, with all that world.toml names.
 
     Found are files that cannot be read, names that the domain and the realm do not have, conditions that are constant,
-    rules that contradict each other or never matter, and questions to nobody. Nothing is changed. Exit code 1 when
-    there are errors.
+    rules that contradict each other or never matter, and questions without an addressee. Nothing is changed. Exit code
+    1 when there are errors.
     """
     from authority.policies.loading import policy_from_reference
     from worldprotocol.cli.commands.policy.show import at_hand
@@ -40,8 +40,8 @@ def lint(desk: CommandContext, policies: tuple[str, ...], *, strict: bool) -> in
     every = [finding for _, findings in found for finding in findings]
     counts = {f"{level}s": sum(one.level == level for one in every) for level in ("error", "warning")}
     if desk.json:
-        told = [{"policy": one, "findings": [finding.to_wire() for finding in findings]} for one, findings in found]
-        desk.out.document({"policies": told, **counts})
+        rendered = [{"policy": one, "findings": [finding.to_wire() for finding in findings]} for one, findings in found]
+        desk.out.document({"policies": rendered, **counts})
     else:
         for finding in every:
             desk.out.text(_words(finding))

@@ -1,4 +1,4 @@
-"""``worldctl policy list``: which policies are in force, retired, changed, or only at hand; and all that was before."""
+"""``worldctl policy list``: which policies are in force, retired, changed, or only loaded; and the earlier ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @command("list")
 @click.option("--all", "every", is_flag=True, help="Every adoption, retirement and shadow, in the order of the log.")
-@at_option("How it stood at this point in the past; what is at hand is at hand now.")
+@at_option("State at this point in the past; loaded policies are those of now.")
 def list_policies(desk: CommandContext, *, every: bool, at: str | None) -> None:
-    """List the policies that are or were adopted and those at hand, with their hashes."""
+    """List the policies that are or were adopted and the loaded ones, with their hashes."""
     from worldprotocol.policy_tools.history import changes_of, last_of
 
     with desk.look() as world:
@@ -28,13 +28,15 @@ def list_policies(desk: CommandContext, *, every: bool, at: str | None) -> None:
         return
     present, faults = _at_hand(desk)
     adopted = {one.name for one in changes if one.what != "shadowed"}
-    told = [_described(name, last_of(name, changes), present.get(name)) for name in sorted(adopted | present.keys())]
-    told += [{**_described(reference, None, None), "note": note} for reference, note in faults.items()]
+    rendered = [
+        _described(name, last_of(name, changes), present.get(name)) for name in sorted(adopted | present.keys())
+    ]
+    rendered += [{**_described(reference, None, None), "note": note} for reference, note in faults.items()]
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    rows = [(one["name"], _short(one["adopted"]), _short(one["atHand"]), _note(one)) for one in told]
-    desk.out.table(("policy", "adopted", "at hand", "note"), rows, empty="No policy is adopted or at hand.")
+    rows = [(one["name"], _short(one["adopted"]), _short(one["atHand"]), _note(one)) for one in rendered]
+    desk.out.table(("policy", "adopted", "at hand", "note"), rows, empty="No policy is adopted or available.")
 
 
 def _print_history(desk: CommandContext, changes: Sequence[PolicyChange]) -> None:
@@ -56,7 +58,7 @@ def _about(change: PolicyChange) -> str:
 
 
 def _at_hand(desk: CommandContext) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the hashes of the policies at hand by name, and why others could not be loaded by their references."""
+    """Return the hashes of the loaded policies by name, and why others could not be loaded by their references."""
     from authority import PolicyRegistry
     from world.errors import RefusedError
     from worldprotocol.cli.support.opening import admit_code
@@ -80,7 +82,7 @@ def _at_hand(desk: CommandContext) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _described(name: str, last: PolicyChange | None, at_hand: str | None) -> dict[str, Any]:
-    """Return how it stands with a policy: ``last`` is its last adoption or retirement."""
+    """Return the state of a policy: ``last`` is its last adoption or retirement."""
     adopted = last.policy_hash if last is not None and last.what == "adopted" else None
     if adopted is not None:
         note = (

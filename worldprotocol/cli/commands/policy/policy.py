@@ -34,10 +34,10 @@ policy.add_command(backtest)
 
 @policy.command("adopt")
 @click.argument("name")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def adopt(desk: CommandContext, name: str, by: str) -> None:
-    """Bring a policy at hand into force; its rules and their hashes are recorded.
+    """Bring a loaded policy into force; its rules and their hashes are recorded.
 
     NAME may also be a policy file that world.toml names, such as rules.toml.
     """
@@ -45,24 +45,24 @@ def adopt(desk: CommandContext, name: str, by: str) -> None:
     with desk.open() as world:
         adopted = world.adopt_policy(name, by=by)
         in_force = world.realm().policies[name]
-    told: dict[str, Any] = {"name": name, "adopted": adopted, "hash": in_force.policy_hash, "replaced": None}
-    words = f"{name} {'is in force now' if adopted else 'was in force already'}: {told['hash'][:12]}"
+    rendered: dict[str, Any] = {"name": name, "adopted": adopted, "hash": in_force.policy_hash, "replaced": None}
+    words = f"{name} {'is in force now' if adopted else 'was in force already'}: {rendered['hash'][:12]}"
     if adopted and in_force.previous is not None:
-        told["replaced"] = in_force.previous
+        rendered["replaced"] = in_force.previous
         words += f", in place of {in_force.previous[:12]}"
-    desk.out.tell(told, words)
+    desk.out.tell(rendered, words)
 
 
 @policy.command("retire")
 @click.argument("name")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the record.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 @with_desk
 def retire(desk: CommandContext, name: str, reason: str, by: str) -> None:
-    """Take a policy out of force: it judges nothing any more, and nobody can be bound by it until it is adopted again.
+    """Take a policy out of force: it judges nothing, and no actor can be bound by it until it is adopted again.
 
-    Refused while an actor is bound by it; bind those otherwise first. What waits for people goes on.
+    Refused while an actor is bound by it; bind those otherwise first. Open questions to people stay open.
     """
     with desk.open() as world:
-        told = {"name": name, "hash": world.retire_policy(name, by=by, reason=reason)}
-    desk.out.tell(told, f"{name} is retired: {told['hash'][:12]}")
+        rendered = {"name": name, "hash": world.retire_policy(name, by=by, reason=reason)}
+    desk.out.tell(rendered, f"{name} is retired: {rendered['hash'][:12]}")

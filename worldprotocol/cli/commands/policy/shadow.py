@@ -1,4 +1,4 @@
-"""``worldctl policy shadow``: let a second policy judge beside the one in force, and see where they disagree."""
+"""``worldctl policy shadow``: a second policy judges beside the one in force, and disagreements are listed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from world.events.policy_events import ShadowConfigured
     from worldprotocol.analysis.shadow_results import Shadows
 
-BY = click.option("--by", default="operator", show_default=True, metavar="ID", help="Whom the record names.")
+BY = click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 
 
 @click.group("shadow", cls=Group)
 def shadow() -> None:
-    """Let a second policy judge beside the one in force, for the record only.
+    """Judge by a second policy beside the one in force, for the record only.
 
     What it says is recorded with every new proposal, and nothing follows from it.
     """
@@ -31,9 +31,9 @@ def shadow() -> None:
 @BY
 @with_desk
 def on(desk: CommandContext, name: str, actors: tuple[str, ...], by: str) -> None:
-    """Let the policy NAME judge every new proposal, too, whatever the actor is bound by; it need not be adopted.
+    """Judge every new proposal by the policy NAME, too, whatever the actor is bound by; it need not be adopted.
 
-    It has to be at hand whenever somebody acts: name it in world.toml. Whoever shadowed before does so no more.
+    It has to be loaded by every process that acts: name it in world.toml. It replaces an earlier shadow policy.
     """
     from worldprotocol.cli.support.policy_name import named
 
@@ -49,7 +49,7 @@ def on(desk: CommandContext, name: str, actors: tuple[str, ...], by: str) -> Non
 @BY
 @with_desk
 def off(desk: CommandContext, by: str) -> None:
-    """Let no policy judge for the record any more; what was recorded stays."""
+    """Stop the shadow policy; what was recorded stays."""
     with desk.open() as world:
         changed = world.shadow(None, by=by)
     words = "No policy shadows any more." if changed else "No policy shadowed."
@@ -59,12 +59,12 @@ def off(desk: CommandContext, by: str) -> None:
 @shadow.command("show")
 @click.option("--of", metavar="NAME", help="Only what the policy of this name said.")
 @click.option("--check", is_flag=True, help="Exit code 1 where both did not agree on everything.")
-@at_option("What had been said by this point in the past, and who shadowed then.")
+@at_option("Rulings up to this point in the past, and the shadow policy of then.")
 @with_desk
 def show(desk: CommandContext, of: str | None, at: str | None, *, check: bool) -> int:
     """Say how often both agreed, and list the proposals on which they did not, with both verdicts and what decided.
 
-    Compared is with the first ruling on each proposal: what people answered is told beside it.
+    It is compared with the first ruling on each proposal; the answers of people are shown beside it.
     """
     from worldprotocol.analysis.shadow_results import shadows_of
 
@@ -81,7 +81,7 @@ def show(desk: CommandContext, of: str | None, at: str | None, *, check: bool) -
 def _print(desk: CommandContext, found: Shadows, configured: ShadowConfigured | None, *, is_now: bool) -> None:
     from worldprotocol.cli.support.output import counted
 
-    state = "nobody" if configured is None else f"{configured.name}: {_in_words(configured)}"
+    state = "none" if configured is None else f"{configured.name}: {_in_words(configured)}"
     desk.out.text(f"shadowing {'now' if is_now else 'then'}: {state}")
     for line in found.lines:
         desk.out.text(_line(line))
@@ -98,9 +98,9 @@ def _print(desk: CommandContext, found: Shadows, configured: ShadowConfigured | 
 def _line(line: Mapping[str, Any]) -> str:
     sides = []
     for side in ("ruling", "shadow"):
-        told = line[side]
-        by = ", ".join(told["decidedBy"]) or ("by default" if told["policyHash"] else told["authority"])
-        sides.append(f"{told['verdict']} ({by})")
+        rendered = line[side]
+        by = ", ".join(rendered["decidedBy"]) or ("by default" if rendered["policyHash"] else rendered["authority"])
+        sides.append(f"{rendered['verdict']} ({by})")
     begin = f"{line['position']}\t{line['proposalId']}\t{line['action']} by {line['actor']}"
     if line["kind"] == "notAsked":
         return f"{begin}\t{sides[0]}, the shadow could not be asked: {line['shadow']['reason']}"

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @click.argument("policy", metavar="NAME[@HASH]")
 @at_option("The one that was in force at this point in the past; for NAME@HASH, among those up to then.")
 def show(desk: CommandContext, policy: str, at: str | None) -> None:
-    """Show the rules of a policy: what each says, where it stands, and its condition.
+    """Show the rules of a policy: the answer of each, its place, and its condition.
 
-    NAME is the policy in force; where none of that name is, the one at hand, else the last one that was retired, else
-    the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the one at hand, by the beginning
-    of its hash. A file (rules.toml) or a reference (rules.py:house) is the policy at hand.
+    NAME is the policy in force; where none of that name is, the loaded one, else the last one that was retired, else
+    the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the loaded one, by the beginning
+    of its hash. A file (rules.toml) or a reference (rules.py:house) is the loaded policy.
     """
     from authority.policies.policy_diff import rule_summary
     from worldprotocol.policy_tools.history import changes_of, find_policy
@@ -31,27 +31,27 @@ def show(desk: CommandContext, policy: str, at: str | None) -> None:
     with desk.look() as world:
         found = find_policy(policy, changes_of(world, moment(world, at).position), at_hand(desk))
     described = found.description
-    told = {
+    rendered = {
         **found.to_wire(),
         "version": described.get("version"),
         "combination": described["combination"],
         "rules": [rule_summary(one) for one in described["rules"]],
     }
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
         return
-    for line in _lines(told, found):
+    for line in _lines(rendered, found):
         desk.out.text(line)
 
 
 @command("diff")
 @click.argument("policies", nargs=-1, metavar="[A [B]]")
-@at_option("Those that were in force at this point in the past; what is at hand is at hand now.")
+@at_option("Those that were in force at this point in the past; loaded policies are those of now.")
 def diff(desk: CommandContext, policies: tuple[str, ...], at: str | None) -> int:
     """Say what two policies differ in, rule by rule; exit code 1 where they do.
 
     A and B are a name (the policy in force), NAME@HASH (any that was ever adopted or shadowed, by the beginning of its
-    hash), a file or a reference. With A alone, the policy in force under that name is compared with the one at hand;
+    hash), a file or a reference. With A alone, the policy in force under that name is compared with the loaded one;
     without any, every policy in force is.
     """
     from authority.policies.policy_diff import differences, words_of
@@ -63,22 +63,22 @@ def diff(desk: CommandContext, policies: tuple[str, ...], at: str | None) -> int
     with desk.look() as world:
         changes = changes_of(world, moment(world, at).position)
         names = list(policies[:1]) or _in_force(changes)
-    told = []
+    rendered = []
     for name in names:
         before = find_policy(name, changes, load)
         after = find_policy(policies[1], changes, load) if len(policies) == 2 else _present(before, load)
         found = differences(before.description, after.description)
-        told.append({"from": before.to_wire(), "to": after.to_wire(), "differences": found})
+        rendered.append({"from": before.to_wire(), "to": after.to_wire(), "differences": found})
         if not desk.json:
             desk.out.text(f"{before.label} ({before.origin}) and {after.label} ({after.origin}): {_counted(found)}")
             for one in found:
                 for line in words_of(one):
                     desk.out.text(f"  {line}")
     if desk.json:
-        desk.out.document(told)
-    elif not told:
+        desk.out.document(rendered)
+    elif not rendered:
         desk.out.remark("No policy is in force.")
-    return 1 if any(one["differences"] for one in told) else 0
+    return 1 if any(one["differences"] for one in rendered) else 0
 
 
 def _in_force(changes: Sequence[PolicyChange]) -> list[str]:
@@ -89,7 +89,7 @@ def _in_force(changes: Sequence[PolicyChange]) -> list[str]:
 
 
 def at_hand(desk: CommandContext) -> Callable[[str], Policy]:
-    """Return what gives the policy at hand of a name, a file or a reference."""
+    """Return the function that loads the policy of a name, a file or a reference."""
     from worldprotocol.cli.support.opening import admit_code
     from worldprotocol.policy_tools.hypothetical import policy_named
 
@@ -109,15 +109,15 @@ def _counted(found: list[dict[str, Any]]) -> str:
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)) or "no difference"
 
 
-def _lines(told: Mapping[str, Any], found: FoundPolicy) -> Iterator[str]:
+def _lines(rendered: Mapping[str, Any], found: FoundPolicy) -> Iterator[str]:
     done = "turned on as a shadow" if found.origin == "shadowed" else "adopted"
     place = "" if found.position is None else f", {done} by event {found.position}"
-    yield f"policy {told['name']}: {found.origin}"
-    yield f"  hash      {told['hash']}{place}"
-    if told["version"] is not None:
-        yield f"  version   {told['version']}"
-    yield f"  combines  {told['combination']}"
-    for number, one in enumerate(told["rules"], 1):
+    yield f"policy {rendered['name']}: {found.origin}"
+    yield f"  hash      {rendered['hash']}{place}"
+    if rendered["version"] is not None:
+        yield f"  version   {rendered['version']}"
+    yield f"  combines  {rendered['combination']}"
+    for number, one in enumerate(rendered["rules"], 1):
         effect = f" {one['effect']}" if "effect" in one else f", {one['language']}"
         yield f"  rule {number:<5}{one['id']}{effect} [{one['source']}]"
         yield from _parts(one)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @command("test")
 @click.argument("files", nargs=-1, metavar="[FILE ...]")
-@click.option("--cases", "given", metavar="FILE", help="The cases, where they do not stand beside the policy.")
-@click.option("--coverage", is_flag=True, help="Tell which rules and branches the cases reach.")
+@click.option("--cases", "given", metavar="FILE", help="The cases, where they are not beside the policy.")
+@click.option("--coverage", is_flag=True, help="Show which rules and branches the cases reach.")
 @click.option("--fail-uncovered", is_flag=True, help="Exit code 1, too, where no case reaches a rule or a branch.")
 @click.option("--from", "proposal", metavar="PROPOSAL", help="Print a recorded proposal as a case for a file instead.")
 @click.option(
@@ -37,7 +37,7 @@ def test(
     proposal: str | None,
     form: Any,
 ) -> int:
-    """Judge the cases of policies and tell where something else comes of them than they expect.
+    """Judge the cases of policies and report where the result is not the expected one.
 
     FILE is a policy file such as rules.toml, a reference such as rules.py:house, the name of a policy of world.toml,
     or a file of cases; without any, all policies of world.toml are tested that have cases. Those of rules.toml stand in
@@ -55,18 +55,18 @@ def test(
     if proposal is not None:
         return _print_case(desk, config, proposal, form)
     suites = _suites(config, files, None if given is None else Path(given))
-    told = [_tested(desk, group, covering=coverage or fail_uncovered, strict=fail_uncovered) for group in suites]
+    rendered = [_tested(desk, group, covering=coverage or fail_uncovered, strict=fail_uncovered) for group in suites]
     if desk.json:
-        desk.out.document(_wire(told))
+        desk.out.document(_wire(rendered))
     else:
-        for one in told:
+        for one in rendered:
             _print(desk, one, coverage=coverage)
-    differs = any(case.differs for one in told for case in one.cases)
-    return 1 if differs or (fail_uncovered and any(one.uncovered for one in told)) else 0
+    differs = any(case.differs for one in rendered for case in one.cases)
+    return 1 if differs or (fail_uncovered and any(one.uncovered for one in rendered)) else 0
 
 
 class _Tested(NamedTuple):
-    """What came of the cases of one policy."""
+    """Results of the cases of one policy."""
 
     suites: list[Suite]
     cases: list[CaseResult]
@@ -144,8 +144,8 @@ def _tested(desk: CommandContext, suites: list[Suite], *, covering: bool, strict
         return _Tested(suites, *run(suites, covering=covering, lines=False))
 
 
-def _wire(told: list[_Tested]) -> dict[str, Any]:
-    cases = [case for one in told for case in one.cases]
+def _wire(rendered: list[_Tested]) -> dict[str, Any]:
+    cases = [case for one in rendered for case in one.cases]
     return {
         "policies": [
             {
@@ -155,32 +155,32 @@ def _wire(told: list[_Tested]) -> dict[str, Any]:
                 "cases": [case.to_wire() for case in one.cases],
                 **({} if one.covered is None else {"coverage": one.covered.to_wire(), "uncovered": one.uncovered}),
             }
-            for one in told
+            for one in rendered
         ],
         "cases": len(cases),
         "differing": sum(bool(case.differs) for case in cases),
     }
 
 
-def _print(desk: CommandContext, told: _Tested, *, coverage: bool) -> None:
-    policy = told.suites[0].policy
-    files = ", ".join(suite.file.path.name for suite in told.suites)
+def _print(desk: CommandContext, rendered: _Tested, *, coverage: bool) -> None:
+    policy = rendered.suites[0].policy
+    files = ", ".join(suite.file.path.name for suite in rendered.suites)
     desk.out.text(f"{policy.name} {policy.hash[:12]}, {files}")
-    for case in told.cases:
+    for case in rendered.cases:
         for line in _case_lines(case):
             desk.out.text(line)
-    if coverage and told.covered is not None:
-        for line in _coverage_lines(told.covered):
+    if coverage and rendered.covered is not None:
+        for line in _coverage_lines(rendered.covered):
             desk.out.text(line)
-    for one in told.uncovered:
+    for one in rendered.uncovered:
         desk.out.text(f"  uncovered {one['rule']} [{one['source']}] {one['what']}")
-    differing = sum(bool(case.differs) for case in told.cases)
+    differing = sum(bool(case.differs) for case in rendered.cases)
     words = f"{differing} {'differs' if differing == 1 else 'differ'}"
-    desk.out.text(f"{counted(len(told.cases), 'case')}, {words}")
+    desk.out.text(f"{counted(len(rendered.cases), 'case')}, {words}")
 
 
 def _case_lines(case: CaseResult) -> Iterator[str]:
-    """Yield how a case came out; where something differs, what every rule said, too."""
+    """Yield the result of a case; where it differs, also the answer of every rule."""
     from worldprotocol.json_text import as_text
 
     place = f" [{case.file}:{case.line}]" if case.differs else ""
@@ -202,7 +202,7 @@ def _coverage_lines(covered: Covered) -> Iterator[str]:
 
 
 def _print_case(desk: CommandContext, config: Config, given: str, form: Literal["toml", "yaml"]) -> int:
-    """Print a recorded proposal as a case; the domain and the policy at hand say what belongs to it."""
+    """Print a recorded proposal as a case; the loaded domain and policy determine its content."""
     from worldprotocol.cli.support.id_lookup import proposal_id
     from worldprotocol.policy_tools.hypothetical import policy_named
     from worldprotocol.testing.recorded import judging_policy, recorded_case

@@ -63,7 +63,7 @@ def checkpoint(
             _check_readable(Path(str(file)), made)
     warn_of_names(desk, made, signers)
     if written(desk, made.to_text().encode(), file):
-        told = {
+        rendered = {
             "file": file,
             "origin": made.origin,
             "size": made.head.size,
@@ -71,7 +71,7 @@ def checkpoint(
             "keys": [key.verifier.to_text() for key in signers],
         }
         by = ", ".join(key.name for key in signers)
-        desk.out.tell(told, f"{file}: {counted(made.head.size, 'event')} of {made.origin}, signed by {by}")
+        desk.out.tell(rendered, f"{file}: {counted(made.head.size, 'event')} of {made.origin}, signed by {by}")
     return 0
 
 
@@ -95,7 +95,7 @@ def _continued(world: Realm, path: Path, made: Checkpoint) -> Checkpoint:
         raise DamagedLogError(
             ErrorCode.SAVED_HEAD_MISMATCH,
             f"The log does not continue the checkpoint in {path}, which is about {counted(size, 'event')}; nothing was "
-            "signed. `worldctl verify --against` tells more.",
+            "signed. `worldctl verify --against` shows more.",
             position=size,
         )
     return old
@@ -114,7 +114,7 @@ def _with_others(made: Checkpoint, old: Checkpoint) -> Checkpoint:
 
 
 def _check_readable(path: Path, made: Checkpoint) -> None:
-    """Refuse to replace a checkpoint by one that nobody could read any more."""
+    """Refuse to replace a checkpoint by one that cannot be read any more."""
     from world.errors import RefusedError
     from worldprotocol.export.proofs.checkpoint import read_checkpoint
 
@@ -157,6 +157,6 @@ def keygen(desk: CommandContext, name: str, file: str) -> None:
         ) from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.write(key.to_text() + "\n")
-    told = {"name": name, "verifierKey": key.verifier.to_text(), "file": file}
-    desk.out.tell(told, told["verifierKey"])
-    desk.out.remark(f"Give this verifier key to those who check; keep {file} to yourself.")
+    rendered = {"name": name, "verifierKey": key.verifier.to_text(), "file": file}
+    desk.out.tell(rendered, rendered["verifierKey"])
+    desk.out.remark(f"Publish this verifier key for those that verify; keep {file} secret.")

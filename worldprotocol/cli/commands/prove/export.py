@@ -50,6 +50,6 @@ def export(desk: CommandContext, file: str | None, force: bool, rules: tuple[str
             ) from None
         finally:
             part.unlink(missing_ok=True)
-    told = {"file": str(path), "events": head.size, "head": {"size": head.size, "root": head.root_hex}}
-    desk.out.tell(told, f"{counted(head.size, 'event')} in {path}; tree head {head}")
+    rendered = {"file": str(path), "events": head.size, "head": {"size": head.size, "root": head.root_hex}}
+    desk.out.tell(rendered, f"{counted(head.size, 'event')} in {path}; tree head {head}")
     return 0

@@ -37,11 +37,15 @@ def import_(desk: CommandContext, file: str) -> int:
             with source:
                 done = import_log(source, address, progress=progress)
     head = done.head
-    told: dict[str, Any] = {"name": done.name, "added": done.added, "head": {"size": head.size, "root": head.root_hex}}
+    rendered: dict[str, Any] = {
+        "name": done.name,
+        "added": done.added,
+        "head": {"size": head.size, "root": head.root_hex},
+    }
     if done.salvaged is not None:
-        told["salvaged"] = {"expected": done.salvaged.expected, "vouched": done.salvaged.vouched}
+        rendered["salvaged"] = {"expected": done.salvaged.expected, "vouched": done.salvaged.vouched}
     words = f"{counted(done.added, 'event')} added" if done.added else "nothing to add: the log has them all"
-    desk.out.tell(told, f"{words}; tree head {head}")
+    desk.out.tell(rendered, f"{words}; tree head {head}")
     if done.salvaged is not None:
         desk.out.remark(
             f"Salvaged: {salvaged_words(done.salvaged, head.size)}. Where not everything was saved, sign it under "

@@ -52,19 +52,19 @@ def prove(
         if between is not None:
             old, new = (_end(desk, world, one, keys, origin) for one in between)
             data = make_consistency(world.log, old, new)
-            told = {"kind": "consistency", "old": old.head.size, "new": new.head.size}
+            rendered = {"kind": "consistency", "old": old.head.size, "new": new.head.size}
             words = f"the first {counted(old.head.size, 'event')} of {new.head.size} are as they were"
         else:
             assert named is not None
             subject = subject_named(world, named)
             new = _kept(kept) if kept is not None else _fresh(desk, world, None, keys, origin)
             data = make_receipt(world.log, subject, new)
-            told = {"kind": subject.kind, "id": subject.name, "position": subject.position, "size": new.head.size}
+            rendered = {"kind": subject.kind, "id": subject.name, "position": subject.position, "size": new.head.size}
             words = f"{subject.kind} {subject.name}, event {subject.position} of {new.head.size}"
     if not new.note.signatures:
-        desk.out.remark("It is not signed: whoever checks it has to know the tree head. --key signs it.")
+        desk.out.remark("It is not signed: a verifier needs the tree head from elsewhere. --key signs it.")
     if written(desk, data, file):
-        desk.out.tell({**told, "file": file, "origin": new.origin}, f"{file}: {words}")
+        desk.out.tell({**rendered, "file": file, "origin": new.origin}, f"{file}: {words}")
     return 0
 
 
@@ -83,7 +83,7 @@ def subject_named(world: Realm, named: str) -> Subject:
         return Subject(EVENT, str(position), position)
     kind, name = find(world, named, [*KINDS, "verdict"])
     if kind == "verdict":
-        return Subject(kind, name, int(world.archive.rows("verdict", of_verdict=name)[0][0]))
+        return Subject(kind, name, int(world.archive.rows("verdict", {"of_verdict": name})[0][0]))
     if kind == "world":
         return Subject(kind, name, world.archive.world(name).position)
     if kind == "run":
@@ -117,7 +117,7 @@ def _end(desk: CommandContext, world: Realm, given: str, keys: tuple[str, ...], 
 
 
 def _is_size(given: str) -> bool:
-    """Tell whether this is a number of events rather than a file."""
+    """Return whether this is a number of events rather than a file."""
     return given.isascii() and given.isdigit() and not Path(given).exists()
 
 

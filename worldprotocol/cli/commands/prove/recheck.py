@@ -1,4 +1,4 @@
-"""``worldctl recheck``: every recorded step, performed again by the code at hand."""
+"""``worldctl recheck``: every recorded step, performed again by the loaded code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_VALUE: Final = 400
 
 
 @command("recheck")
-@click.option("--all", "every", is_flag=True, help="Go on after the first step that came out differently.")
+@click.option("--all", "every", is_flag=True, help="Continue after the first step with another result.")
 @click.option("--upto", type=click.IntRange(min=1), metavar="POSITION", help="Stop at this event.")
 @at_option("Stop at this point in the past.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
@@ -80,10 +80,10 @@ def _tell_divergence(desk: CommandContext, found: Divergence) -> None:
         return
     for line in _values(found.difference.details):
         desk.out.text(line)
-    told = str(found.changed)
+    rendered = str(found.changed)
     if found.topic == "projection.recorded":
-        told += "; of projections the log does not hold the code"
-    desk.out.text(f"  {told}")
+        rendered += "; of projections the log does not hold the code"
+    desk.out.text(f"  {rendered}")
 
 
 def _values(details: Mapping[str, Any]) -> Iterable[str]:
@@ -114,15 +114,15 @@ def _varied(
     wire = done.to_wire()
     for found in wire["divergences"]:
         desk.out.text(f"{found['position']}\tas it is\t{found['code']}\t{found['message']}")
-    for name, told in {"nothing": wire["byItself"], **wire["varied"]}.items():
-        if told is None:
+    for name, rendered in {"nothing": wire["byItself"], **wire["varied"]}.items():
+        if rendered is None:
             continue
         cause = "it differs from run to run with nothing varied" if name == "nothing" else f"it depends on the {name}"
-        desk.out.text(f"{told['position']}\tvaries\t{name}\t{cause}:")
-        for one in told["outcomes"]:
+        desk.out.text(f"{rendered['position']}\tvaries\t{name}\t{cause}:")
+        for one in rendered["outcomes"]:
             ended = "as recorded" if one["divergence"] is None else one["divergence"]["message"]
             desk.out.text(f"  {'as it is' if one['varied'] == 'nothing' else one['value']}: {ended}")
-    steady = [name for name, told in wire["varied"].items() if told is None]
+    steady = [name for name, rendered in wire["varied"].items() if rendered is None]
     words = f"; no difference by {', '.join(steady)}" if steady else ""
     desk.out.text(f"{counted(len(done.runs), 'run')} up to event {wire['position']}{words}")
     return 0 if done.ok else 1

@@ -30,7 +30,7 @@ SHOWN_SPANS = 20
 @click.option(
     "--unproven",
     is_flag=True,
-    help="Let the beginning go on behind the last tree head that agrees, perhaps into the middle of a commit.",
+    help="Extend the beginning beyond the last tree head that agrees, perhaps into the middle of a commit.",
 )
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @trusting_options
@@ -74,7 +74,7 @@ def salvage(
         with desk.progress("Salvaging") as progress:
             done = save(address, out, rest, against=saved.heads, unproven=unproven, progress=progress)
         for target, is_written in ((out, done.head.size > 0), (rest, any(done.rest.values()))):
-            if not is_written:  # what --force would have replaced is of another salvage
+            if not is_written:  # what --force would have replaced belongs to another salvage
                 target.unlink(missing_ok=True)
     except OSError as error:
         raise RefusedError(
@@ -116,5 +116,5 @@ def _words(done: Salvaged, out: Path, rest: Path, unproven: bool) -> list[str]:
 
 
 def _listed(spans: Spans) -> str:
-    told = [str(first) if first == last else f"{first}-{last}" for first, last in spans.spans[:SHOWN_SPANS]]
-    return ", ".join(told) + (", ..." if len(spans.spans) > SHOWN_SPANS else "")
+    rendered = [str(first) if first == last else f"{first}-{last}" for first, last in spans.spans[:SHOWN_SPANS]]
+    return ", ".join(rendered) + (", ..." if len(spans.spans) > SHOWN_SPANS else "")

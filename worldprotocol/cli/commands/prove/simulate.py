@@ -24,7 +24,7 @@ STEPS: Final = 300
 @click.option("--seeds", type=click.IntRange(min=1), metavar="COUNT", help="Simulate so many seeds, from --seed on.")
 @click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True, help="Steps of each.")
 @click.option("--replay", type=click.Path(dir_okay=False, path_type=Path), help="Run a script again.")
-@click.option("--scenario", metavar="REFERENCE", help="What is simulated: file.py:attribute; a depot unless told.")
+@click.option("--scenario", metavar="REFERENCE", help="What is simulated: file.py:attribute; a depot by default.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes for --seeds; one for each core.")
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write the script that fails here.")
 @click.option("--no-shrink", is_flag=True, help="Leave a script that fails as long as it is.")
@@ -35,8 +35,8 @@ def simulate(desk: CommandContext, seed: int | None, seeds: int | None, replay: 
     killed in the middle, find the disk full, lose acknowledgements; clocks jump, leases expire, branches are switched.
     After every step a second, plain model holds the log to its requirements. Equal seeds give equal logs, byte by byte.
 
-    A seed that fails is made as short as it can be, told step by step, and written with -o as a script for --replay.
-    Nothing of a realm at hand is read or touched. Exit code 1 when something was found.
+    A seed that fails is shortened as far as possible, shown step by step, and written with -o as a script for --replay.
+    No realm is read or changed. Exit code 1 when something was found.
     """
     if (seed is None and seeds is None) == (replay is None):
         raise click.UsageError("Give --seed, --seeds, or --replay and a script.")
@@ -108,13 +108,13 @@ def _tell(desk: CommandContext, seed: int, script: Sequence[SimulationStep], cam
         desk.out.document(_wire(seed, script, came))
         return
     if violation is None:
-        told = f"{counted(came.steps, 'step')}, {counted(came.events, 'event')}"
-        desk.out.text(f"seed {seed}: {told}: everything held")
+        rendered = f"{counted(came.steps, 'step')}, {counted(came.events, 'event')}"
+        desk.out.text(f"seed {seed}: {rendered}: everything held")
         return
     desk.out.text(f"seed {seed}: {_words(violation, len(script))}")
     for number, step in enumerate(script, 1):
         said = came.said[number - 1] if number <= len(came.said) else ""
-        desk.out.text(f"  {number}. worker {step.by}: {step.do} {_told(step)}" + (f"  -> {said}" if said else ""))
+        desk.out.text(f"  {number}. worker {step.by}: {step.do} {_rendered(step)}" + (f"  -> {said}" if said else ""))
 
 
 def _words(violation: InvariantViolation, count: int) -> str:
@@ -122,16 +122,16 @@ def _words(violation: InvariantViolation, count: int) -> str:
     return f"{violation.requirement} does not hold {where}: {violation.what}"
 
 
-def _told(step: SimulationStep) -> str:
+def _rendered(step: SimulationStep) -> str:
     from world.model.canonical_json import canonical_text
 
-    return canonical_text(dict(step.told))
+    return canonical_text(dict(step.rendered))
 
 
 def _wire(seed: int, script: Sequence[SimulationStep], came: Simulated) -> dict[str, Any]:
     found = came.violation
-    told: dict[str, Any] = {"ok": found is None, "seed": seed, "steps": came.steps, "events": came.events}
+    rendered: dict[str, Any] = {"ok": found is None, "seed": seed, "steps": came.steps, "events": came.events}
     if found is None:
-        return told
+        return rendered
     violation = {"step": found.step, "requirement": found.requirement, "what": found.what}
-    return told | {"violation": violation, "script": [step.to_wire() for step in script], "said": list(came.said)}
+    return rendered | {"violation": violation, "script": [step.to_wire() for step in script], "said": list(came.said)}

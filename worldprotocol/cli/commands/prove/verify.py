@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="KEY",
     help="Key that has to have signed the older checkpoint of a consistency proof instead of --vkey, where the log has "
-    "another one by now; may be given often.",
+    "another one by now; repeatable.",
 )
 def verify(
     desk: CommandContext,
@@ -78,7 +78,7 @@ def verify(
 
 
 class Saved:
-    """The tree heads to compare with, and who vouches for them."""
+    """The tree heads to compare with, and the keys that signed them."""
 
     def __init__(self, trust: Trusted, earlier: Trusted | None = None) -> None:
         self.trust = trust
@@ -88,7 +88,7 @@ class Saved:
         self.unsigned: list[str] = []
 
     def demand_signatures(self) -> None:
-        """Let nothing stand beside keys that has no signatures, where only checkpoints have some.
+        """Refuse tree heads without signatures beside keys; only checkpoints are signed.
 
         Raises:
             click.UsageError: a key was given, and no checkpoint, or something else as well; or a key for what only a
@@ -100,7 +100,7 @@ class Saved:
             raise click.UsageError("--vkey is about the signatures of a checkpoint: name one with --against.")
         if self.trust.keys and self.unsigned:
             raise click.UsageError(
-                f"--vkey asks for signatures, and {', '.join(self.unsigned)} has none: leave it out, or the keys."
+                f"--vkey requires signatures, and {', '.join(self.unsigned)} has none: leave it out, or the keys."
             )
 
     def add(self, given: str) -> None:
@@ -222,7 +222,7 @@ def salvaged_words(salvaged: SalvagedFrom, events: int) -> str:
 
 
 def _bad_export(desk: CommandContext, refused: Any) -> int:
-    """Tell of a file that contradicts itself, as of a log that does."""
+    """Report a file that contradicts itself as a log that does."""
     message = refused.message.removesuffix(" Nothing was imported.")
     position = refused.details.get("position", 0)  # 0 where it is not about an event
     finding = {"code": refused.code, "position": position, "message": message, "details": dict(refused.details)}
@@ -261,15 +261,15 @@ def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
             _checkpoint_wire(one, checked.unchecked, by) for one, by in zip(checked.checkpoints, trusts, strict=True)
         ],
     }
-    told = {name: value for name, value in wire.items() if value is not None}
-    desk.out.tell(told, f"proven: {_proven(checked, saved)}")
+    rendered = {name: value for name, value in wire.items() if value is not None}
+    desk.out.tell(rendered, f"proven: {_proven(checked, saved)}")
     if checked.unchecked:
         desk.out.remark(f"Not checked: the signatures by {', '.join(sorted(set(checked.unchecked)))}.")
     return 0
 
 
 def _proven(checked: VerifiedProof, saved: Saved) -> str:
-    """Return what is proven, and by whom; without a key nobody says of which log it is."""
+    """Return what is proven, and by which keys; without a key the log is not identified."""
     trust, first, last = saved.trust, checked.checkpoints[0], checked.checkpoints[-1]
     size = counted(last.head.size, "event")
     if checked.about is not None and checked.event is not None:
@@ -291,8 +291,8 @@ def _signed(trust: Trusted, checkpoints: Sequence[Checkpoint]) -> str:
     times = [dict(_cosigned(one, trust)) for one in checkpoints]
     names = []
     for key in trust.keys:
-        told = sorted({when[key] for when in times if key in when})
-        names.append(key.name + (f" at {', '.join(map(_moment, told))}" if told else ""))
+        rendered = sorted({when[key] for when in times if key in when})
+        names.append(key.name + (f" at {', '.join(map(_moment, rendered))}" if rendered else ""))
     return f"signed by {', '.join(names)}"
 
 

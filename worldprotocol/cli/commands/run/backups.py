@@ -35,13 +35,13 @@ def list_backups(desk: CommandContext) -> None:
     One is open while its leases, its run or its proposal are: then it is never removed.
     """
     from worldprotocol.api.proposal_summary import moment
-    from worldprotocol.runs.backups import told_of
+    from worldprotocol.runs.backups import rendering_of
 
     with _looking(desk) as there:
         found = there.list()
         interrupted = there.interrupted
     if desk.json:
-        desk.out.document([told_of(one) for one in found])
+        desk.out.document([rendering_of(one) for one in found])
         return
     rows = [
         (
@@ -66,7 +66,7 @@ def list_backups(desk: CommandContext) -> None:
 def show_backup(desk: CommandContext, backup: str) -> None:
     """Show a backup, named by the unique beginning of its id, with all that it holds."""
     from worldprotocol.api.proposal_summary import moment
-    from worldprotocol.runs.backups import told_of
+    from worldprotocol.runs.backups import rendering_of
 
     with _looking(desk) as there:
         name = _full_id(there, backup)
@@ -74,7 +74,7 @@ def show_backup(desk: CommandContext, backup: str) -> None:
         entries = [_entry(one) for one in there.read(name).entries]
         holders = [one.to_wire() for one in there.holders(name)]
     if desk.json:
-        desk.out.document({**told_of(info), "holders": holders, "files": entries})
+        desk.out.document({**rendering_of(info), "holders": holders, "files": entries})
         return
     desk.out.text(f"backup {info.backup_id}: {info.state}")
     desk.out.text(f"  when      {moment(info.at)}")
@@ -93,12 +93,12 @@ def show_backup(desk: CommandContext, backup: str) -> None:
 @backups.command("restore")
 @click.argument("backup")
 @click.argument("resources", metavar="[RESOURCE]...", nargs=-1)
-@click.option("--force", is_flag=True, help="Also where somebody holds leases: what they did there is lost.")
+@click.option("--force", is_flag=True, help="Also where leases are held: changes made there are lost.")
 @with_desk
 def restore(desk: CommandContext, backup: str, resources: tuple[str, ...], *, force: bool) -> int:
     """Bring everything back to how it was when the backup was made, or only RESOURCE: a file, folder/**, FILE:/...
 
-    What came to be there since is removed. Refused while somebody holds leases there. Exit code 1 when something could
+    What was created there since is removed. Refused while leases are held there. Exit code 1 when something could
     not be given back; asking again tries that again.
     """
     from worldprotocol.cli.support.opening import open_with_workspace
@@ -113,10 +113,15 @@ def restore(desk: CommandContext, backup: str, resources: tuple[str, ...], *, fo
                     "it did there is lost."
                 )
         done = there.restore(name, resources, force=force)
-    told: dict[str, Any] = {"backupId": name, "restored": done.restored, "removed": done.removed, "failed": done.failed}
-    told |= {"reasons": done.reasons} if done.reasons else {}
+    rendered: dict[str, Any] = {
+        "backupId": name,
+        "restored": done.restored,
+        "removed": done.removed,
+        "failed": done.failed,
+    }
+    rendered |= {"reasons": done.reasons} if done.reasons else {}
     if desk.json:
-        desk.out.document(told)
+        desk.out.document(rendered)
     for word, names in (("restored", done.restored), ("removed", done.removed)):
         for one_name in names:
             desk.out.remark(f"{word} {one_name}")
@@ -130,7 +135,7 @@ def restore(desk: CommandContext, backup: str, resources: tuple[str, ...], *, fo
 @backups.command("prune")
 @click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Else as [workspace] keep_days says.")
 @click.option("--max-bytes", type=click.IntRange(min=0), metavar="N", help="Else as [workspace] keep_bytes says.")
-@click.option("--dry-run", is_flag=True, help="Remove nothing; only tell what would go.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; only list what would be removed.")
 @with_desk
 def prune(desk: CommandContext, older_than: float | None, max_bytes: int | None, *, dry_run: bool) -> None:
     """Remove backups that are too old, then the oldest until all together are small enough.
@@ -178,6 +183,6 @@ def _full_id(there: BackupAdministration, named: str) -> str:
 
 
 def _entry(one: Any) -> dict[str, Any]:
-    told = {"name": one.name, "kind": one.kind, "mode": f"{one.mode & 0o7777:o}", "size": one.size}
-    told |= {"sha256": one.sha256} if one.sha256 else {}
-    return told | ({"target": one.target} if one.target else {})
+    rendered = {"name": one.name, "kind": one.kind, "mode": f"{one.mode & 0o7777:o}", "size": one.size}
+    rendered |= {"sha256": one.sha256} if one.sha256 else {}
+    return rendered | ({"target": one.target} if one.target else {})

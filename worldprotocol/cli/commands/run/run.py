@@ -59,12 +59,12 @@ def _check_separator(command: click.Command, ctx: click.Context, args: list[str]
     if "--help" in own:
         return
     try:
-        told, _, _ = command.make_parser(ctx).parse_args(list(own))
+        rendered, _, _ = command.make_parser(ctx).parse_args(list(own))
     except click.BadOptionUsage as error:
         if "--" not in args:
             raise
         raise click.UsageError(f"{error.message} '--' follows in its place; {_QUOTE}", ctx) from None
-    words = [*told["argv"]] if isinstance(told.get("argv"), list | tuple) else []
+    words = [*rendered["argv"]] if isinstance(rendered.get("argv"), list | tuple) else []
     if words and "--" in args:
         raise click.UsageError(f"{words[0]!r} before '--' belongs to no option; {_QUOTE}", ctx)
     if words:
@@ -73,12 +73,12 @@ def _check_separator(command: click.Command, ctx: click.Context, args: list[str]
         raise click.UsageError("No command follows '--', so nothing can be run: write `-- COMMAND [ARGUMENT]...`.", ctx)
 
 
-_QUOTE: Final = "if that came from a pattern that the shell replaced, quote the pattern: --writes 'src/*'."
+_QUOTE: Final = "if that results from a pattern that the shell replaced, quote the pattern: --writes 'src/*'."
 
 
 @click.command("run", cls=_RunCommand, context_settings={"ignore_unknown_options": False})
 @click.argument("argv", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--agent", metavar="ID", help="Whose command it is; your user name unless told otherwise.")
+@click.option("--agent", metavar="ID", help="Agent that runs the command; your user name by default.")
 @click.option("--session", metavar="ID", help="Its unit of work, whose leases never conflict; a new one if not given.")
 @click.option("--reads", multiple=True, metavar="PLACE", help="It reads there (CONSUMES): a file, folder/**, *.py.")
 @click.option("--writes", multiple=True, metavar="PLACE", help="It changes or makes files there (MUTATES).")
@@ -115,7 +115,7 @@ def run(desk: CommandContext, argv: tuple[str, ...], report: str | None, **asked
 
     It gets its leases first, waiting or dying as Wait-Die says, and what it may change is backed up before. A violation
     ends it with everything that it started, and what it changed is put back; so is what a command did that failed,
-    unless --keep is given. `worldctl show RUN` tells it all afterwards.
+    unless --keep is given. `worldctl show RUN` shows all of it afterwards.
 
     The exit code is the command's own, but for 120: it violated its scope; 121: its leases were lost; 122: it ran, but
     its end could not be recorded; 123: it died, ask again; 124: it waited too long; 125: refused, nothing was run; 126:
@@ -144,13 +144,13 @@ def _check_report(report: str | None) -> None:
 
 
 def _governed(desk: CommandContext, world: Realm, argv: tuple[str, ...], asked: Mapping[str, Any]) -> CommandResult:
-    from worldprotocol.runs.command import CommandWishes, check_can_be_confined, run_command
-    from worldprotocol.runs.governed import Wishes
+    from worldprotocol.runs.command import CommandRunOptions, check_can_be_confined, run_command
+    from worldprotocol.runs.governed import RunOptions
 
     by = world.host.premises.namespaces_by
     check_can_be_confined(unconfined=asked["unconfined"], require=asked["require"], namespaces_by=by)
     manifest = _manifest(world, asked)
-    wishes = Wishes(
+    run_options = RunOptions(
         mode="permissive" if asked["permissive"] else "strict",
         wait=asked["wait"],
         retry=asked["retry"],
@@ -165,8 +165,8 @@ def _governed(desk: CommandContext, world: Realm, argv: tuple[str, ...], asked: 
             "Permissive: violations are warned of and leased on the way, so deadlocks can form (KLIS-6). Not for "
             "production."
         )
-    begun = world.host.begin(manifest, wishes)
-    how = CommandWishes(
+    begun = world.host.begin(manifest, run_options)
+    how = CommandRunOptions(
         unconfined=asked["unconfined"], trace=asked["trace"], read=asked["allow_read"], passes=asked["env"]
     )
     return run_command(begun, world.host.premises, argv, how)
@@ -185,7 +185,7 @@ def _manifest(world: Realm, asked: Mapping[str, Any]) -> Mapping[str, Any]:
             raise click.UsageError("A manifest says all; leave out --agent, --session and the places.")
         return read_manifest_document(asked["manifest"], what="--manifest")
     if asked["agent"] == "":
-        raise click.UsageError("--agent is empty; say whose command it is, or leave it out.")
+        raise click.UsageError("--agent is empty; name the agent, or leave it out.")
     agent = asked["agent"] or _user()
     session = asked["session"] or world.new_id()
     workspace = world.host.premises.workspace
@@ -208,11 +208,11 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        raise click.UsageError("Say whose command it is: --agent ID.") from None
+        raise click.UsageError("Name the agent that runs the command: --agent ID.") from None
 
 
 def _tell(desk: CommandContext, world: Realm, result: CommandResult, report: str | None) -> None:
-    """Tell people on stderr, for stdout is the command's own; write the record where it was asked for."""
+    """Report on stderr, because stdout is the command's own; write the record where it was requested."""
     import json
 
     if result.reason is not None and result.outcome != "completed":

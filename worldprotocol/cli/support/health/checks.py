@@ -35,7 +35,7 @@ MIN_FREE_BYTES: Final = 256 << 20
 
 
 MAX_FAULTS: Final = 20
-"""Things in the tables that are not as they should be, as far as doctor tells them one by one."""
+"""Maximum number of faults of the tables that doctor lists one by one."""
 
 MAX_PROBLEMS: Final = 2
 """Complaints of SQLite's own check that are asked for; doctor shows the first."""
@@ -141,15 +141,15 @@ def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
     """Name jumps of recorded time; something is to be done where lease time is still ahead of this machine's clock."""
     limit, now = realm.klis.in_force.max_clock_ahead_ms, SystemClock().now_ms()
     jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now)
-    told = [one.sentence() for one in jumps[:MAX_FAULTS]]
-    told += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
+    rendered = [one.sentence() for one in jumps[:MAX_FAULTS]]
+    rendered += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
     ahead = realm.klis.clock - now
     if ahead > limit:
-        told.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
+        rendered.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
         advice = "set this machine's clock right; if it is right, run `worldctl clock confirm --reason WHY`"
-        yield Check("clock", False, "; ".join(told), advice)
+        yield Check("clock", False, "; ".join(rendered), advice)
     else:
-        yield Check("clock", True, "; ".join(told) or "recorded time does not jump")
+        yield Check("clock", True, "; ".join(rendered) or "recorded time does not jump")
 
 
 def _authentication(realm: RealmView) -> Check:
@@ -164,12 +164,12 @@ def _authentication(realm: RealmView) -> Check:
 
 
 def _file(world: Realm) -> Check:
-    """Let SQLite look through the file; what it finds, ``verify`` lists."""
+    """Check the file by SQLite; ``verify`` lists the faults."""
     problems = world.log.audit_storage(MAX_PROBLEMS)
     if not problems:
         return Check("file", ok=True, facts="SQLite finds every page and index whole")
-    told = " ".join(problems[0].split())
-    facts = told if len(problems) == 1 else f"{told} (and more)"
+    rendered = " ".join(problems[0].split())
+    facts = rendered if len(problems) == 1 else f"{rendered} (and more)"
     return Check("file", False, facts, "run `worldctl verify`, and restore the log from a copy", is_damage=True)
 
 
@@ -238,17 +238,17 @@ def _unsettled(realm: RealmView) -> Check:
 
 
 def _lacking(lacking: list[Lack], overdue: int) -> str:
-    """Return who waits for leases, for the end of a sentence; nothing where nobody does."""
+    """Return the proposals that wait for leases as the end of a sentence; empty without any."""
     if not lacking:
         return ""
     queued = sum(1 for one in lacking if one.wait is not None)
     ways = {f"{queued} in the queue": queued, f"{len(lacking) - queued} to be tried again": len(lacking) - queued}
-    told = ", ".join(words for words, count in ways.items() if count)
-    return f", {len(lacking)} for leases ({told}{f'; {overdue} overdue' if overdue else ''})"
+    rendered = ", ".join(words for words, count in ways.items() if count)
+    return f", {len(lacking)} for leases ({rendered}{f'; {overdue} overdue' if overdue else ''})"
 
 
 def _is_due(realm: RealmView, lack: Lack, now: int) -> bool:
-    """Tell whether somebody should have carried a proposal on by now (ms): its time has come, or a lease is over."""
+    """Return whether a proposal is overdue at ``now`` (ms): its time has come, or a lease has ended."""
     if lack.wait is None:
         return lack.retry_at <= now
     leases = realm.klis.leases
@@ -294,7 +294,7 @@ def _domain(config: Config, realm: Any) -> Check:
     adopted = realm.domain
     if adopted is None or adopted.schema_hash != domain.schema.hash:
         in_force = "none" if adopted is None else adopted.schema_hash[:12]
-        facts = f"schema {domain.schema.hash[:12]} at hand, {in_force} in force"
+        facts = f"schema {domain.schema.hash[:12]} available, {in_force} in force"
         return Check("domain", False, facts, "use the adopted domain, or adopt this one with `worldctl adopt`")
     changed = domain.changed(adopted.sources)
     if changed:
@@ -328,22 +328,22 @@ def _policies(config: Config, realm: Any) -> Iterator[Check]:
 
 def _policy(name: str, adopted: str, registry: PolicyRegistry) -> Check:
     try:
-        told = str(registry.describe(name)["hash"])
+        rendered = str(registry.describe(name)["hash"])
     except RefusedError as refused:
         return Check("policy", False, f"{name}: {refused.message}", "name it in world.toml; until then it refuses")
-    if told != adopted:
-        facts = f"{name} has changed since it was adopted ({adopted[:12]}, now {told[:12]})"
+    if rendered != adopted:
+        facts = f"{name} has changed since it was adopted ({adopted[:12]}, now {rendered[:12]})"
         return Check("policy", False, facts, f"run `worldctl policy adopt {name}`")
     return Check("policy", ok=True, facts=f"{name} {adopted[:12]}, as adopted")
 
 
 def _shadow(name: str, configured: str, registry: PolicyRegistry) -> Check:
     try:
-        told = str(registry.describe(name)["hash"])
+        rendered = str(registry.describe(name)["hash"])
     except RefusedError as refused:
         advice = "name it in world.toml, or run `worldctl policy shadow off`; until then it is not asked"
         return Check("shadow", False, f"{name}: {refused.message}", advice)
-    if told == configured:
-        return Check("shadow", ok=True, facts=f"{name} {told[:12]}, for the record only")
-    facts = f"{name} has changed since it was turned on ({configured[:12]}, now {told[:12]})"
+    if rendered == configured:
+        return Check("shadow", ok=True, facts=f"{name} {rendered[:12]}, for the record only")
+    facts = f"{name} has changed since it was turned on ({configured[:12]}, now {rendered[:12]})"
     return Check("shadow", False, facts, f"run `worldctl policy shadow on {name}`")

@@ -39,10 +39,12 @@ def sensitive_files(config: Config, address: str) -> list[Path]:
         address: of the log.
     """
     files = [Path(path) for path in log_files(address)]
-    told = config.secrets.in_folder(config.folder) if config.secrets is not None else None
+    rendered = config.secrets.in_folder(config.folder) if config.secrets is not None else None
     named = [config.checkpoint.key if config.checkpoint else None, config.digests.key if config.digests else None]
     files += [config.folder / Path(name).expanduser() for name in named if name is not None]
-    files += [Path(name) for name in ((told.key, told.folder) if told is not None else ()) if name is not None]
+    files += [
+        Path(name) for name in ((rendered.key, rendered.folder) if rendered is not None else ()) if name is not None
+    ]
     if masked(config.log) != config.log:  # it holds a password
         files.append(config.folder / "world.toml")
     files.append(Path(workspace_of(config).root, ".klock"))

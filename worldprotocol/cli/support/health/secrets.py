@@ -32,7 +32,7 @@ _ADVICE: Final = {
 
 
 def tell_secrets(desk: CommandContext) -> int:
-    """Search, tell what was found, and return the exit code: 1 where anything was.
+    """Search, report what was found, and return the exit code: 1 where anything was.
 
     Raises:
         RefusedError: what looking at the log refuses.
@@ -57,8 +57,8 @@ def tell_secrets(desk: CommandContext) -> int:
         take(search_backups(Path(workspace_of(config).root), progress))
     found = sum(counts.values())
     if desk.json:
-        told = [one.to_wire() for one in listed]
-        desk.out.document({"ok": not found, "counts": counts, "found": told, "more": found - len(listed)})
+        rendered = [one.to_wire() for one in listed]
+        desk.out.document({"ok": not found, "counts": counts, "found": rendered, "more": found - len(listed)})
         return 1 if found else 0
     rows = [(one.where, one.place, one.form) for one in listed]
     desk.out.table(("where", "place", "form"), rows, empty="Nothing has the form of a key.")

@@ -57,7 +57,7 @@ def _names(world: Realm, private: Path) -> Iterator[Check]:
     """Yield how the workspace's file system compares names, where the engine's own folder is there to find out in."""
     try:
         followed = world.archive.peek(lambda realm: realm.klis.in_force.names)
-    except DamagedLogError:  # what is damaged is told by the checks of the log
+    except DamagedLogError:  # damage is reported by the checks of the log
         return
     if private.is_dir() and os.access(private, os.W_OK):
         with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ def names_check(found: NameComparison, followed: NameComparison) -> Check:
     """
     if followed.united(found) != followed:
         facts = f"the file system {_ignoring(found, 's')}, but leases {_ignoring(followed)}"
-        advice = "leases tell apart what is one file: run `worldctl klis configure` while nothing runs"
+        advice = "leases distinguish names of one file: run `worldctl klis configure` while nothing runs"
         return Check("names", False, facts, advice)
     if found != followed:
         return Check("names", True, f"the file system {_ignoring(found, 's')}; leases {_ignoring(followed)}")
@@ -114,7 +114,7 @@ def _open_runs(world: Realm) -> Check:
     workers = ProcessWorkers()
     try:
         runs = world.archive.peek(lambda realm: list(realm.runs.values()))
-    except DamagedLogError:  # what is damaged is told by the checks of the log
+    except DamagedLogError:  # damage is reported by the checks of the log
         return Check("runs", False, "not known: the log or its index is damaged", "mend the log first")
     gone = [run.run_id for run in runs if workers.is_gone(run.worker)]
     facts = f"{len(runs)} open" + (f"; of {len(gone)} the process vanished" if gone else "")

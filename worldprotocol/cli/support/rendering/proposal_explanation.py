@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _LEFT_OUT: Final = (
-    "what conditions read is left out: some is computed by the domain as adopted then, which is not at hand"
+    "what conditions read is left out: some is computed by the domain as adopted then, which is not available"
 )
 
 
@@ -31,7 +31,7 @@ def explain_proposal(
 
     Args:
         desk: for the domain, which is loaded only where a condition reads what it makes.
-        then: up to where it is told: the rulings, answers and adoptions after it are not known yet.
+        then: the point in the past: rulings, answers and adoptions after it are left out.
         proposal_id: the proposal.
         lease: the last verdict about its leases, None where there was none.
         redact: leave out the input, scopes, conditions and the values that they read, and what rules and people said
@@ -42,9 +42,9 @@ def explain_proposal(
     world = then.world
     proposal = world.archive.proposal(proposal_id, then.position)
     judged = _first_ruling(then, proposal_id)
-    told: dict[str, Any] = to_wire(proposal.decision or proposal.ruling) or {}
+    rendered: dict[str, Any] = to_wire(proposal.decision or proposal.ruling) or {}
     before = None if judged is None else judged[0]
-    adopted = None if told.get("policyHash") is None else _adopted(then, told["policyHash"], before)
+    adopted = None if rendered.get("policyHash") is None else _adopted(then, rendered["policyHash"], before)
     case, at_hand = None, None
     if judged is not None and adopted is not None and not redact:
         case, at_hand = _case(desk, world, proposal, judged, adopted[1])
@@ -59,13 +59,13 @@ def explain_proposal(
         "branch": proposal.branch,
         "baseWorld": proposal.submitted.base_world,
         "submittedAt": proposal.submitted.at,
-        "verdict": told.get("decision", told.get("verdict")),
-        "authority": told.get("authority"),
-        "reason": told.get("reason"),
-        "approvedScope": told.get("approvedScope"),
-        "policy": _policy(told, adopted),
+        "verdict": rendered.get("decision", rendered.get("verdict")),
+        "authority": rendered.get("authority"),
+        "reason": rendered.get("reason"),
+        "approvedScope": rendered.get("approvedScope"),
+        "policy": _policy(rendered, adopted),
         **explain_trace(
-            told,
+            rendered,
             None if adopted is None else adopted[1].policy,
             case,
             proposal.intent.body.scope_proposal,
@@ -79,15 +79,15 @@ def explain_proposal(
     return {**(without_words(wire) if redact else wire), "leases": lease}
 
 
-def without_words(told: Any) -> Any:
-    """Return what is told without scopes, and without texts and values that may hold anything."""
-    if isinstance(told, Mapping):
-        return {name: HIDDEN if name in _WORDS and value else without_words(value) for name, value in told.items()}
-    return [without_words(one) for one in told] if isinstance(told, (list, tuple)) else told
+def without_words(rendered: Any) -> Any:
+    """Return the explanation without scopes, and without texts and values of foreign origin."""
+    if isinstance(rendered, Mapping):
+        return {name: HIDDEN if name in _WORDS and value else without_words(value) for name, value in rendered.items()}
+    return [without_words(one) for one in rendered] if isinstance(rendered, (list, tuple)) else rendered
 
 
 HIDDEN: Final = "(hidden)"
-"""What stands in place of words that are not shown."""
+"""Placeholder of words that are not shown."""
 
 _WORDS: Final = frozenset(
     {"input", "reason", "because", "outside", "description", "when", "scope", "approvedScope", "allowedPaths"}
@@ -117,7 +117,7 @@ def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]],
 
 
 def ruling_lines(wire: Mapping[str, Any]) -> Iterator[str]:
-    """Yield who wanted what, and what came of it in whose words."""
+    """Yield the proposal, its outcome and the texts of others about it."""
     from worldprotocol.terminal_text import visible
 
     yield from map(visible, _ruling(wire))
@@ -142,11 +142,11 @@ def _ruling(wire: Mapping[str, Any]) -> Iterator[str]:
         yield f"  policy    {policy['name']} {policy['hash'][:12]}{place}"
 
 
-def _policy(told: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] | None) -> dict[str, Any] | None:
-    if told.get("policyHash") is None:
+def _policy(rendered: Mapping[str, Any], adopted: tuple[int | None, PolicyAdopted] | None) -> dict[str, Any] | None:
+    if rendered.get("policyHash") is None:
         return None
-    name = str(told["authority"]).partition(":")[2]
-    return {"name": name, "hash": told["policyHash"], "position": None if adopted is None else adopted[0]}
+    name = str(rendered["authority"]).partition(":")[2]
+    return {"name": name, "hash": rendered["policyHash"], "position": None if adopted is None else adopted[0]}
 
 
 def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJudged] | None:
@@ -164,7 +164,7 @@ def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJud
 
 
 def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
-    """Return the adoption by which a policy was in force then; without a position where it came only later."""
+    """Return the adoption by which a policy was in force then; without a position where it was adopted later."""
     from world.events.policy_events import PolicyAdopted
     from world.read_models.decoding import decoded
 
@@ -182,9 +182,9 @@ def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[i
 def _case(
     desk: CommandContext, world: Realm, proposal: Proposal, judged: tuple[int, ProposalJudged], adopted: PolicyAdopted
 ) -> tuple[Case | None, Policy | None]:
-    """Return the case, None where only a domain that is not at hand could make it.
+    """Return the case; None where it needs a domain that is not loaded.
 
-    With it comes the policy itself, where it is at hand, has rules in code, and the case is whole.
+    The policy itself is added where it is loaded, has rules in code, and the case is complete.
     """
     from worldprotocol.policy_tools.explain import reads_computed
     from worldprotocol.policy_tools.recorded_cases import Cases
@@ -202,7 +202,7 @@ def _case(
 
 
 def _is_of_then(world: Realm, domain: Domain, proposal: Proposal, position: int) -> bool:
-    """Tell whether computed values made by the domain at hand are those that were read then."""
+    """Return whether values computed by the loaded domain equal those that were read then."""
     from worldprotocol.api.code_fingerprints import CodeThen
 
     is_same = domain.schema.hash == proposal.submitted.schema_hash
@@ -210,7 +210,7 @@ def _is_of_then(world: Realm, domain: Domain, proposal: Proposal, position: int)
 
 
 def _at_hand(desk: CommandContext, adopted: PolicyAdopted) -> Policy | None:
-    """Return the policy that was adopted, where it is at hand as it was and has rules in code."""
+    """Return the adopted policy, where the loaded one is unchanged and has rules in code."""
     from world.errors import RefusedError
     from worldprotocol.cli.support.opening import composed
     from worldprotocol.policy_tools.hypothetical import policy_named

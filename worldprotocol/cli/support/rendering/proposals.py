@@ -1,4 +1,4 @@
-"""What came of a proposal, as commands print it."""
+"""The outcome of a proposal, as commands print it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
     if proposal.wants_leases:
         leases = world.archive.peek(lambda realm: leases_wanted(realm, proposal.proposal_id))
         proposal = proposal if leases is not None else world.proposal(proposal.proposal_id)  # it went on meanwhile
-    told: dict[str, Any] = {
+    rendered: dict[str, Any] = {
         "status": proposal.status,
         "proposalId": proposal.proposal_id,
         "intentId": proposal.submitted.intent.intent_id,
@@ -39,49 +39,51 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
     ruling = proposal.asked
     if ruling is not None:
         questions = to_wire(proposal.open_questions)
-        told |= {"questions": questions} if questions else {}
-        told |= {"waitsFor": list(ruling.ask), "deadline": proposal.deadline, "reason": ruling.reason}
+        rendered |= {"questions": questions} if questions else {}
+        rendered |= {"waitsFor": list(ruling.ask), "deadline": proposal.deadline, "reason": ruling.reason}
     if leases is not None:
-        told["leases"] = leases
+        rendered["leases"] = leases
     if proposal.decision is not None:
         decided = proposal.decision
         scope = to_wire(decided.approved_scope)
-        told["decision"] = {"decision": decided.decision, "reason": decided.reason, "approvedScope": scope}
+        rendered["decision"] = {"decision": decided.decision, "reason": decided.reason, "approvedScope": scope}
     if proposal.world_id is not None:
-        told["worldId"] = proposal.world_id
+        rendered["worldId"] = proposal.world_id
     if proposal.error is not None:
-        told["failure"] = proposal.error.to_wire()
-    return told
+        rendered["failure"] = proposal.error.to_wire()
+    return rendered
 
 
 def received_as(world: Realm, received: ProjectionOutcome) -> dict[str, Any]:
     """Return the outcome of a source event; its status is ``none`` where no intent was selected."""
-    told: dict[str, Any] = {"status": "none"} if received.proposal is None else result_of(world, received.proposal)
-    told["projection"] = received.projection_id
+    rendered: dict[str, Any] = {"status": "none"} if received.proposal is None else result_of(world, received.proposal)
+    rendered["projection"] = received.projection_id
     if received.reason is not None:
-        told["why"] = received.reason
-    return told
+        rendered["why"] = received.reason
+    return rendered
 
 
-def in_words(told: dict[str, Any]) -> list[str]:
+def in_words(outcome: dict[str, Any]) -> list[str]:
     """Return an outcome as a sentence or two, in lines."""
     from world.clock import SystemClock
 
-    if told["status"] == "none":
-        return [f"No intent was selected by {told['projection'] or 'any projection'}. {told.get('why', '')}".rstrip()]
-    words = [f"{told['status']}: {told['type']} by {told['actor']} on {told['branch']}, proposal {told['proposalId']}"]
-    if told["attempt"] > 1:
-        words[0] += f", attempt {told['attempt']}"
-    if "worldId" in told:
-        words.append(f"world {told['worldId']}")
-    if "failure" in told:
-        words.append(f"{told['failure'].get('code')}: {told['failure'].get('message', '')}")
-    elif "leases" in told:
-        words += [f"waits {lacking_in_words(told['leases'], SystemClock().now_ms())}", CARRIED_ON]
-    elif told["status"] == "evaluating":
-        for question in told.get("questions", ()):
+    if outcome["status"] == "none":
+        selecting = outcome["projection"] or "any projection"
+        return [f"No intent was selected by {selecting}. {outcome.get('why', '')}".rstrip()]
+    doing = f"{outcome['type']} by {outcome['actor']} on {outcome['branch']}"
+    words = [f"{outcome['status']}: {doing}, proposal {outcome['proposalId']}"]
+    if outcome["attempt"] > 1:
+        words[0] += f", attempt {outcome['attempt']}"
+    if "worldId" in outcome:
+        words.append(f"world {outcome['worldId']}")
+    if "failure" in outcome:
+        words.append(f"{outcome['failure'].get('code')}: {outcome['failure'].get('message', '')}")
+    elif "leases" in outcome:
+        words += [f"waits {lacking_in_words(outcome['leases'], SystemClock().now_ms())}", CARRIED_ON]
+    elif outcome["status"] == "evaluating":
+        for question in outcome.get("questions", ()):
             words.append(f"{question['by']['actorId']} asks: {question['reason']}")
-        words.append(f"waits for {', '.join(told.get('waitsFor', ()))}: {told.get('reason', '')}")
-    elif told["status"] in ("rejected", "superseded") and "decision" in told:
-        words.append(f"{told['decision'].get('reason') or ''}")
+        words.append(f"waits for {', '.join(outcome.get('waitsFor', ()))}: {outcome.get('reason', '')}")
+    elif outcome["status"] in ("rejected", "superseded") and "decision" in outcome:
+        words.append(f"{outcome['decision'].get('reason') or ''}")
     return words

@@ -1,4 +1,4 @@
-"""How ``worldctl show`` tells of governed runs: the verification log, for people within 100 columns."""
+"""Governed runs for ``worldctl show``: the verification log for people, within 100 columns."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _run_lines(wire: Mapping[str, Any]) -> Iterator[str]:
     yield from _rollbacks(wire["rollbacks"])
     yield from _listed("not used", [_triple(one) for one in wire.get("unused", ())])
     if wire.get("moreUnused"):
-        yield from _field("", f"and {wire['moreUnused']} more, which nobody wrote down")
+        yield from _field("", f"and {wire['moreUnused']} more, which are not listed")
     yield from _listed("changes", [f"{one['kind']:<9}{one['resource']}" for one in wire.get("changes", ())])
     yield from _listed("of others", [f"{one['kind']:<9}{one['resource']}" for one in wire.get("foreign", ())])
 
@@ -114,11 +114,11 @@ def _violations(violations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _rollbacks(rollbacks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for one in rollbacks:
-        told = [(word, name) for word in ("restored", "removed", "failed") for name in one[word]]
-        yield from _field("given back", f"backup {one['verdictId']}" + ("" if told else ": all was as saved"))
-        for word, name in told[:SHOWN]:
+        rendered = [(word, name) for word in ("restored", "removed", "failed") for name in one[word]]
+        yield from _field("given back", f"backup {one['verdictId']}" + ("" if rendered else ": all was as saved"))
+        for word, name in rendered[:SHOWN]:
             yield from _field("", f"{word:<9}{name}")
-        yield from _more(len(told))
+        yield from _more(len(rendered))
 
 
 def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
