@@ -24,6 +24,7 @@ from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import Patch, apply_patches
 from world.read_models.decoding import decoded, known
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
+from world.read_models.index_sql.queries import execution_order
 from world.state.ports import Earlier
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import Branch, RealmState, apply_event
@@ -383,23 +384,12 @@ class Archive:
             active = active or name
         realm.active = active
         open_proposals = self.rows("open_proposals")
-        for proposal_id in self.execution_order(open_proposals):
+        for proposal_id in execution_order(open_proposals):
             realm.take_in(self.proposal(proposal_id))
         realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, *_ in open_proposals}
         for (position,) in self.rows("open_runs"):
             apply_event(realm, known(self.event_at(position)), position)
         return realm
-
-    @staticmethod
-    def execution_order(open_proposals: Sequence[tuple[Any, ...]]) -> list[str]:
-        """Return the ids of open proposals in the order of their decisions, undecided ones first.
-
-        Args:
-            open_proposals: rows of the statement ``open_proposals``, in the order of submission.
-        """
-        if any(type(at) not in (int, type(None)) for _, _, at in open_proposals):
-            raise _index_damaged()
-        return [row[0] for row in sorted(open_proposals, key=lambda row: row[2] or 0)]
 
     def _load_ledger(self, realm: RealmState) -> None:
         """Load the lease ledger from its stored copy and the later events."""
