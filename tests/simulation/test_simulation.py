@@ -18,6 +18,7 @@ from tests.simulation.planted import FOUND_BY, SCENARIOS, SCRIPTS, Plant
 from world.errors import RefusedError
 from world.klis.predicate import Predicate, compatible
 from world.model.canonical_json import canonical_bytes
+from world.read_models.index_sql.queries import execution_order
 from worldprotocol.simulation import (
     DrawnIntent,
     Simulated,
@@ -248,7 +249,7 @@ def test_a_loaded_realm_has_its_proposals_in_the_order_of_a_folded_one() -> None
     for step in draw_steps(6, STEPS, scenario):
         simulation.do(step)
         archive = simulation.workers[0].world.archive
-        in_turn = archive.execution_order(archive.rows("open_proposals"))
+        in_turn = execution_order(archive.rows("open_proposals"))
         loaded = list(archive.load_realm().proposals)
         turned += in_turn != loaded
         assert loaded == list(archive.fold_realm().proposals) == list(simulation.model.open)

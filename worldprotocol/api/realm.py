@@ -28,13 +28,13 @@ from worldprotocol.api.requests import (
     is_foundable,
     schema_in_force,
     scope_of,
+    submission,
     with_a_way_out,
 )
 
 if TYPE_CHECKING:  # a realm that is open for reading only needs none of these
     from world.core import Domain
     from world.engine.event_bus import Handler, Reaction
-    from world.pipeline.unit_of_work import UnitOfWork
     from worldprotocol.api.config import Config
     from worldprotocol.api.host import Hosting
     from worldprotocol.api.leases import Leases
@@ -190,16 +190,9 @@ class Realm(RealmOperator):
 
     def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
         """Found the realm and adopt its policies in one commit."""
-        from world.engine.administration import adopt_policy, found
+        from worldprotocol.api.bootstrap import found_realm
 
-        names = self._composed.policy_names
-
-        def command(work: UnitOfWork) -> None:
-            found(work, by, data)
-            for name in names:
-                adopt_policy(work, name, by)
-
-        self._acting.run(command)
+        found_realm(self._acting, self._composed.policy_names, data, by)
 
     def __enter__(self) -> Self:
         return self
@@ -342,13 +335,12 @@ class Realm(RealmOperator):
             RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an unregistered
                 projection as origin, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
-        from world.pipeline.submit import Submission
         from worldprotocol.api.options import check_submission
 
         check_submission(options)
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
-        return self._acting.submit(Submission(instance, **options))
+        return self._acting.submit(submission(instance, **options))
 
     def project(
         self, source: SourceEvent | Mapping[str, Any], actor_id: str, **options: Unpack[SubmitOptions]
@@ -364,13 +356,12 @@ class Realm(RealmOperator):
             RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, the errors of projections, and the codes of
                 ``submit``; ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
-        from world.pipeline.submit import Submission
         from worldprotocol.api.options import check_submission
 
         check_submission(options)
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
-        outcome = self._acting.project(projector, lambda intent: Submission(intent, **options), options.get("branch"))
+        outcome = self._acting.project(projector, lambda intent: submission(intent, **options), options.get("branch"))
         proposal = None if outcome.proposal_id is None else self.proposal(outcome.proposal_id)
         return ProjectionOutcome(
             projection_id=None if outcome.record is None else outcome.record.projection_id,
@@ -447,8 +438,6 @@ class Realm(RealmOperator):
     def new_id(self) -> str:
         """Return a new unique id, for sessions and requests."""
         return self._composed.ids.new_id()
-
-    # Internals
 
     def _check_schema(self) -> None:
         """Refuse a domain with another schema than the one in force (WP-schema)."""

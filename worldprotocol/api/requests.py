@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from world.errors import RefusedError
 from world.limits import Limits
 from world.model.canonical_json import read_json
-from world.model.intent import IntentBody, IntentScope
+from world.model.intent import IntentBody, IntentInstance, IntentScope
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 
 if TYPE_CHECKING:
     from world.core import Domain
+    from world.pipeline.submit import Submission
+    from worldprotocol.api.options import SubmitOptions
 
 MAX_HEADER_BYTES: Final = 65_536
 """Most bytes that are read of a file's first line to recognise an export."""
@@ -34,6 +36,18 @@ class ProjectionOutcome:
     projection_id: str | None
     reason: str | None
     proposal: Proposal | None
+
+
+def submission(intent: IntentInstance, **options: Unpack[SubmitOptions]) -> Submission:
+    """Return the request to submit an intent.
+
+    Args:
+        intent: the intent.
+        **options: see ``worldprotocol.api.options.SubmitOptions``.
+    """
+    from world.pipeline.submit import Submission
+
+    return Submission(intent, **options)
 
 
 def fitting(

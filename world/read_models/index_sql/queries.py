@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from world.log import SqlStatement
 from world.log.sql.statement import prepared
@@ -12,7 +12,7 @@ from world.log.sql.statement import prepared
 if TYPE_CHECKING:
     from world.log.url import Backend
 
-__all__ = ["PLACES_AT_ONCE", "history_query", "history_rows", "statement"]
+__all__ = ["PLACES_AT_ONCE", "execution_order", "history_query", "history_rows", "statement"]
 
 PLACES_AT_ONCE: Final = 64
 """Number of proposals that the statement ``places`` looks up at once; it has one parameter for each."""
@@ -28,6 +28,15 @@ def statement(name: str, backend: Backend) -> SqlStatement:
         return compiled_statement(name, backend)
 
     return prepared(f"index.{name}", backend, compile_it)
+
+
+def execution_order(open_proposals: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Return the ids of open proposals in the order of their decisions, undecided ones first.
+
+    Args:
+        open_proposals: rows of the statement ``open_proposals``, in the order of submission.
+    """
+    return [row[0] for row in sorted(open_proposals, key=lambda row: row[2] if type(row[2]) is int else 0)]
 
 
 def history_query(conditions: Iterable[str], backend: Backend, *, counted: bool = True) -> SqlStatement:

@@ -5,7 +5,7 @@ A process does this once for each log; afterwards ``world.read_models.live.live_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from world.error_codes import ErrorCode
@@ -15,10 +15,11 @@ from world.klis.ledger_codec import read_ledger
 from world.log import EventLog
 from world.model.canonical_json import read_json
 from world.read_models.decoding import decoded, known
+from world.read_models.index_sql.queries import execution_order
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import Branch, RealmState, apply_event
 
-__all__ = ["IndexReader", "execution_order", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
+__all__ = ["IndexReader", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
 
 TRIES: Final = 4
 """Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
@@ -126,17 +127,6 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
     for (position,) in index.rows("open_runs"):
         apply_event(realm, known(_event_at(log, position)), position)
     return realm
-
-
-def execution_order(open_proposals: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Return the ids of open proposals in the order of their decisions, undecided ones first.
-
-    Args:
-        open_proposals: rows of the statement ``open_proposals``, in the order of submission.
-    """
-    if any(type(at) not in (int, type(None)) for _, _, at in open_proposals):
-        raise index_damaged()
-    return [row[0] for row in sorted(open_proposals, key=lambda row: row[2] or 0)]
 
 
 def _event_at(log: EventLog, position: int) -> Any:

@@ -131,13 +131,7 @@ class Rechecking:
         RefusedError: ``LOG_READ_ONLY`` for a realm without components.
     """
 
-    def __init__(
-        self,
-        world: Realm,
-        *,
-        every: bool = False,
-        twice: Callable[[], bool] | None = None,
-    ) -> None:
+    def __init__(self, world: Realm, *, every: bool = False, twice: Callable[[], bool] | None = None) -> None:
         """Begin before the first event."""
         parts = world.parts
         if parts is None:
