@@ -32,7 +32,14 @@ from world.log import LoggedEvent, ViewCursor
 from world.model.canonical_json import canonical_text, read_json
 from world.pipeline.unit_of_work import KLIS_STREAM
 from world.read_models.checkpoints import checkpoints
-from world.read_models.index_statements import COMPARED, PLACES_AT_ONCE, history_query, history_rows, statement
+from world.read_models.index_statements import (
+    COMPARED,
+    PLACES_AT_ONCE,
+    history_query,
+    history_rows,
+    statement,
+    write_rows,
+)
 from world.read_models.index_tables import (
     BRANCHES,
     CHECKPOINTS,
@@ -45,7 +52,6 @@ from world.read_models.index_tables import (
     VERDICTS,
     WORLDS,
 )
-from world.read_models.index_writes import write_rows
 from world.state.realm_state import LANDMARKS
 
 __all__ = [

@@ -8,7 +8,7 @@ the events of the worlds before it again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +18,7 @@ from world.events.realm_events import WorldSealed
 from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict
 from world.model.recorded_patch import patched
+from world.model.snapshot import Snapshot
 
 __all__ = ["KEPT_WORLDS", "RecentWorlds"]
 
@@ -55,19 +56,21 @@ class RecentWorlds:
         while len(self._worlds) > KEPT_WORLDS:
             self._worlds.popitem(last=False)
 
-    def follow(self, event: WorldSealed, data_of: Callable[[str], FrozenDict | None]) -> None:
+    def follow(self, event: WorldSealed, computed: Mapping[str, Snapshot]) -> None:
         """Add a world that another process sealed, with its data where that of its parent is known.
 
         Args:
             event: how it was sealed.
-            data_of: returns the data of a world that this process has computed, or None.
+            computed: states of worlds that this process has computed, by the ids of the worlds.
         """
         self.add(event)
         if event.parent is None:
             return
-        before = self._data.get(event.parent) or data_of(event.parent)
+        before = self._data.get(event.parent)
         if before is None:
-            return
+            if event.parent not in computed:
+                return
+            before = computed[event.parent].data
         try:
             self._data[event.world_id] = patched(before, event.patches)
         except (DamagedLogError, RefusedError, *MALFORMED):
