@@ -19,10 +19,11 @@ from world.model.canonical_json import canonical_text
 from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
+from world.model.snapshot import Meta, Snapshot, System
 from world.read_models.decoding import known
-from world.read_models.recent_worlds import KEPT_WORLDS, RecentWorlds
 from world.state.catch_up import apply_others
 from world.state.realm_state import RealmState, apply_event
+from world.state.recent_worlds import KEPT_WORLDS, RecentWorlds
 
 HINTS = {"deadlines", "retries", "effects"}  # heaps that may name ended proposals, which are dropped when they are due
 
@@ -98,7 +99,7 @@ def test_recent_worlds_have_the_data_of_the_log(tmp_path: Path) -> None:
                 states[event.parent], [Patch.from_wire(one) for one in event.patches]
             )
         assert event.parent is None or recent.is_new(event.world_id, event.parent)
-        recent.follow(event, {sealed[0].world_id: states[sealed[0].world_id]}.get)
+        recent.follow(event, {sealed[0].world_id: computed(states[sealed[0].world_id])})
         assert recent.outcome(event.world_id) == (event.outcome, event.height)
         if event.parent is not None:
             assert not recent.is_new(event.world_id, event.parent)
@@ -107,6 +108,10 @@ def test_recent_worlds_have_the_data_of_the_log(tmp_path: Path) -> None:
     assert not recent.is_new("0" * 64, "1" * 64)  # nothing is known of the children of an unknown world
     recent.clear()
     assert recent.outcome(sealed[-1].world_id) is None
+
+
+def computed(data: FrozenDict) -> Snapshot:
+    return Snapshot(data, freeze({}), System(), None, Meta(0, 0, "", ""))
 
 
 def world(number: int, parent: str | None, patches: list[dict[str, Any]], snapshot_hash: str) -> WorldSealed:
@@ -132,7 +137,7 @@ def test_data_that_does_not_have_the_sealed_hash_is_not_used() -> None:
     set_n = [{"op": "set", "path": "n", "value": 1}]
     for snapshot_hash, found in ((right, {"n": 1}), ("0" * 64, None)):
         recent = RecentWorlds()
-        recent.follow(world(1, "f" * 64, set_n, snapshot_hash), lambda _: base)
+        recent.follow(world(1, "f" * 64, set_n, snapshot_hash), {"f" * 64: computed(base)})
         assert recent.checked_state(f"{1:064x}") == found
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
 from world.core import Domain
+from world.engine.appending import add_checkpoints, intents_of, new_events
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
@@ -23,12 +24,10 @@ from world.engine.scheduled_work import ScheduledWork, Timer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
-from world.events.proposal_events import ProposalSubmitted
-from world.events.realm_events import WorldSealed
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.limits import Limits
-from world.log import NEXT_VERSION, EventLog, GroupCommit, NewEvent, Pending, Transaction
+from world.log import EventLog, GroupCommit, Pending, Transaction
 from world.model.canonical_json import canonical_text
 from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.preparation.prepared import StalePreparationError
@@ -266,7 +265,7 @@ class WorldProtocol(PreparingCommands):
 
     def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
         """Run commands in one transaction; settle them when it is committed."""
-        intents = _intents(commands)
+        intents = intents_of(commands)
         questions = intent_questions(intents, self._log.log_id, self._log.backend)
         with self._live.unit() as live, self._log.write(questions) as transaction:
             commands += self._group.join()
@@ -363,13 +362,9 @@ class WorldProtocol(PreparingCommands):
             self._executor.keeper.follow(realm.klis.in_force.names)
 
     def _write(self, transaction: Transaction, work: UnitOfWork, rows: IndexRows, boot: Boot | None) -> None:
-        self._add_checkpoints(work, rows)
+        add_checkpoints(work, rows, self._checkpoint_every)
         self._keep_ledger(work, rows)
-        events = [
-            NewEvent(item.stream, item.event.TOPIC, item.event.VERSION, item.state, _version(item.event))
-            for item in work.emitted
-        ]
-        self._log.insert_events(events, transaction=transaction)
+        self._log.insert_events(new_events(work.emitted), transaction=transaction)
         rows.write(transaction.cursor())
         self._views.apply(transaction, transaction.appended)
         if boot is not None:
@@ -386,14 +381,6 @@ class WorldProtocol(PreparingCommands):
         was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
         return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit, was_witnessed)
 
-    def _add_checkpoints(self, work: UnitOfWork, rows: IndexRows) -> None:
-        """Keep the full state of every so many worlds, so that any past one is near one (WP-restore)."""
-        for item in work.emitted:
-            event = item.event
-            if isinstance(event, WorldSealed) and event.height % self._checkpoint_every == 0:
-                data = work.snapshot(event.world_id).data
-                rows.add_checkpoint(event.world_id, canonical_text(data))
-
     def _keep_ledger(self, work: UnitOfWork, rows: IndexRows) -> None:
         """Keep a copy of the lease ledger once so much happened that loading it from the events would take long."""
         realm = work.realm
@@ -405,17 +392,6 @@ class WorldProtocol(PreparingCommands):
         """Drop what a unit noted of events that were not committed."""
         self._snapshots.clear()
         self._ledger_kept = None
-
-
-def _intents(commands: Sequence[Pending[Command, Any]]) -> list[IntentNames]:
-    """Return the intents that commands are going to submit."""
-    named = [getattr(pending.command, "intent_names", None) for pending in commands]
-    return [names for names in named if names is not None]
-
-
-def _version(event: Event) -> int:
-    """Return the stream version of a new event, where it is known: a submission is the first event of its stream."""
-    return 1 if type(event) is ProposalSubmitted else NEXT_VERSION
 
 
 def _confirms_clock(pending: Pending[Command, Any]) -> bool:

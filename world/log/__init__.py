@@ -14,7 +14,7 @@ from world.log.log import EventLog, list_logs, open_log, rebuild_view
 from world.log.merkle import verify_consistency, verify_inclusion
 from world.log.recorder import LogNotification
 from world.log.sql.statement import SqlStatement, compiled
-from world.log.store import Question
+from world.log.store import LockedQuery
 from world.log.transaction import Transaction
 from world.log.tree import ConsistencyProof, InclusionProof
 from world.log.url import LogAddress, parse_address
@@ -40,6 +40,7 @@ __all__ = [
     "GroupCommit",
     "InclusionProof",
     "InvalidEventError",
+    "LockedQuery",
     "LogAddress",
     "LogFinding",
     "LogNotification",
@@ -47,7 +48,6 @@ __all__ = [
     "NewEvent",
     "Pending",
     "PersistedView",
-    "Question",
     "SqlStatement",
     "StreamConflictError",
     "Transaction",

@@ -21,7 +21,7 @@ from world.log.backends.registry import Durability, StoreOptions, storage_backen
 from world.log.migration import find_log, log_names, make_derived_tables
 from world.log.reading import BATCH_BYTES, READ_BATCH, next_limit
 from world.log.recorder import NotificationReader, new_event, persistence_errors
-from world.log.store import BUSY_TIMEOUT_MS, Opening, Question, Store
+from world.log.store import BUSY_TIMEOUT_MS, LockedQuery, Opening, Store
 from world.log.transaction import Memory, Transaction
 from world.log.url import LogAddress, parse_address
 from world.log.values import MAX_EVENT_BYTES, NewEvent
@@ -174,7 +174,7 @@ class EventLog(NotificationReader):
         self._writer: int | None = None
 
     @contextmanager
-    def write(self, questions: Sequence[Question] = ()) -> Iterator[Transaction]:
+    def write(self, questions: Sequence[LockedQuery] = ()) -> Iterator[Transaction]:
         """Take the log's lock, give a transaction, and commit it when the block ends normally.
 
         Events, tree head and what the transaction's cursor did are committed together. An exception in the
@@ -269,7 +269,7 @@ class EventLog(NotificationReader):
             finally:
                 self._writer = None
 
-    def _begin(self, questions: Sequence[Question] = ()) -> Opening:
+    def _begin(self, questions: Sequence[LockedQuery] = ()) -> Opening:
         if self._memory is None:
             self._memory = self._load_memory()
         return self._store.begin(self.log_id, self._memory.head.size, questions)

@@ -72,7 +72,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LockedQuery:
     """A reading statement and its values, answered under the lock together with the opening of a write."""
 
     statement: SqlStatement
@@ -134,7 +134,7 @@ class Store(ABC):
         """Prepare for writing, once the store is known to be one of ours."""
 
     @abstractmethod
-    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
         """Take the log's lock and begin a transaction; the caller has the writer's mutex.
 
         Args:

@@ -23,11 +23,11 @@ from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
 from world.read_models.live.live_state import LiveState
 from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
-from world.read_models.recent_worlds import RecentWorlds
 from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, view_of
+from world.state.recent_worlds import RecentWorlds
 
 if TYPE_CHECKING:
     from world.pipeline.preparation.snapshots import SnapshotCache

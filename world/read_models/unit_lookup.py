@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
-from world.log import Question, Transaction, ViewCursor
+from world.log import LockedQuery, Transaction, ViewCursor
 from world.log.url import Backend
 from world.model.immutable_json import FrozenDict
 from world.read_models.archive import Archive
@@ -26,7 +26,7 @@ class IntentNames(NamedTuple):
     intent_key: str
 
 
-def intent_questions(intents: Iterable[IntentNames], log_id: int, backend: Backend) -> list[Question]:
+def intent_questions(intents: Iterable[IntentNames], log_id: int, backend: Backend) -> list[LockedQuery]:
     """Return the questions by which the submission of intents finds out whether they are known.
 
     Args:
@@ -36,7 +36,7 @@ def intent_questions(intents: Iterable[IntentNames], log_id: int, backend: Backe
     """
     query = statement("intent", backend)
     return [
-        Question(query, {"of_log": log_id, "of_intent": one.intent_id, "of_key": one.intent_key}) for one in intents
+        LockedQuery(query, {"of_log": log_id, "of_intent": one.intent_id, "of_key": one.intent_key}) for one in intents
     ]
 
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from msgspec import structs
+
+from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.proposal_events import (
     ProjectionRecorded,
@@ -20,7 +23,7 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.run_events import RunAmended, RunCompared, RunObserved, RunRolledBack, RunViolated
-from world.state.realm_state import RealmState, apply_end, apply_event
+from world.state.realm_state import RealmState, apply_event, moved
 
 __all__ = ["apply_others"]
 
@@ -31,7 +34,7 @@ _STATELESS: Final = frozenset(
 )
 
 
-class Recorded(Protocol):
+class CaughtUpEvent(Protocol):
     """An event of the log, as far as this module reads it."""
 
     @property
@@ -47,7 +50,7 @@ class Recorded(Protocol):
         """Return the kind of event."""
 
 
-R = TypeVar("R", bound=Recorded)
+R = TypeVar("R", bound=CaughtUpEvent)
 
 
 def apply_others(realm: RealmState, events: Sequence[R], decode: Callable[[R], Event]) -> list[Event]:
@@ -72,7 +75,7 @@ def apply_others(realm: RealmState, events: Sequence[R], decode: Callable[[R], E
         if event.topic in _STATELESS or event.stream in passed:
             if event.topic in _MOVES:
                 payload: Any = decode(event)
-                apply_end(realm, payload, event.position)
+                _apply_end(realm, payload, event.position)
                 applied.append(payload)
             elif is_last:
                 applied.append(decode(event))
@@ -82,3 +85,24 @@ def apply_others(realm: RealmState, events: Sequence[R], decode: Callable[[R], E
         apply_event(realm, payload, event.position)
         applied.append(payload)
     return applied
+
+
+def _apply_end(realm: RealmState, event: ProposalCompleted | ProposalFailed, position: int) -> None:
+    """Move the branch of a proposal that has ended and that the realm never held.
+
+    Args:
+        realm: changed in place.
+        event: the proposal's last event.
+        position: its place in the log.
+
+    Raises:
+        DamagedLogError: ``WRONG_PARENT`` when its world does not follow the head of the branch.
+    """
+    try:
+        branch = moved(realm, event)
+    except DamagedLogError as damage:
+        damage.details.setdefault("position", position)
+        raise
+    if isinstance(event, ProposalCompleted):
+        realm.branches[event.branch] = structs.replace(branch, head=event.world_id)
+    realm.position = position

@@ -251,27 +251,6 @@ def apply_event(realm: RealmState, event: Event, position: int) -> None:
     realm.position = position
 
 
-def apply_end(realm: RealmState, event: ProposalCompleted | ProposalFailed, position: int) -> None:
-    """Move the branch of a proposal that has ended and that the realm never held (``world.state.catch_up``).
-
-    Args:
-        realm: changed in place.
-        event: the proposal's last event.
-        position: its place in the log.
-
-    Raises:
-        DamagedLogError: ``WRONG_PARENT`` when its world does not follow the head of the branch.
-    """
-    try:
-        branch = _moved(realm, event)
-    except DamagedLogError as damage:
-        damage.details.setdefault("position", position)
-        raise
-    if isinstance(event, ProposalCompleted):
-        realm.branches[event.branch] = structs.replace(branch, head=event.world_id)
-    realm.position = position
-
-
 def _fold_open_proposal(realm: RealmState, event: Any) -> None:
     known = realm.proposals.get(event.proposal_id)
     if known is None:
@@ -398,17 +377,22 @@ def _submitted(realm: RealmState, event: ProposalSubmitted) -> None:
 
 
 def _completed(realm: RealmState, event: ProposalCompleted) -> None:
-    branch = _moved(realm, event)
+    branch = moved(realm, event)
     _fold_open_proposal(realm, event)
     realm.branches[event.branch] = structs.replace(branch, head=event.world_id)
 
 
 def _failed(realm: RealmState, event: ProposalFailed) -> None:
-    _moved(realm, event)
+    moved(realm, event)
     _fold_open_proposal(realm, event)
 
 
-def _moved(realm: RealmState, event: ProposalCompleted | ProposalFailed) -> Branch:
+def moved(realm: RealmState, event: ProposalCompleted | ProposalFailed) -> Branch:
+    """Move the tip of the branch of a proposal that ends, and return the branch.
+
+    Raises:
+        DamagedLogError: ``WRONG_PARENT`` when its world does not follow the head of the branch.
+    """
     branch = realm.branches.get(event.branch)
     if branch is None or branch.head != event.parent:
         raise DamagedLogError(

@@ -13,7 +13,7 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import LogBusyError, WorldProtocolError
 from world.log.backends.sqlite import SqliteStore
-from world.log.store import Batch, Opening, Question
+from world.log.store import Batch, LockedQuery, Opening
 from world.log.url import MEMORY
 
 __all__ = ["FAULTS", "KilledError", "SimulatedStore"]
@@ -62,7 +62,7 @@ class SimulatedStore(SqliteStore):
         super().__init__(MEMORY, read_only=False, create=True, durability="normal", busy_timeout_ms=0)
         self.fault: str | None = None
 
-    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
         """See ``Store.begin``."""
         if self.fault == "busy":
             self.fault = None

@@ -28,7 +28,7 @@ from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFul
 from world.log.backends.registry import Durability
 from world.log.sql.queries import events_query
 from world.log.sql.statement import SqlStatement, dialect
-from world.log.store import Batch, Cursor, Opening, Question, Row, Store, conflict, key_range, newest
+from world.log.store import Batch, Cursor, LockedQuery, Opening, Row, Store, conflict, key_range, newest
 from world.masking import masked
 
 LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
@@ -166,7 +166,7 @@ class PostgresStore(Store):
         finally:
             connection.close()
 
-    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
         """See ``Store.begin``; one round trip, repeated when the idle connection is found broken."""
         fresh = self._writer is None
         try:
@@ -286,7 +286,7 @@ class PostgresStore(Store):
 
     # Writing
 
-    def _open(self, log_id: int, known: int, questions: Sequence[Question]) -> Opening:
+    def _open(self, log_id: int, known: int, questions: Sequence[LockedQuery]) -> Opening:
         if self._writer is None:
             self._writer = self._connect(autocommit=True)  # else psycopg waits for the server before each BEGIN
             self._within = self._writer.pipeline()

@@ -26,8 +26,8 @@ from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
 from world.log.store import (
     Batch,
     Cursor,
+    LockedQuery,
     Opening,
-    Question,
     Row,
     Store,
     conflict,
@@ -187,7 +187,7 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
-    def begin(self, log_id: int, known: int, questions: Sequence[Question] = ()) -> Opening:
+    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
         """See ``Store.begin``."""
         self._mutex.acquire()
         try:
