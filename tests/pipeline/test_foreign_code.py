@@ -266,7 +266,7 @@ def test_a_ruling_on_a_base_that_moved_is_made_again(tmp_path: Path, fast_ms: in
     with between(tmp_path, bench) as (world, _):
         bench.between.append(lambda: fill(bench))
         ended = world.act("bot", "add")
-        assert (ended.status, ended.decision and ended.decision["reason"]) == ("rejected", "few: full")
+        assert (ended.status, ended.decision and ended.decision.reason) == ("rejected", "few: full")
         assert bench.calls["rule"] == 2
         assert ended.submitted.base_world == world.branch("main").head
 
@@ -278,7 +278,7 @@ def test_a_ruling_whose_history_grew_on_another_branch_is_made_again(tmp_path: P
         bench.between.append(lambda: world.act("ann", "add", {"by": 5}, branch="side"))
         ended = world.act("bot", "add")
         assert ended.decision is not None
-        assert ended.decision["reason"] == "few: 1 before, 5 in all"
+        assert ended.decision.reason == "few: 1 before, 5 in all"
 
 
 def test_a_ruling_that_read_nothing_that_changed_holds(tmp_path: Path, fast_ms: int) -> None:

@@ -61,13 +61,13 @@ def test_look_ups_from_the_events_equal_those_of_the_archive(
 
 
 def _conditions(own: ProposalSubmitted) -> list[dict[str, Any]]:
-    actor, action = own.actor["actorId"], own.intent["body"]["type"]
+    actor, action = own.actor.actor_id, own.intent.body.type
     return [
         {},
         {"actor_id": actor},
         {"actor_id": actor, "since_ms": own.at - 5_000},
         {"action": action, "decision": "approved"},
         {"action": action, "outcome": "completed", "since_ms": own.at - 60_000},
-        {"intent_key": own.intent["intentKey"]},
+        {"intent_key": own.intent.intent_key},
         {"decision": "rejected"},
     ]

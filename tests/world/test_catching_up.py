@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 
 from tests.world.test_golden_logs import SOUND, imported
-from world.core import Patch
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.realm_events import WorldSealed
 from world.klis.ledger_codec import ledger_to_wire
 from world.log import LoggedEvent, open_log
 from world.model.canonical_json import canonical_text
-from world.model.identity import state_hash
-from world.model.immutable_json import FrozenDict, freeze
-from world.model.patch import apply_patches
-from world.model.snapshot import Meta, Snapshot, System
 from world.read_models.decoding import known
 from world.state.catch_up import apply_others
 from world.state.realm_state import RealmState, apply_event
@@ -86,65 +81,42 @@ def test_an_end_on_another_head_is_damage(tmp_path: Path) -> None:
         apply_others(RealmState(), without, known)
 
 
-def test_recent_worlds_have_the_data_of_the_log(tmp_path: Path) -> None:
+def test_recent_worlds_know_the_children_that_were_sealed(tmp_path: Path) -> None:
     sealed = [one for one in map(known, logged("garden-leased", tmp_path)) if isinstance(one, WorldSealed)]
-    states: dict[str, FrozenDict] = {}
     recent = RecentWorlds()
     for event in sealed:
-        if event.parent is None:
-            assert event.data is not None
-            states[event.world_id] = freeze(event.data)
-        else:
-            states[event.world_id] = apply_patches(
-                states[event.parent], [Patch.from_wire(one) for one in event.patches]
-            )
         assert event.parent is None or recent.is_new(event.world_id, event.parent)
-        recent.follow(event, {sealed[0].world_id: computed(states[sealed[0].world_id])})
+        recent.add(event)
+        assert recent.sealed(event.world_id) is event
         assert recent.outcome(event.world_id) == (event.outcome, event.height)
         if event.parent is not None:
             assert not recent.is_new(event.world_id, event.parent)
             assert recent.is_new("0" * 64, event.parent)
-            assert recent.checked_state(event.world_id) == states[event.world_id]
     assert not recent.is_new("0" * 64, "1" * 64)  # nothing is known of the children of an unknown world
     recent.clear()
     assert recent.outcome(sealed[-1].world_id) is None
 
 
-def computed(data: FrozenDict) -> Snapshot:
-    return Snapshot(data, freeze({}), System(), None, Meta(0, 0, "", ""))
-
-
-def world(number: int, parent: str | None, patches: list[dict[str, Any]], snapshot_hash: str) -> WorldSealed:
+def world(number: int, parent: str | None) -> WorldSealed:
     return WorldSealed(
         at=1,
         world_id=f"{number:064x}",
         content_id="c",
         schema_hash="s",
-        snapshot_hash=snapshot_hash,
+        snapshot_hash="h",
         parent=parent,
         created_by="p",
         branch="main",
         outcome="completed",
         height=number,
-        patches=patches,
         error=None,
     )
-
-
-def test_data_that_does_not_have_the_sealed_hash_is_not_used() -> None:
-    base: FrozenDict = freeze({"n": 0})
-    right = state_hash(freeze({"n": 1}))
-    set_n = [{"op": "set", "path": "n", "value": 1}]
-    for snapshot_hash, found in ((right, {"n": 1}), ("0" * 64, None)):
-        recent = RecentWorlds()
-        recent.follow(world(1, "f" * 64, set_n, snapshot_hash), {"f" * 64: computed(base)})
-        assert recent.checked_state(f"{1:064x}") == found
 
 
 def test_recent_worlds_are_bounded_and_forget_the_oldest() -> None:
     recent = RecentWorlds()
     for number in range(KEPT_WORLDS + 10):
-        recent.add(world(number, f"{number - 1:064x}" if number else None, [], ""))
+        recent.add(world(number, f"{number - 1:064x}" if number else None))
     assert recent.outcome(f"{9:064x}") is None
     assert recent.outcome(f"{10:064x}") == ("completed", 10)
     assert not recent.is_new("0" * 64, f"{9:064x}")

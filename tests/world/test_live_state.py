@@ -162,11 +162,11 @@ class Expected:
             if isinstance(event, ProposalSubmitted):
                 opened[event.proposal_id] = None
             elif isinstance(event, ProposalCompleted | ProposalFailed) or (
-                isinstance(event, DecisionMade) and event.decision["decision"] == "rejected"
+                isinstance(event, DecisionMade) and event.decision.decision == "rejected"
             ):
                 del opened[event.proposal_id]
             elif isinstance(event, VerdictGiven):
-                leases |= {one["leaseId"]: event.session_id for one in event.leases}
+                leases |= {one.lease_id: event.session_id for one in event.leases}
             elif isinstance(event, LeasesReleased | LeasesExpired | LeasesRevoked):
                 for name in event.lease_ids:
                     del leases[name]
