@@ -18,14 +18,14 @@ from world.events.proposal_events import DecisionMade, HumanAnswered, Projection
 from world.events.realm_events import WorldSealed
 
 _IDS: Final[Mapping[type[Event], Callable[[Any], tuple[tuple[str, str], ...]]]] = {
-    ProposalSubmitted: lambda event: (("proposal", event.proposal_id), ("intent", event.intent["intentId"])),
+    ProposalSubmitted: lambda event: (("proposal", event.proposal_id), ("intent", event.intent.intent_id)),
     WorldSealed: lambda event: (("world", event.world_id),),
-    DecisionMade: lambda event: (("decision", event.decision["decisionId"]),),
+    DecisionMade: lambda event: (("decision", event.decision.decision_id),),
     VerdictGiven: lambda event: (
         ("verdict", event.verdict_id),
-        *[("lease", str(lease.get("leaseId"))) for lease in event.leases],
+        *[("lease", lease.lease_id) for lease in event.leases],
     ),
-    HumanAnswered: lambda event: (("answer", event.answer["answerId"]),),
+    HumanAnswered: lambda event: (("answer", event.answer.answer_id),),
     ProjectionRecorded: lambda event: (("record", event.record_id),),
 }
 """The ids that an event introduces, each with the kind of entity, by type of event."""
