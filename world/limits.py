@@ -29,6 +29,8 @@ class Limits:
             rule, a projection, the computed values of a world).
         max_unit_ms: milliseconds that one command may hold the log's lock all in all; one that takes longer is refused
             (``UNIT_TOO_LARGE``), and nothing of it is recorded.
+        judge_invalid_input: accept an intent whose input does not fit its action's schema; it is judged, and fails when
+            it is executed. Without it, the intent is refused (``INVALID_INPUT``).
         klis: settings of leases, for a realm that is founded now; see ``world.klis.settings``.
     """
 
@@ -39,6 +41,7 @@ class Limits:
     checkpoint_every: int = 128
     max_call_ms: int = 10_000
     max_unit_ms: int = 60_000
+    judge_invalid_input: bool = False
     klis: KlisSettings = field(default_factory=KlisSettings)
 
     def in_time(self, call: Callable[[], R]) -> R:

@@ -92,6 +92,7 @@ def emit_domain(work: UnitOfWork, by: str) -> None:
             by=by,
             previous=work.realm.schema_hash or None,
             distributions=work.domain.distributions() or None,
+            rules=None if work.domain.schema.rules == 1 else work.domain.schema.rules,
         ),
     )
 
@@ -99,11 +100,21 @@ def emit_domain(work: UnitOfWork, by: str) -> None:
 def adopt_domain(work: UnitOfWork, by: str) -> bool:
     """Adopt a schema under which every branch's head is valid as it stands; False where it is recorded already.
 
-    The same schema is recorded again where the code, the kind of its identities or a distribution is another one.
+    The same schema is recorded again where the code, the kind of its identities, a distribution or the version of the
+    rules is another one. A domain that goes on in an earlier form is adopted in its newest one.
     """
     in_force = work.realm.domain
     if in_force is None:
         raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")
+    work.domain.take_newest_form()
+    try:
+        return _adopt(work, in_force, by)
+    except RefusedError:
+        work.domain.take_form(in_force.schema_hash, in_force.rules or 1)
+        raise
+
+
+def _adopt(work: UnitOfWork, in_force: DomainAdopted, by: str) -> bool:
     if in_force.schema_hash == work.domain.schema.hash and _is_recorded(in_force, work.domain):
         return False
     changed = in_force.schema_hash != work.domain.schema.hash
@@ -124,7 +135,7 @@ def adopt_domain(work: UnitOfWork, by: str) -> bool:
 
 
 def _is_recorded(adopted: DomainAdopted, domain: Domain) -> bool:
-    is_same_code = adopted.sources == domain.sources()
+    is_same_code = adopted.sources == domain.sources() and (adopted.rules or 1) == domain.schema.rules
     return is_same_code and (adopted.distributions or {}) == domain.distributions()
 
 

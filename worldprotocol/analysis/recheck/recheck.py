@@ -153,7 +153,7 @@ class Rechecking:
         self._judged: dict[str, tuple[_Question, Ruling]] = {}
         self._requested: dict[str, list[Requirement]] = {}
         self._drifts: set[tuple[str, str]] = set()
-        self._code = AvailableCode(parts, self._realm)
+        self._code = AvailableCode(parts, self._realm, is_live=not world.is_read_only)
         self._work = UnitOfWork(
             realm=self._realm,
             lookup=PastLookup(world.archive),
@@ -234,6 +234,7 @@ class Rechecking:
     # Data for later steps
 
     def _note_domain(self, event: DomainAdopted) -> None:
+        self._code.take_form(event)
         self._work.snapshots.clear()
         self._code.forget_changes()
 
