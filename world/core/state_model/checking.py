@@ -27,6 +27,7 @@ NEW: Final = object()
 """The earlier value of a place that had none."""
 
 _MAX_REMEMBERED: Final = 1_024  # alternatives that earlier values fitted
+_CHEAP: Final = 16  # visits that checking an alternative again may cost
 _SHARED: Final = 32  # minimum number of elements for which a look-up of earlier ones pays off
 _NOUNS: Final = {
     "string": "a text", "number": "a finite number", "integer": "a whole number", "boolean": "true or false",
@@ -208,9 +209,11 @@ class Checker:
             if types is not None and types.isdisjoint(kinds):
                 continue
             start, places = (before, touched) if number == known else (NEW, _WHOLE)
+            visited = self.visited
             fault = next(self.faults(option, value, start, places, at), None)
             if fault is None:
-                self._remember(node, value, number)
+                if number == known or self.visited - visited > _CHEAP:
+                    self._remember(node, value, number)
                 return
             found.append(fault)
         if len(found) == 1:
@@ -239,7 +242,7 @@ class Checker:
     def _remember(self, node: Node, value: Any, number: int) -> None:
         if isinstance(value, (FrozenDict, FrozenList)):
             if len(self._fitted) >= _MAX_REMEMBERED:
-                self._fitted.clear()
+                self._fitted.pop(next(iter(self._fitted)))
             self._fitted[id(node), id(value)] = (value, number)
 
 
