@@ -30,7 +30,7 @@ STAGE_MODULES = ("project", "submit", "judge", "arbitrate", "decide", "execute",
 
 MAX_LINES = 200
 MAX_DEPTH = 10
-MAX_CALLS = 1_280
+MAX_CALLS = 1_320
 MAX_MODULES = 104
 """What a source event costs as the engine is; lower these with the cost. A fifth of the calls folds again, for the
 reading state, what the writing state has folded, and a fifth of them encodes events."""

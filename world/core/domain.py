@@ -159,6 +159,8 @@ class Domain(Generic[S]):
             schema_hash: of the adopted schema.
             rules: version of the rules that the adoption records.
         """
+        if self.is_form(schema_hash, rules):
+            return True
         before = self._rules, self._is_earlier, self._schema
         for is_earlier in (False, True):
             self._rules, self._is_earlier, self._schema = rules, is_earlier, None

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from world.core.fields_of import approximate_spec
-from world.core.state_model.checking import literal_paths, places_of, same_place
+from world.core.state_model.checking import holds_secrets, literal_paths, places_of, same_place
 from world.core.state_model.dialect import Node, is_model, read_model
 from world.core.values import strict_equal
 from world.model.immutable_json import FrozenList
@@ -143,7 +143,10 @@ def _read_model_field(spec: Mapping[str, Any], where: str, faults: list[tuple[st
     if found:
         return replace(ANY, model=node)
     approximate = approximate_spec(spec["schema"])
-    return replace(read_field(approximate, where, []), required=spec.get("required") is True, model=node)
+    found_spec = read_field(approximate, where, [])
+    return replace(
+        found_spec, required=spec.get("required") is True, holds_secrets=holds_secrets(node), model=node
+    )
 
 
 def _read_type(kind: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, tuple[Any, ...]]:
@@ -248,10 +251,10 @@ def check_value(
 
 def secret_literals(spec: FieldSpec, value: Any, path: str = "input") -> Iterator[str]:
     """Yield the path of each literal in a secret field of a value."""
+    if not spec.holds_secrets:
+        return
     if spec.model is not None:
         yield from literal_paths(spec.model, value, path)
-        return
-    if not spec.holds_secrets:
         return
     if spec.secret:
         if is_literal(value):

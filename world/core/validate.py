@@ -135,20 +135,21 @@ def _model_patch_fault(
     if change is not None:
         change.touched.note(patch)
     if patch.op == "set":
-        return _member_fault(schema, patch, at, patch.value, change)
+        return _member_fault(schema, patch, (patch.path, at), patch.value, change)
     if patch.op == "merge":
         for name, item in (patch.value or {}).items():
-            fault = _member_fault(schema, patch, (*at, name), item, change)
+            fault = _member_fault(schema, patch, (format_path((*at, name)), (*at, name)), item, change)
             if fault:
                 return fault
     return None
 
 
 def _member_fault(
-    schema: DomainSchema, patch: Patch, at: Segments, value: Any, change: Change | None
+    schema: DomainSchema, patch: Patch, place: tuple[str, Segments], value: Any, change: Change | None
 ) -> PatchFault | None:
-    """Return the fault of a value that a patch sets at a place, or None."""
-    places = schema.model_places(format_path(at))
+    """Return the fault of a value that a patch sets at a place, a path and its segments, or None."""
+    path, at = place
+    places = schema.model_places(path)
     found: list[ModelFault] = []
     is_certain = change is not None and len(places) == 1
     before = look_up(change.base, at) if change is not None and is_certain else None
@@ -163,8 +164,8 @@ def _member_fault(
         return _mismatch(patch.path, InvalidValue(f".{at[-1]}", "is not a known field"))
     path = format_path((*at, *found[0].segments))
     if any(fault.is_shape for fault in found):
-        place = path.removeprefix(f"{patch.path}.") if path != patch.path else ""
-        return _mismatch(patch.path, InvalidValue(place, found[0].message))
+        inside = path.removeprefix(f"{patch.path}.") if path != patch.path else ""
+        return _mismatch(patch.path, InvalidValue(inside, found[0].message))
     told = told_faults([StateFault(path, found[0].message)])
     return PatchFault("INVALID_STATE", f"The state does not fit its model: {path} {found[0].message}.", told)
 

@@ -21,7 +21,7 @@ from world.model.patch import Patch
 from world.model.paths import Segments, array_index, format_name, parse_path
 from world.model.secrets.references import is_literal
 
-__all__ = ["NEW", "Checker", "ModelFault", "Touched", "literal_paths", "places_of", "same_place"]
+__all__ = ["NEW", "Checker", "ModelFault", "Touched", "holds_secrets", "literal_paths", "places_of", "same_place"]
 
 NEW: Final = object()
 """The earlier value of a place that had none."""
@@ -33,6 +33,13 @@ _NOUNS: Final = {
     "string": "a text", "number": "a finite number", "integer": "a whole number", "boolean": "true or false",
     "null": "null", "object": "an object", "array": "an array",
 }  # fmt: skip
+
+
+_KINDS: Final[Mapping[type, tuple[str, ...]]] = {
+    str: ("string",), int: ("integer", "number"), bool: ("boolean",), type(None): ("null",),
+    FrozenDict: ("object",), FrozenList: ("array",),
+}  # fmt: skip
+"""The JSON types of values, by their class; those of a float depend on the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +137,7 @@ class Checker:
             if value is None or is_literal(value):
                 yield ModelFault(at, "is secret: it must be a text with a reference, ${secret:NAME}", is_shape=True)
             return
-        kinds = _kinds_of(value)
+        kinds = _KINDS.get(type(value)) or _kinds_of(value)
         if node.types is not None and node.types.isdisjoint(kinds):
             nouns = " or ".join(_NOUNS[name] for name in sorted(node.types))
             yield ModelFault(at, f"must be {nouns}, not {_shown(value)}", is_shape=True)
@@ -148,14 +155,16 @@ class Checker:
         elif type(value) is FrozenList:
             yield from self._elements(node, value, before, touched, at)
         elif type(value) is str:
-            yield from _text_faults(node, value, at)
-        elif "number" in kinds:
+            if node.sizes or node.pattern is not None or node.format is not None:
+                yield from _text_faults(node, value, at)
+        elif node.bounds and "number" in kinds:
             yield from _number_faults(node, value, at)
 
     def _members(
         self, node: Node, value: FrozenDict, before: Any, touched: Touched, at: Segments
     ) -> Iterator[ModelFault]:
-        yield from _size_faults(node, len(value), "Properties", "member", at)
+        if node.sizes:
+            yield from _size_faults(node, len(value), "Properties", "member", at)
         earlier: Mapping[str, Any] = before if type(before) is FrozenDict else {}
         is_all = touched.is_whole or type(before) is not FrozenDict
         for name in node.required:
@@ -180,7 +189,8 @@ class Checker:
     def _elements(
         self, node: Node, value: FrozenList, before: Any, touched: Touched, at: Segments
     ) -> Iterator[ModelFault]:
-        yield from _size_faults(node, len(value), "Items", "element", at)
+        if node.sizes:
+            yield from _size_faults(node, len(value), "Items", "element", at)
         if node.is_complete and len(value) > len(node.prefix):
             yield ModelFault(at, f"must have at most {len(node.prefix)} elements, not {len(value)}")
         is_list = type(before) is FrozenList
@@ -280,12 +290,11 @@ def _kinds_of(value: Any) -> tuple[str, ...]:
 
 
 def _size_faults(node: Node, size: int, ending: str, noun: str, at: Segments) -> Iterator[ModelFault]:
-    if node.sizes:
-        least, most = node.sizes.get(f"min{ending}"), node.sizes.get(f"max{ending}")
-        if least is not None and size < least:
-            yield ModelFault(at, f"must have at least {least} {noun}{'' if least == 1 else 's'}, not {size}")
-        if most is not None and size > most:
-            yield ModelFault(at, f"must have at most {most} {noun}{'' if most == 1 else 's'}, not {size}")
+    least, most = node.sizes.get(f"min{ending}"), node.sizes.get(f"max{ending}")
+    if least is not None and size < least:
+        yield ModelFault(at, f"must have at least {least} {noun}{'' if least == 1 else 's'}, not {size}")
+    if most is not None and size > most:
+        yield ModelFault(at, f"must have at most {most} {noun}{'' if most == 1 else 's'}, not {size}")
 
 
 def _text_faults(node: Node, value: str, at: Segments) -> Iterator[ModelFault]:
@@ -330,6 +339,21 @@ def same_place(node: Node) -> Iterator[Node]:
             seen.add(id(one))
             waiting += [*one.options, *([] if one.target is None else [one.target])]
             yield one
+
+
+def holds_secrets(node: Node) -> bool:
+    """Return whether a schema or one inside it marks a secret."""
+    seen: set[int] = set()
+    waiting: list[Node | None] = [node]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        if one.is_secret:
+            return True
+        seen.add(id(one))
+        waiting += [one.target, one.rest, one.items, *one.options, *one.prefix, *(one.properties or {}).values()]
+    return False
 
 
 def places_of(root: Node, segments: Segments) -> tuple[Node, ...]:
