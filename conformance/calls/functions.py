@@ -323,9 +323,7 @@ def _named(module: str, names: str, reader: Reader) -> dict[str, Reader]:
 
 
 FUNCTIONS: Final[dict[str, Reader]] = {
-    **_named(
-        "fs", "readFile createReadStream access stat lstat statfs realpath readlink watch watchFile", _READ
-    ),
+    **_named("fs", "readFile createReadStream access stat lstat statfs realpath readlink watch watchFile", _READ),
     **_named("fs", "openAsBlob readTextFile readJson readJSON", _READ),
     **_named("fs", "exists pathExists", _EXISTS),
     **_named("fs", "writeFile appendFile writeTextFile outputFile outputJson writeJson writeJSON ensureFile", _WRITE),

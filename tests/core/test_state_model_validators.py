@@ -11,8 +11,22 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import (
-    AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, HttpUrl, Json, NaiveDatetime, PastDate, RootModel,
-    StringConstraints, computed_field, create_model, field_serializer, field_validator, model_validator,
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    Json,
+    NaiveDatetime,
+    PastDate,
+    RootModel,
+    StringConstraints,
+    computed_field,
+    create_model,
+    field_serializer,
+    field_validator,
+    model_validator,
 )  # fmt: skip
 
 from tests.core.test_state_models import CONTEXT, Anything, domain_of, made, refused, started

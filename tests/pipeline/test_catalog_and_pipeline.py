@@ -51,7 +51,9 @@ def gate() -> Domain:
     def peek(ctx: Any) -> Any:
         return []
 
-    @domain.action("knock", version="1", available={"kind": "gt", "left": get("keys"), "right": {"kind": "lit", "value": 0}})
+    @domain.action(
+        "knock", version="1", available={"kind": "gt", "left": get("keys"), "right": {"kind": "lit", "value": 0}}
+    )
     def knock(ctx: Any) -> Any:
         yield effect("bell.ring")
         return [set_("keys", 0)]

@@ -144,9 +144,7 @@ def _read_model_field(spec: Mapping[str, Any], where: str, faults: list[tuple[st
         return replace(ANY, model=node)
     approximate = approximate_spec(spec["schema"])
     found_spec = read_field(approximate, where, [])
-    return replace(
-        found_spec, required=spec.get("required") is True, holds_secrets=holds_secrets(node), model=node
-    )
+    return replace(found_spec, required=spec.get("required") is True, holds_secrets=holds_secrets(node), model=node)
 
 
 def _read_type(kind: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, tuple[Any, ...]]:

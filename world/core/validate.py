@@ -25,7 +25,16 @@ from world.model.paths import Segments, format_path, look_up, parse_path
 if TYPE_CHECKING:
     from world.core.schema import DomainSchema
 
-__all__ = ["MAX_FAULTS", "Change", "PatchFault", "StateFault", "check_input", "check_patch", "check_state", "told_faults"]
+__all__ = [
+    "MAX_FAULTS",
+    "Change",
+    "PatchFault",
+    "StateFault",
+    "check_input",
+    "check_patch",
+    "check_state",
+    "told_faults",
+]
 
 MAX_FAULTS: Final = 20
 """Maximum number of faults in one error value."""
@@ -79,9 +88,7 @@ def told_faults(faults: Iterable[StateFault]) -> FrozenDict:
     return freeze({"faults": [{"path": fault.path, "message": fault.message} for fault in faults]})
 
 
-def check_state(
-    schema: DomainSchema, data: FrozenDict, change: Change | None = None
-) -> list[StateFault]:
+def check_state(schema: DomainSchema, data: FrozenDict, change: Change | None = None) -> list[StateFault]:
     """Return the faults of data against a state in the dialect, at most ``MAX_FAULTS``; none for field specs.
 
     Args:

@@ -5,9 +5,9 @@ Its name in a portable schema is ``urn:worldprotocol:state-model:1``::
     "state": {"dialect": "urn:worldprotocol:state-model:1", "schema": {"type": "object", "properties": {...}}}
 
 The keywords are those of ``KEYWORDS``; any other one is a fault. A ``$ref`` names a definition at the root,
-``#/$defs/Name``, and may be recursive. ``format`` is asserted (``world.core.state_model.formats``), ``multipleOf`` holds
-for the numbers as JSON writes them (0.3 is a multiple of 0.1), and ``default`` has to fit. ``secret``, the one keyword of
-its own, marks a text that must be a reference to a secret (``world.model.secrets.references``).
+``#/$defs/Name``, and may be recursive. ``format`` is asserted (``world.core.state_model.formats``), ``multipleOf``
+holds for the numbers as JSON writes them (0.3 is a multiple of 0.1), and ``default`` has to fit. ``secret``, the one
+keyword of its own, marks a text that must be a reference to a secret (``world.model.secrets.references``).
 
 Source: design section 4; JSON Schema 2020-12, Core and Validation.
 """
@@ -154,9 +154,7 @@ class _Reader:
     def add(self, where: str, message: str) -> None:
         self.faults.append((where, message))
 
-    def read(
-        self, schema: Any, where: str, *, into: Node | None = None, depth: int = 0, is_root: bool = False
-    ) -> Node:
+    def read(self, schema: Any, where: str, *, into: Node | None = None, depth: int = 0, is_root: bool = False) -> Node:
         node = Node() if into is None else into
         if depth >= MAX_MODEL_DEPTH:
             self.add(where, f"Schemas are nested deeper than {MAX_MODEL_DEPTH} levels.")

@@ -46,7 +46,6 @@ class Domains:
             known = self._known[adopted.schema_hash] = made
         return known
 
-
     def _in_form(self, schema_hash: str, rules: int) -> Domain | None:
         """Return a loaded domain in the form that a log adopted, None where none has it."""
         for domain in self.at_hand:
