@@ -27,7 +27,9 @@ state:
     colour: {type: {enum: [red, blue]}}
     lines: {type: array, items: {type: object, fields: {n: {type: number, required: true}}}}
 actions:
-  light: {input: {type: object, fields: {hours: {type: number, required: true}, note: {type: string}}}, flow: {kind: halt}}
+  light:
+    input: {type: object, fields: {hours: {type: number, required: true}, note: {type: string}}}
+    flow: {kind: halt}
   douse: {flow: {kind: halt}}
 """
 
@@ -57,8 +59,10 @@ def test_field_specs_are_published_as_json_schema_too(tmp_path: Path) -> None:
     (tmp_path / "lamp.yaml").write_text(LAMP, encoding="utf-8")
     domain: Domain = load_domain(tmp_path / "lamp.yaml")
     schema = published_state(domain.schema)
-    for data in ({"lit": True}, {"lit": None, "colour": "red"}, {"lit": True, "lines": [{"n": 1}, None]},
-                 {"lit": 1}, {"lit": True, "colour": "green"}, {"lit": True, "lines": [{}]}, {"x": 1, "lit": True}):  # fmt: skip
+    for data in (
+        {"lit": True}, {"lit": None, "colour": "red"}, {"lit": True, "lines": [{"n": 1}, None]}, {"lit": 1},
+        {"lit": True, "colour": "green"}, {"lit": True, "lines": [{}]}, {"x": 1, "lit": True},
+    ):  # fmt: skip
         try:
             genesis(domain, ComputeContext(1, "x"), data)
             fits = True

@@ -362,7 +362,8 @@ def test_wrong_declarations_are_refused() -> None:
     def three(ctx, new: AddTodo, more): ...
     def none(): ...
 
-    for function in (untyped, three, none):
+    functions: list[Any] = [untyped, three, none]
+    for function in functions:
         with pytest.raises(RefusedError) as caught:
             domain.action("new", version="1")(function)
         assert caught.value.code == "INVALID_ACTION"

@@ -1,4 +1,4 @@
-"""The checker agrees with ``jsonschema`` on random schemas of the dialect, and its check of a change with a whole one."""
+"""The checker agrees with ``jsonschema`` on random schemas, and its check of a change with one of the whole."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_checker_and_the_library_agree_near_values_that_fit(schema: Any, dat
         place = [] if found is None else list(found.absolute_path)
         if not place:
             return
-        inside = value
+        inside: Any = value
         for step in place[:-1]:
             inside = inside[step]
         inside[place[-1]] = data.draw(VALUES)

@@ -228,7 +228,7 @@ def test_what_a_portable_schema_cannot_express_is_refused_with_the_field_and_wha
 @pytest.mark.requirement("IC-action")
 def test_a_refusal_names_the_nested_field_and_holds_for_inputs_too() -> None:
     inner = create_model("Inner", price=(decimal.Decimal, ...))
-    outer = create_model("Outer", rows=(list[inner], ...))  # type: ignore[valid-type]
+    outer = create_model("Outer", rows=(list[inner], ...))
     domain = domain_of(Plain)
 
     def buy(ctx: Any, order: Any) -> None: ...

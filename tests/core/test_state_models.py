@@ -136,7 +136,7 @@ GOOD_AND_BAD: list[tuple[str, list[Any], list[Any]]] = [
     ("on", ["2024-02-29"], ["2023-02-29", "2024-2-1", "20240201"]),
     ("at", ["2024-02-29T23:59:59Z", "2024-01-01t00:00:00.5+02:00"], ["2024-01-01T00:00:00", "2024-01-01", "x"]),
     ("id", ["0b9f7c1e-3a52-4d7e-9a55-6f1f0c2f8a11"], ["0b9f7c1e3a524d7e9a556f1f0c2f8a11", "x"]),
-    ("shape", [{"kind": "circle", "radius": 1}, None], [{"kind": "circle", "radius": 0}, {"kind": "circle", "side": 1}]),
+    ("shape", [{"kind": "circle", "radius": 1}, None], [{"kind": "circle", "radius": 0}, {"kind": "circle"}]),
     ("loose", [BED, {"a": "b"}, {}], [{"a": 1}, {"litres": -1}]),
 ]  # fmt: skip
 WRONG_SHAPES: list[tuple[str, Any]] = [

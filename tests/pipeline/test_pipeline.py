@@ -20,6 +20,7 @@ from world.events.realm_events import WorldSealed
 from world.limits import Limits
 from world.model.identity import content_id, snapshot_hash, world_id
 from world.model.intent import IntentInstance
+from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.realm import Realm
 
 

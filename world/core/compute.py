@@ -150,10 +150,10 @@ def _admit(execution: Execution, snapshot: Snapshot) -> None:
     view = SnapshotView(snapshot.data, execution.computed)
     answer = availability(execution.program, view, intent.type, intent.actor)
     if not answer:
-        told = f"The action {intent.type!r} is not available in this state"
+        words = f"The action {intent.type!r} is not available in this state"
         if answer is None and execution.schema.rules >= STRICT_RULES:
-            told += ": its availability is neither true nor false"
-        execution.fail("ACTION_UNAVAILABLE", f"{told}.", "")
+            words += ": its availability is neither true nor false"
+        execution.fail("ACTION_UNAVAILABLE", f"{words}.", "")
     faults = check_input(action.input, intent.input)
     if faults:
         shown = "; ".join(f"{fault.path} {fault.message}" for fault in faults)

@@ -28,9 +28,8 @@ def earlier_form(
     Raises:
         RefusedError: ``UNSUPPORTED_TYPE`` for a model that has no such form.
     """
-    actions = {
-        name: spec if inputs.get(name) is None else {**spec, "input": input_spec(model)}
-        for name, spec in portable["actions"].items()
-        for model in [inputs.get(name)]
-    }
+    actions = dict(portable["actions"])
+    for name, model in inputs.items():
+        if model is not None:
+            actions[name] = {**actions[name], "input": input_spec(model)}
     return {**portable, "actions": actions, **({} if state is None else {"state": state_spec(state)})}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from world.core.fields import FieldSpec, InvalidValue, check_value
 from world.core.state_limits import MAX_STATE_DEPTH, growth_fault
 from world.core.state_model.checking import NEW, Checker, ModelFault, Touched
-from world.model.immutable_json import FrozenDict, FrozenList, freeze
+from world.model.immutable_json import FrozenDict, FrozenList
 from world.model.patch import Patch
 from world.model.paths import Segments, format_path, look_up, parse_path
 
@@ -85,7 +85,7 @@ def check_input(spec: FieldSpec | None, value: Any) -> list[InvalidValue]:
 
 def told_faults(faults: Iterable[StateFault]) -> FrozenDict:
     """Return faults as the context of an error value."""
-    return freeze({"faults": [{"path": fault.path, "message": fault.message} for fault in faults]})
+    return FrozenDict({"faults": [{"path": fault.path, "message": fault.message} for fault in faults]})
 
 
 def check_state(schema: DomainSchema, data: FrozenDict, change: Change | None = None) -> list[StateFault]:

@@ -71,8 +71,9 @@ def record_proposal(
     Raises:
         RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
             ``INVALID_INPUT``, ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``,
-            ``NOT_A_DIRECT_INTENT``, ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``,
-            ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed then.
+            ``NOT_A_DIRECT_INTENT``, ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``,
+            ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed
+            then.
     """
     intent = asked.intent
     wire = freeze(intent.to_wire())

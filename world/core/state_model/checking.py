@@ -150,6 +150,10 @@ class Checker:
             yield from self.faults(node.target, value, before, touched, at)
         if node.options:
             yield from self._alternatives(node, value, before, touched, at)
+        yield from self._inside(node, value, before, touched, at)
+
+    def _inside(self, node: Node, value: Any, before: Any, touched: Touched, at: Segments) -> Iterator[ModelFault]:
+        """Yield the faults that the keywords of the value's own type find."""
         if type(value) is FrozenDict:
             yield from self._members(node, value, before, touched, at)
         elif type(value) is FrozenList:
@@ -157,7 +161,7 @@ class Checker:
         elif type(value) is str:
             if node.sizes or node.pattern is not None or node.format is not None:
                 yield from _text_faults(node, value, at)
-        elif node.bounds and "number" in kinds:
+        elif node.bounds and type(value) in (int, float):
             yield from _number_faults(node, value, at)
 
     def _members(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from world.core.state_model.formats import FORMATS, Pattern
 
@@ -85,7 +85,7 @@ class Node:
     is_secret: bool = False
 
 
-def is_model(spec: Any) -> bool:
+def is_model(spec: Any) -> TypeGuard[Mapping[str, Any]]:
     """Return whether a state or an input is written as a model."""
     return isinstance(spec, Mapping) and "dialect" in spec
 
@@ -184,7 +184,7 @@ class _Reader:
 
     def _types(self, schema: Mapping[str, Any], where: str, node: Node) -> None:
         kinds = schema.get("type")
-        given = kinds if isinstance(kinds, list) else [kinds]
+        given: list[Any] = kinds if isinstance(kinds, list) else [kinds]
         if kinds is None and "type" not in schema:
             return
         if given and all(isinstance(one, str) and one in TYPES for one in given):
