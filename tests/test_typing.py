@@ -13,7 +13,7 @@ from mypy import api
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ("examples/repository", "examples/tested", "examples/governed")
-RIGHT = '''
+RIGHT = """
 from pydantic import BaseModel
 
 from worldprotocol import ActionContext, ActionSteps, Domain, Patch, Realm, effect, set_
@@ -46,7 +46,7 @@ def charge(ctx: ActionContext) -> ActionSteps:
 
 @plain.action("go", version="1")
 def go(ctx: ActionContext) -> None: ...
-'''
+"""
 WRONG = {
     "Domain('urn:x:other', version='1.0.0', state=Shop, descripton='a')": "descripton",
     "shop.action('other', version='1', availible=None)": "availible",

@@ -9,7 +9,7 @@ from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
 from world.core.state_model.checking import NEW, Checker, Touched
-from world.core.state_model.dialect import DIALECT, Node, read_model
+from world.core.state_model.dialect import DIALECT, SchemaNode, read_model
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze, thaw
 from world.model.patch import Patch, apply_patch
@@ -91,14 +91,14 @@ INSIDE = _members(SCHEMAS) | _elements(SCHEMAS)
 ROOTS = st.builds(lambda root, x, y: {**root, "$defs": {"X": x, "Y": y}}, _members(SCHEMAS), INSIDE, INSIDE)
 
 
-def read(schema: Any) -> Node:
+def read(schema: Any) -> SchemaNode:
     faults: list[tuple[str, str]] = []
     node = read_model(freeze({"dialect": DIALECT, "schema": schema}), "$", faults)
     assert faults == []
     return node
 
 
-def fits(node: Node, value: Any) -> bool:
+def fits(node: SchemaNode, value: Any) -> bool:
     return next(Checker().faults(node, freeze(value)), None) is None
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from world.core.fields_of import approximate_spec
 from world.core.state_model.checking import holds_secrets, literal_paths, places_of, same_place
-from world.core.state_model.dialect import Node, is_model, read_model
+from world.core.state_model.dialect import SchemaNode, is_model, read_model
 from world.core.values import strict_equal
 from world.model.immutable_json import FrozenList
 from world.model.paths import Segments, array_index
@@ -73,7 +73,7 @@ class FieldSpec:
     enum: tuple[Any, ...] = field(default=())
     secret: bool = False
     holds_secrets: bool = False
-    model: Node | None = None
+    model: SchemaNode | None = None
 
 
 class InvalidValue(NamedTuple):
@@ -200,7 +200,7 @@ def field_at(spec: FieldSpec, segments: Segments, *, into_free_arrays: bool = Tr
     return spec
 
 
-def _model_field_at(spec: FieldSpec, model: Node, segments: Segments) -> FieldSpec | None:
+def _model_field_at(spec: FieldSpec, model: SchemaNode, segments: Segments) -> FieldSpec | None:
     """Return the approximate spec at a path of a model, None for an unknown place."""
     is_length = bool(segments) and segments[-1] == "length" and not places_of(model, segments)
     if not segments:
@@ -213,7 +213,7 @@ def _model_field_at(spec: FieldSpec, model: Node, segments: Segments) -> FieldSp
     return field_at(replace(spec, model=None), segments) or ANY
 
 
-def _whole(places: tuple[Node, ...]) -> Iterator[Node]:
+def _whole(places: tuple[SchemaNode, ...]) -> Iterator[SchemaNode]:
     return (inner for one in places for inner in same_place(one))
 
 

@@ -26,7 +26,7 @@ from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow import Flow, compile_flow
 from world.core.resource_declarations import ItemSpec, compile_manifest
 from world.core.state_model.checking import Checker, places_of
-from world.core.state_model.dialect import Node, is_model
+from world.core.state_model.dialect import SchemaNode, is_model
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.identity import schema_hash
@@ -159,7 +159,7 @@ class DomainSchema:
     portable: FrozenDict
     rules: int = RULES
     checker: Checker = field(default_factory=lambda: Checker(is_state=True), repr=False, compare=False)
-    _nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _nodes: dict[str, tuple[SchemaNode, ...]] = field(default_factory=dict, repr=False, compare=False)
     _places: dict[str, FieldSpec | None] = field(default_factory=dict, repr=False, compare=False)
 
     def place(self, path: str) -> FieldSpec | None:
@@ -173,7 +173,7 @@ class DomainSchema:
         self._places[path] = place
         return place
 
-    def model_places(self, path: str) -> tuple[Node, ...]:
+    def model_places(self, path: str) -> tuple[SchemaNode, ...]:
         """Return the schemas at a patch path of a state in the dialect, none for an unknown place."""
         known = self._nodes.get(path)
         if known is None:
@@ -182,7 +182,7 @@ class DomainSchema:
             segments = parse_path(path)
             is_tool = bool(segments) and segments[0].startswith("$")
             root = self.state.model
-            known = (Node(),) if is_tool or root is None else places_of(root, segments)
+            known = (SchemaNode(),) if is_tool or root is None else places_of(root, segments)
             self._nodes[path] = known
         return known
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
-from world.core.state_model.dialect import Node
+from world.core.state_model.dialect import SchemaNode
 from world.core.state_model.formats import FORMATS
 from world.core.values import strict_equal
 from world.model.immutable_json import FrozenDict, FrozenList
@@ -76,7 +76,7 @@ class Touched:
     below: dict[str, Touched] = field(default_factory=dict)
     is_whole: bool = False
     is_removed: bool = False
-    checked: tuple[Node, Any] | None = None
+    checked: tuple[SchemaNode, Any] | None = None
 
     def note(self, patch: Patch) -> None:
         """Add the places of a patch."""
@@ -88,7 +88,7 @@ class Touched:
             place.is_whole = True
             place.is_removed |= patch.op == "unset"
 
-    def note_checked(self, segments: Segments, node: Node, value: Any) -> None:
+    def note_checked(self, segments: Segments, node: SchemaNode, value: Any) -> None:
         """Remember that the value that is set at a place fits its schema."""
         self._at(segments).checked = (node, value)
 
@@ -118,7 +118,7 @@ class Checker:
         self.visited = 0
 
     def faults(
-        self, node: Node, value: Any, before: Any = NEW, touched: Touched = _WHOLE, at: Segments = ()
+        self, node: SchemaNode, value: Any, before: Any = NEW, touched: Touched = _WHOLE, at: Segments = ()
     ) -> Iterator[ModelFault]:
         """Yield the faults of a value.
 
@@ -152,7 +152,9 @@ class Checker:
             yield from self._alternatives(node, value, before, touched, at)
         yield from self._inside(node, value, before, touched, at)
 
-    def _inside(self, node: Node, value: Any, before: Any, touched: Touched, at: Segments) -> Iterator[ModelFault]:
+    def _inside(
+        self, node: SchemaNode, value: Any, before: Any, touched: Touched, at: Segments
+    ) -> Iterator[ModelFault]:
         """Yield the faults that the keywords of the value's own type find."""
         if type(value) is FrozenDict:
             yield from self._members(node, value, before, touched, at)
@@ -165,7 +167,7 @@ class Checker:
             yield from _number_faults(node, value, at)
 
     def _members(
-        self, node: Node, value: FrozenDict, before: Any, touched: Touched, at: Segments
+        self, node: SchemaNode, value: FrozenDict, before: Any, touched: Touched, at: Segments
     ) -> Iterator[ModelFault]:
         if node.sizes:
             yield from _size_faults(node, len(value), "Properties", "member", at)
@@ -191,7 +193,7 @@ class Checker:
                 yield ModelFault((*at, name), "is not a known field", is_shape=True)
 
     def _elements(
-        self, node: Node, value: FrozenList, before: Any, touched: Touched, at: Segments
+        self, node: SchemaNode, value: FrozenList, before: Any, touched: Touched, at: Segments
     ) -> Iterator[ModelFault]:
         if node.sizes:
             yield from _size_faults(node, len(value), "Items", "element", at)
@@ -212,7 +214,7 @@ class Checker:
                 yield from self.faults(inner, item, earlier, below, (*at, str(index)))
 
     def _alternatives(
-        self, node: Node, value: Any, before: Any, touched: Touched, at: Segments
+        self, node: SchemaNode, value: Any, before: Any, touched: Touched, at: Segments
     ) -> Iterator[ModelFault]:
         known = None if before is NEW else self._fitting(node, before)
         order = [*([] if known is None else [known]), *(one for one in range(len(node.options)) if one != known)]
@@ -241,7 +243,7 @@ class Checker:
             is_secret = any(one.is_secret for one in same_place(node))
             yield ModelFault(at, f"must be {wanted}{'' if is_secret else f', not {_shown(value)}'}", is_shape=True)
 
-    def _fitting(self, node: Node, before: Any) -> int | None:
+    def _fitting(self, node: SchemaNode, before: Any) -> int | None:
         """Return the number of the alternative that an earlier value fits, where that is known."""
         remembered = self._fitted.get((id(node), id(before)))
         if remembered is not None and remembered[0] is before:
@@ -253,7 +255,7 @@ class Checker:
         ]  # fmt: skip
         return fitting[0] if len(fitting) == 1 else None
 
-    def _remember(self, node: Node, value: Any, number: int) -> None:
+    def _remember(self, node: SchemaNode, value: Any, number: int) -> None:
         if isinstance(value, (FrozenDict, FrozenList)):
             if len(self._fitted) >= _MAX_REMEMBERED:
                 self._fitted.pop(next(iter(self._fitted)))
@@ -267,7 +269,7 @@ def _indexes(touched: Touched, size: int) -> Iterator[int]:
             yield index
 
 
-def _types_of(node: Node) -> frozenset[str] | None:
+def _types_of(node: SchemaNode) -> frozenset[str] | None:
     """Return the JSON types that a schema may accept, None where any."""
     for _ in range(8):
         if node.types is not None or node.target is None:
@@ -293,7 +295,7 @@ def _kinds_of(value: Any) -> tuple[str, ...]:
     return ("object",) if isinstance(value, dict) else ("array",) if isinstance(value, list) else ()
 
 
-def _size_faults(node: Node, size: int, ending: str, noun: str, at: Segments) -> Iterator[ModelFault]:
+def _size_faults(node: SchemaNode, size: int, ending: str, noun: str, at: Segments) -> Iterator[ModelFault]:
     least, most = node.sizes.get(f"min{ending}"), node.sizes.get(f"max{ending}")
     if least is not None and size < least:
         yield ModelFault(at, f"must have at least {least} {noun}{'' if least == 1 else 's'}, not {size}")
@@ -301,7 +303,7 @@ def _size_faults(node: Node, size: int, ending: str, noun: str, at: Segments) ->
         yield ModelFault(at, f"must have at most {most} {noun}{'' if most == 1 else 's'}, not {size}")
 
 
-def _text_faults(node: Node, value: str, at: Segments) -> Iterator[ModelFault]:
+def _text_faults(node: SchemaNode, value: str, at: Segments) -> Iterator[ModelFault]:
     yield from _size_faults(node, len(value), "Length", "character", at)
     if node.pattern is not None and not node.pattern.matches(value):
         yield ModelFault(at, f"must match the pattern {node.pattern.source}, not {_shown(value)}")
@@ -309,7 +311,7 @@ def _text_faults(node: Node, value: str, at: Segments) -> Iterator[ModelFault]:
         yield ModelFault(at, f"must be {FORMATS[node.format][1]}, not {_shown(value)}")
 
 
-def _number_faults(node: Node, value: int | float, at: Segments) -> Iterator[ModelFault]:
+def _number_faults(node: SchemaNode, value: int | float, at: Segments) -> Iterator[ModelFault]:
     for key, bound in node.bounds.items():
         words = None
         if key == "minimum" and value < bound:
@@ -333,7 +335,7 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
-def same_place(node: Node) -> Iterator[Node]:
+def same_place(node: SchemaNode) -> Iterator[SchemaNode]:
     """Yield a schema and those that it applies to the same value."""
     seen: set[int] = set()
     waiting = [node]
@@ -345,10 +347,10 @@ def same_place(node: Node) -> Iterator[Node]:
             yield one
 
 
-def holds_secrets(node: Node) -> bool:
+def holds_secrets(node: SchemaNode) -> bool:
     """Return whether a schema or one inside it marks a secret."""
     seen: set[int] = set()
-    waiting: list[Node | None] = [node]
+    waiting: list[SchemaNode | None] = [node]
     while waiting:
         one = waiting.pop()
         if one is None or id(one) in seen:
@@ -360,7 +362,7 @@ def holds_secrets(node: Node) -> bool:
     return False
 
 
-def places_of(root: Node, segments: Segments) -> tuple[Node, ...]:
+def places_of(root: SchemaNode, segments: Segments) -> tuple[SchemaNode, ...]:
     """Return the schemas that may apply at a path, none for an unknown place."""
     found = [root]
     for name in segments:
@@ -368,7 +370,7 @@ def places_of(root: Node, segments: Segments) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _below(node: Node, name: str) -> Iterator[Node]:
+def _below(node: SchemaNode, name: str) -> Iterator[SchemaNode]:
     for one in same_place(node):
         says = one.types is not None or one.properties is not None or one.rest is not None or one.items is not None
         if one.is_secret or one.values is not None or ((one.options or one.target is not None) and not says):
@@ -385,10 +387,10 @@ def _below(node: Node, name: str) -> Iterator[Node]:
             yield one.items or _ANYTHING
 
 
-_ANYTHING: Final = Node()
+_ANYTHING: Final = SchemaNode()
 
 
-def literal_paths(node: Node, value: Any, path: str) -> Iterator[str]:
+def literal_paths(node: SchemaNode, value: Any, path: str) -> Iterator[str]:
     """Yield the path of each literal in a secret place of a value."""
     seen = list(same_place(node))
     if any(one.is_secret for one in seen):

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeGuard
 
 from world.core.state_model.formats import FORMATS, Pattern
 
-__all__ = ["DIALECT", "KEYWORDS", "MAX_MODEL_DEPTH", "Node", "is_model", "read_model"]
+__all__ = ["DIALECT", "KEYWORDS", "MAX_MODEL_DEPTH", "SchemaNode", "is_model", "read_model"]
 
 DIALECT: Final = "urn:worldprotocol:state-model:1"
 """Name of the subset."""
@@ -45,7 +45,7 @@ KEYWORDS: Final = frozenset(
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SchemaNode:
     """One compiled schema; a member that is None or empty says nothing.
 
     Args:
@@ -68,20 +68,20 @@ class Node:
 
     types: frozenset[str] | None = None
     values: tuple[Any, ...] | None = None
-    properties: dict[str, Node] | None = None
+    properties: dict[str, SchemaNode] | None = None
     required: tuple[str, ...] = ()
-    rest: Node | None = None
+    rest: SchemaNode | None = None
     is_closed: bool = False
-    names: Node | None = None
-    prefix: tuple[Node, ...] = ()
-    items: Node | None = None
+    names: SchemaNode | None = None
+    prefix: tuple[SchemaNode, ...] = ()
+    items: SchemaNode | None = None
     is_complete: bool = False
     sizes: dict[str, int] = field(default_factory=dict)
     bounds: dict[str, int | float] = field(default_factory=dict)
     pattern: Pattern | None = None
     format: str | None = None
-    options: tuple[Node, ...] = ()
-    target: Node | None = None
+    options: tuple[SchemaNode, ...] = ()
+    target: SchemaNode | None = None
     is_secret: bool = False
 
 
@@ -90,7 +90,7 @@ def is_model(spec: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(spec, Mapping) and "dialect" in spec
 
 
-def read_model(spec: Mapping[str, Any], where: str, faults: list[tuple[str, str]]) -> Node:
+def read_model(spec: Mapping[str, Any], where: str, faults: list[tuple[str, str]]) -> SchemaNode:
     """Compile the schema of a state or an input.
 
     Args:
@@ -100,17 +100,17 @@ def read_model(spec: Mapping[str, Any], where: str, faults: list[tuple[str, str]
     """
     if spec["dialect"] != DIALECT:
         faults.append((f"{where}.dialect", f"The dialect is {DIALECT}; this engine knows no other."))
-        return Node()
+        return SchemaNode()
     schema = spec.get("schema")
     if not isinstance(schema, Mapping):
         faults.append((f"{where}.schema", "schema is a JSON Schema, an object."))
-        return Node()
+        return SchemaNode()
     reader = _Reader(faults)
     definitions = schema.get("$defs", {})
     if not isinstance(definitions, Mapping):
         faults.append((f"{where}.schema.$defs", "$defs is an object of schemas."))
         definitions = {}
-    reader.named = {name: Node() for name in definitions}
+    reader.named = {name: SchemaNode() for name in definitions}
     for name, inner in definitions.items():
         reader.read(inner, f"{where}.schema.$defs.{name}", into=reader.named[name])
     root = reader.read(schema, f"{where}.schema", is_root=True)
@@ -123,7 +123,7 @@ def read_model(spec: Mapping[str, Any], where: str, faults: list[tuple[str, str]
     return root
 
 
-def _is_endless(node: Node) -> bool:
+def _is_endless(node: SchemaNode) -> bool:
     """Return whether a chain of references and alternatives leads back to a node without reading a member."""
     seen: set[int] = set()
     waiting = [one for one in (node.target, *node.options) if one is not None]
@@ -140,8 +140,8 @@ def _is_endless(node: Node) -> bool:
 class _Reader:
     def __init__(self, faults: list[tuple[str, str]]) -> None:
         self.faults = faults
-        self.named: dict[str, Node] = {}
-        self.defaults: list[tuple[str, Node, Any]] = []
+        self.named: dict[str, SchemaNode] = {}
+        self.defaults: list[tuple[str, SchemaNode, Any]] = []
 
     def check_defaults(self) -> None:
         from world.core.state_model.checking import Checker
@@ -154,8 +154,10 @@ class _Reader:
     def add(self, where: str, message: str) -> None:
         self.faults.append((where, message))
 
-    def read(self, schema: Any, where: str, *, into: Node | None = None, depth: int = 0, is_root: bool = False) -> Node:
-        node = Node() if into is None else into
+    def read(
+        self, schema: Any, where: str, *, into: SchemaNode | None = None, depth: int = 0, is_root: bool = False
+    ) -> SchemaNode:
+        node = SchemaNode() if into is None else into
         if depth >= MAX_MODEL_DEPTH:
             self.add(where, f"Schemas are nested deeper than {MAX_MODEL_DEPTH} levels.")
             return node
@@ -182,7 +184,7 @@ class _Reader:
             self.defaults.append((where, node, schema["default"]))
         return node
 
-    def _types(self, schema: Mapping[str, Any], where: str, node: Node) -> None:
+    def _types(self, schema: Mapping[str, Any], where: str, node: SchemaNode) -> None:
         kinds = schema.get("type")
         given: list[Any] = kinds if isinstance(kinds, list) else [kinds]
         if kinds is None and "type" not in schema:
@@ -192,7 +194,7 @@ class _Reader:
         else:
             self.add(f"{where}.type", f"A type is one of {', '.join(sorted(TYPES))}, or a list of them.")
 
-    def _values(self, schema: Mapping[str, Any], where: str, node: Node) -> None:
+    def _values(self, schema: Mapping[str, Any], where: str, node: SchemaNode) -> None:
         if "enum" in schema:
             if isinstance(schema["enum"], list) and schema["enum"]:
                 node.values = tuple(schema["enum"])
@@ -210,7 +212,7 @@ class _Reader:
         if node.is_secret and (schema.get("type") != "string" or not schema.keys() <= {"type", "secret", "default"}):
             self.add(f"{where}.secret", "A secret is of type string and has no constraints: the log holds a reference.")
 
-    def _members(self, schema: Mapping[str, Any], where: str, node: Node, depth: int) -> None:
+    def _members(self, schema: Mapping[str, Any], where: str, node: SchemaNode, depth: int) -> None:
         if "properties" in schema:
             given = schema["properties"]
             if isinstance(given, Mapping):
@@ -233,7 +235,7 @@ class _Reader:
         else:
             self.add(f"{where}.required", "required is a list of names.")
 
-    def _elements(self, schema: Mapping[str, Any], where: str, node: Node, depth: int) -> None:
+    def _elements(self, schema: Mapping[str, Any], where: str, node: SchemaNode, depth: int) -> None:
         if "prefixItems" in schema:
             node.prefix = self._several(schema["prefixItems"], f"{where}.prefixItems", depth)
         items = schema.get("items", True)
@@ -242,13 +244,13 @@ class _Reader:
         else:
             node.items = self.read(items, f"{where}.items", depth=depth + 1)
 
-    def _several(self, given: Any, where: str, depth: int) -> tuple[Node, ...]:
+    def _several(self, given: Any, where: str, depth: int) -> tuple[SchemaNode, ...]:
         if not isinstance(given, list) or not given:
             self.add(where, "A list of schemas is expected, with at least one.")
             return ()
         return tuple(self.read(one, f"{where}[{at}]", depth=depth + 1) for at, one in enumerate(given))
 
-    def _numbers(self, schema: Mapping[str, Any], where: str, node: Node) -> None:
+    def _numbers(self, schema: Mapping[str, Any], where: str, node: SchemaNode) -> None:
         for key in _BOUNDS & schema.keys():
             value = schema[key]
             is_number = type(value) is int or (type(value) is float and math.isfinite(value))
@@ -263,7 +265,7 @@ class _Reader:
             else:
                 self.add(f"{where}.{key}", f"{key} is a whole number, 0 or more.")
 
-    def _texts(self, schema: Mapping[str, Any], where: str, node: Node) -> None:
+    def _texts(self, schema: Mapping[str, Any], where: str, node: SchemaNode) -> None:
         if "format" in schema:
             if isinstance(schema["format"], str) and schema["format"] in FORMATS:
                 node.format = schema["format"]

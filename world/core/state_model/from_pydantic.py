@@ -150,14 +150,14 @@ def _check(model: type[BaseModel], schema: dict[str, Any]) -> None:
 def _generated(model: type[BaseModel], *, is_state: bool) -> tuple[dict[str, Any], tuple[Callable[..., Any], ...]]:
     found: list[_Generator] = []
 
-    class Named(_Generator):
+    class _Named(_Generator):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self.model, self.is_state = model, is_state
             found.append(self)
 
     try:
-        document = model.model_json_schema(by_alias=True, mode="validation", schema_generator=Named)
+        document = model.model_json_schema(by_alias=True, mode="validation", schema_generator=_Named)
     except RefusedError:
         raise
     except Exception as error:

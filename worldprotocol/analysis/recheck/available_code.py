@@ -55,8 +55,9 @@ class AvailableCode:
         if not self._is_live:
             self._components.domain.take_form(event.schema_hash, event.rules or 1)
 
-    def forget_changes(self) -> None:
-        """Compare again at the next call of ``changed_since``: an adoption followed."""
+    def forget_changes(self, event: DomainAdopted) -> None:
+        """Compare again at the next call of ``changed_since``: an adoption followed, whose form is taken."""
+        self.take_form(event)
         self._changed = None
 
     def note_policy(self, event: PolicyAdopted | PolicyRetired | ShadowConfigured) -> None:

@@ -234,9 +234,8 @@ class Rechecking:
     # Data for later steps
 
     def _note_domain(self, event: DomainAdopted) -> None:
-        self._code.take_form(event)
         self._work.snapshots.clear()
-        self._code.forget_changes()
+        self._code.forget_changes(event)
 
     def _note_answer(self, event: HumanAnswered) -> None:
         self._ask(event.proposal_id, HumanAnswer.read(event.answer), 1)  # it is judged before it is recorded
