@@ -255,7 +255,7 @@ def test_what_may_be_read_without_being_declared_is_documented() -> None:
     assert system <= told
 
 
-BOUNDS = {name: one for name, one in dataclasses.asdict(Limits()).items() if name != "judge_invalid_input"}
+LIMIT_BOUNDS = {name: one for name, one in dataclasses.asdict(Limits()).items() if name != "judge_invalid_input"}
 """The limits of the section; whether invalid inputs are judged is a key of its own."""
 
 
@@ -264,7 +264,7 @@ BOUNDS = {name: one for name, one in dataclasses.asdict(Limits()).items() if nam
     [
         (
             "## Limits",
-            [("## Limits", BOUNDS), ("### Settings", dataclasses.asdict(KlisSettings()))],
+            [("## Limits", LIMIT_BOUNDS), ("### Settings", dataclasses.asdict(KlisSettings()))],
         ),
         ("### Settings", dataclasses.asdict(KlisSettings())),
     ],

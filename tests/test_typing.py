@@ -1,4 +1,4 @@
-"""What users write is typed: the README and the examples pass mypy --strict and pyright, and a misspelt name does not."""
+"""What users write is typed: README and examples pass mypy --strict and pyright, and a misspelt name does not."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def checked_by_pyright(folder: Path, *paths: str) -> list[str]:
 
 
 def readme() -> str:
-    return "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S))
+    return "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL))
 
 
 @pytest.fixture(scope="module")

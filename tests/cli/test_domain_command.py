@@ -71,7 +71,8 @@ def test_field_specs_are_published_as_json_schema_too(tmp_path: Path) -> None:
         assert valid(schema, data) is fits, data
     taken = published_input(domain.schema, "light")
     for value in ({"hours": 1}, {"hours": 1, "note": None}, {"hours": None}, {"note": "x"}, {"hours": 1, "x": 1}):
-        assert valid(taken, value) is not check_input(domain.schema.actions["light"].input, freeze(value)), value
+        found = check_input(domain.schema.actions["light"].input, freeze(value))
+        assert valid(taken, value) is (found == []), value
     assert valid(published_input(domain.schema, "douse"), {"anything": 1})
 
 
