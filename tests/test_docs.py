@@ -261,13 +261,7 @@ LIMIT_BOUNDS = {name: one for name, one in dataclasses.asdict(Limits()).items() 
 
 @pytest.mark.parametrize(
     ("heading", "defaults"),
-    [
-        (
-            "## Limits",
-            [("## Limits", LIMIT_BOUNDS), ("### Settings", dataclasses.asdict(KlisSettings()))],
-        ),
-        ("### Settings", dataclasses.asdict(KlisSettings())),
-    ],
+    [("## Limits", LIMIT_BOUNDS), ("### Settings", dataclasses.asdict(KlisSettings()))],
     ids=["limits", "klis"],
 )
 def test_limits_and_settings_are_documented_with_their_defaults(heading: str, defaults: dict[str, object]) -> None:
