@@ -159,7 +159,11 @@ def test_init_takes_a_policy_file_from_the_current_folder(tmp_path):
         (["submit", "sell", "--actor", "ann", "--source", "{}"], 2, "USAGE"),
         (["submit", "steal", "--actor", "ann"], 1, "UNKNOWN_ACTION"),
         (["submit", "sell", "--actor", "nobody"], 1, "UNKNOWN_ACTOR"),
-        (["submit", "sell", "--actor", "ann", "--input", '{"item": "tea"}', "--branch", "nowhere"], 1, "UNKNOWN_BRANCH"),
+        (
+            ["submit", "sell", "--actor", "ann", "--input", '{"item": "tea"}', "--branch", "nowhere"],
+            1,
+            "UNKNOWN_BRANCH",
+        ),
         (["submit", "sell", "--actor", "ann", "--input", '{"item": "tea"}', "--base", "ffff"], 1, "UNKNOWN_WORLD"),
         (["decide", "ffff", "approve", "--by", "ann"], 1, "NOT_WAITING"),
         (["decide", "ffff", "maybe", "--by", "ann"], 2, "USAGE"),
