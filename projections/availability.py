@@ -144,7 +144,7 @@ class Decider:
             impurity, where = found
             return f"{local.name} uses {impurity.what}{f' at {where}' if where else ''}, but a predicate must be pure"
         answer = read_answer(given)
-        return f"{local.name} answers {type(given).__name__}, which is not JSON" if answer is None else answer
+        return f"{local.name} answers {type(given).__name__}, neither true nor false" if answer is None else answer
 
 
 def _listed(names: list[str]) -> str:

@@ -15,16 +15,20 @@ __all__ = ["schema_of_field", "schema_of_model"]
 
 _NAMED: Final = ("properties", "$defs", "patternProperties")
 _LISTED: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_VALUES: Final = frozenset({"const", "default", "enum"})
 _SINGLE: Final = ("items", "not", "propertyNames")
 
 
 def schema_of_field(spec: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the JSON Schema of a portable field spec; empty for None (any value)."""
+    """Return the JSON Schema of a portable field spec or of an input in the dialect; empty for None (any value)."""
     if spec is None:
         return {}
+    if "schema" in spec:
+        schema: dict[str, Any] = _shown(spec["schema"])
+        return schema
     kind = spec["type"]
     if isinstance(kind, Mapping):
-        schema: dict[str, Any] = {"enum": list(kind["enum"])}
+        schema = {"enum": list(kind["enum"])}
     else:
         schema = {} if kind == "any" else {"type": kind}
     if spec.get("description") is not None:
@@ -39,6 +43,22 @@ def schema_of_field(spec: Mapping[str, Any] | None) -> dict[str, Any]:
     if spec.get("items") is not None:
         schema["items"] = schema_of_field(spec["items"])
     return schema
+
+
+def _shown(schema: Any) -> Any:
+    """Return a schema of the dialect as plain JSON Schema, with secrets as passwords."""
+    if isinstance(schema, list):
+        return [_shown(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if schema.get("secret") is True:
+        kept = {key: value for key, value in schema.items() if key != "secret"}
+        return {**kept, "format": "password", "writeOnly": True}
+    shown = {key: value if key in _VALUES else _shown(value) for key, value in schema.items()}
+    for key in ("properties", "$defs"):
+        if key in schema:
+            shown[key] = {name: _shown(inner) for name, inner in schema[key].items()}
+    return shown
 
 
 def schema_of_model(model: type[BaseModel]) -> dict[str, Any]:

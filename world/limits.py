@@ -31,6 +31,8 @@ class Limits:
             (``UNIT_TOO_LARGE``), and nothing of it is recorded.
         max_preparations: how often the foreign code of a command is called before the log's lock is taken, until what
             it read is still in force under the lock; 0 calls it under the lock only.
+        judge_invalid_input: accept an intent whose input does not fit its action's schema; it is judged, and fails when
+            it is executed. Without it, the intent is refused (``INVALID_INPUT``).
         klis: settings of leases, for a realm that is founded now; see ``world.klis.settings``.
     """
 
@@ -42,6 +44,7 @@ class Limits:
     max_call_ms: int = 10_000
     max_unit_ms: int = 60_000
     max_preparations: int = 3
+    judge_invalid_input: bool = False
     klis: KlisSettings = field(default_factory=KlisSettings)
 
     def in_time(self, call: Callable[[], R]) -> R:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from authority import Approve, Escalate, Narrow, Policy, Reject, rule
     from host import EffectFailure, EffectResult, handler
     from projections import NoIntent, ProjectionRequest, Select, projection
-    from world.core import ActionContext, Domain, effect, merge, set_, unset
+    from world.core import ActionContext, ActionSteps, Domain, Patch, effect, merge, set_, unset
     from world.errors import (
         DamagedLogError,
         DivergenceError,
@@ -84,7 +84,7 @@ _HOMES = {
     "authority": ("Approve", "Escalate", "Narrow", "Policy", "Reject", "rule"),
     "host": ("EffectResult", "EffectFailure", "handler"),
     "projections": ("NoIntent", "ProjectionRequest", "Select", "projection"),
-    "world.core": ("ActionContext", "Domain", "effect", "merge", "set_", "unset"),
+    "world.core": ("ActionContext", "ActionSteps", "Domain", "Patch", "effect", "merge", "set_", "unset"),
     "world.errors": (
         "DamagedLogError",
         "DivergenceError",
@@ -105,6 +105,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ActionContext",
+    "ActionSteps",
     "Approve",
     "Case",
     "DamagedLogError",
@@ -119,6 +120,7 @@ __all__ = [
     "LogBusyError",
     "Narrow",
     "NoIntent",
+    "Patch",
     "Policy",
     "ProjectionOutcome",
     "ProjectionRequest",

@@ -305,6 +305,7 @@ def _socket(call: ParsedCall, place: CallLocation) -> Iterator[Seen]:
 
 
 _READ: Final = _each(Predicate.CONSUMES)
+_EXISTS: Final = _each(Predicate.DEPENDS_ON)  # KLIS-1 section 3: checking existence
 _WRITE: Final = _each(None)
 _CHANGE: Final = _each(Predicate.MUTATES)
 _MAKE: Final = _each(Predicate.PROVIDES)
@@ -322,10 +323,9 @@ def _named(module: str, names: str, reader: Reader) -> dict[str, Reader]:
 
 
 FUNCTIONS: Final[dict[str, Reader]] = {
-    **_named(
-        "fs", "readFile createReadStream access exists stat lstat statfs realpath readlink watch watchFile", _READ
-    ),
-    **_named("fs", "openAsBlob readTextFile readJson readJSON pathExists", _READ),
+    **_named("fs", "readFile createReadStream access stat lstat statfs realpath readlink watch watchFile", _READ),
+    **_named("fs", "openAsBlob readTextFile readJson readJSON", _READ),
+    **_named("fs", "exists pathExists", _EXISTS),
     **_named("fs", "writeFile appendFile writeTextFile outputFile outputJson writeJson writeJSON ensureFile", _WRITE),
     **_named("fs", "chmod lchmod chown lchown utimes lutimes truncate utime", _CHANGE),
     **_named("fs", "mkdir ensureDir mkdirp mkdirs", _MAKE),
@@ -343,7 +343,8 @@ FUNCTIONS: Final[dict[str, Reader]] = {
     "rimraf": _REMOVE_TREE,
     **_named("", "open io.open codecs.open os.open gzip.open bz2.open lzma.open tarfile.open zipfile.ZipFile", _opened),
     **_named("os", "remove unlink rmdir removedirs", _REMOVE),
-    **_named("os", "stat lstat access readlink path.exists path.isfile path.isdir path.islink path.lexists", _READ),
+    **_named("os", "stat lstat access readlink", _READ),
+    **_named("os", "path.exists path.isfile path.isdir path.islink path.lexists", _EXISTS),
     **_named("os", "path.getsize path.getmtime path.getctime path.realpath getxattr listxattr statvfs", _READ),
     **_named("os", "listdir scandir", _LIST),
     **_named("os", "walk fwalk", _WALK),
@@ -359,7 +360,8 @@ FUNCTIONS: Final[dict[str, Reader]] = {
     **_named("shutil", "chown", _CHANGE),
     **_named("glob", "glob iglob", _globbed),
     **_named("tempfile", "mkstemp mkdtemp NamedTemporaryFile TemporaryFile TemporaryDirectory", _temporary),
-    **_named("path", "read_text read_bytes stat lstat exists is_file is_dir is_symlink readlink owner group", _READ),
+    **_named("path", "read_text read_bytes stat lstat readlink owner group", _READ),
+    **_named("path", "exists is_file is_dir is_symlink", _EXISTS),
     **_named("path", "write_text write_bytes touch", _WRITE),
     **_named("path", "unlink rmdir", _REMOVE),
     **_named("path", "mkdir", _MAKE),

@@ -224,7 +224,10 @@ with Realm.open_or_create("room.db", domain=room, policies=[Policy("door", [ever
     world.register("bob", "human", binding={"kind": "policy_rules", "policy": "door"})
     print(world.act("bob", "enter", {"name": "Bob"}).status)
     print(world.act("bob", "enter", {"name": "Bob"}).error.code)
-    print(world.act("bob", "enter", {"nam": "Bob"}).error.message)
+    try:
+        world.act("bob", "enter", {"nam": "Bob"})
+    except RefusedError as refused:
+        print(refused.message)
     for wrong in (
         lambda: world.act("eve", "enter", {"name": "Eve"}),
         lambda: world.act("bob", "leave", {"name": "Bob"}),

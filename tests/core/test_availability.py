@@ -259,11 +259,36 @@ def test_a_local_function_is_asked_before_the_action_runs() -> None:
 
 
 @pytest.mark.requirement("IC-available", "INT-3.4b")
-@pytest.mark.parametrize("answer", [1, "yes", True, [0]])
-def test_a_local_functions_answer_counts_by_its_truth(answer: Any) -> None:
-    domain = door()
-    domain.available("enter")(lambda ctx: answer)
-    assert entered(domain).status == "complete"
+@pytest.mark.parametrize("answer", [1, "yes", "no", [0], 0, "", None, {}])
+def test_an_availability_that_is_no_boolean_is_an_error_and_makes_the_action_unavailable(answer: Any) -> None:
+    in_python = door()
+    in_python.available("enter")(lambda ctx: answer)
+    for domain in (in_python, door(lit(answer))):
+        error = entered(domain).error
+        assert error is not None
+        assert error.code == "ACTION_UNAVAILABLE"
+        assert "neither true nor false" in error.message
+
+
+@pytest.mark.requirement("IC-available", "INT-3.4b")
+def test_an_availability_is_true_or_false() -> None:
+    for answer, status in ((True, "complete"), (False, "error")):
+        in_python = door()
+        in_python.available("enter")(lambda ctx, answer=answer: answer)
+        for domain in (in_python, door(lit(answer))):
+            done = entered(domain)
+            assert done.status == status
+            assert done.error is None or "neither" not in done.error.message
+
+
+@pytest.mark.requirement("IC-available", "CARD-replay")
+@pytest.mark.parametrize(("answer", "status"), [(1, "complete"), ("no", "complete"), ([0], "complete"), (0, "error")])
+def test_under_the_rules_of_older_logs_an_availability_counts_by_its_truth(answer: Any, status: str) -> None:
+    in_python = door()
+    in_python.available("enter")(lambda ctx: answer)
+    for domain in (in_python, door(lit(answer))):
+        assert domain.take_form(domain.schema.hash, 1)
+        assert entered(domain).status == status
 
 
 @pytest.mark.requirement("IC-available", "INT-3.4b")

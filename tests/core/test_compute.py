@@ -320,7 +320,7 @@ def test_an_unavailable_action_is_an_error_and_does_not_run() -> None:
 def test_availability_is_told_to_readers_of_a_view() -> None:
     program = domain(
         unchecked=True,
-        go={"flow": seq(), "available": get("computed.size")},
+        go={"flow": seq(), "available": {"kind": "gt", "left": get("computed.size"), "right": lit(0)}},
         always=seq(),
         broken={"flow": seq(), "available": {"kind": "nope"}},
     )

@@ -28,7 +28,7 @@ from world.core import (
     set_,
 )
 from world.core.execution import MAX_EFFECTS
-from world.core.fields_of import input_spec
+from world.core.fields_of import input_spec, state_spec
 from world.errors import RefusedError
 from world.model.immutable_json import thaw
 from world.model.snapshot import ErrorValue
@@ -117,10 +117,30 @@ def test_a_typed_function_is_an_action() -> None:
 
 
 @pytest.mark.requirement("IC-action")
-def test_a_state_model_becomes_fields_with_defaults() -> None:
+def test_a_state_model_becomes_a_schema_with_defaults() -> None:
     domain = make()
     domain.flow("noop", {"kind": "seq", "steps": []})
-    fields = thaw(domain.schema.portable["state"]["fields"])
+    state = thaw(domain.schema.portable["state"])
+    assert state["dialect"] == "urn:worldprotocol:state-model:1"
+    schema = state["schema"]
+    fields = schema["properties"]
+    assert fields["level"] == {"$ref": "#/$defs/Level", "default": "low"}
+    assert schema["$defs"]["Level"] == {"type": "string", "enum": ["low", "high"]}
+    assert fields["mode"]["anyOf"] == [{"enum": ["all", "open"], "type": "string"}, {"type": "null"}]
+    assert fields["openLimit"] == {"type": "integer", "default": 10}
+    assert fields["owner"] == {"anyOf": [{"$ref": "#/$defs/Todo"}, {"type": "null"}], "default": None}
+    assert schema["$defs"]["Todo"]["properties"]["done"] == {"type": "boolean", "default": False}
+    assert schema["$defs"]["Todo"]["required"] == ["id", "title"]
+    assert fields["notes"] == {"type": "object", "additionalProperties": {"type": "string"}, "default": {"a": "b"}}
+    assert fields["anything"] == {"default": None}
+    assert schema["required"] == ["todos", "level", "openLimit", "notes"]
+    assert schema["additionalProperties"] is False
+    assert genesis(domain, CONTEXT).data["notes"] == {"a": "b"}
+
+
+@pytest.mark.requirement("IC-action", "CARD-replay")
+def test_a_state_model_has_an_earlier_form_in_fields() -> None:
+    fields = state_spec(TodoState)["fields"]
     assert fields["level"] == {"type": {"enum": ["low", "high"]}, "required": True, "default": "low"}
     assert fields["mode"]["type"] == {"enum": ["all", "open", None]}
     assert fields["openLimit"] == {"type": "number", "required": True, "default": 10}
@@ -129,7 +149,6 @@ def test_a_state_model_becomes_fields_with_defaults() -> None:
     assert fields["todos"]["items"]["fields"]["done"] == {"type": "boolean", "required": False}
     assert fields["notes"] == {"type": "object", "required": True, "default": {"a": "b"}}
     assert fields["anything"]["type"] == "any"
-    assert genesis(domain, CONTEXT).data["notes"] == {"a": "b"}
 
 
 @pytest.mark.requirement("IC-validate", "IC-action")
@@ -343,7 +362,8 @@ def test_wrong_declarations_are_refused() -> None:
     def three(ctx, new: AddTodo, more): ...
     def none(): ...
 
-    for function in (untyped, three, none):
+    functions: list[Any] = [untyped, three, none]
+    for function in functions:
         with pytest.raises(RefusedError) as caught:
             domain.action("new", version="1")(function)
         assert caught.value.code == "INVALID_ACTION"
@@ -359,7 +379,7 @@ def test_a_domain_is_checked_when_its_schema_is_asked_for() -> None:
         _ = domain.schema
 
 
-def test_a_model_inside_itself_is_open_below() -> None:
+def test_a_model_inside_itself_is_checked_at_every_depth() -> None:
     class Tree(BaseModel):
         name: str = ""
         below: list[Tree] = []
@@ -371,8 +391,11 @@ def test_a_model_inside_itself_is_open_below() -> None:
 
     domain = Domain("urn:x:tree", version="1.0.0", state=Holder)
     domain.flow("go", {"kind": "halt"})
-    data = {"tree": {"name": "a", "below": [{"name": "b", "below": [{"x": 1}]}]}}
+    data = {"tree": {"name": "a", "below": [{"name": "b", "below": [{"name": "c"}]}]}}
     assert genesis(domain, CONTEXT, data).data == data
+    wrong = {"tree": {"name": "a", "below": [{"name": "b", "below": [{"x": 1}]}]}}
+    with pytest.raises(RefusedError, match=r"below\.0\.below\.0\.x is not a known field"):
+        genesis(domain, CONTEXT, wrong)
 
 
 def test_a_model_without_json_is_refused() -> None:

@@ -381,4 +381,4 @@ def test_a_model_that_refuses_an_input_names_its_fields() -> None:
     error = run(domain, "go", {"title": ""}).error
     assert (error.code, error.node_path) == ("INVALID_INPUT", "")
     assert [fault["path"] for fault in error.context["faults"]] == ["input.title"]
-    assert error.message.startswith("The input of 'go' does not fit: input.title: ")
+    assert error.message.startswith("The input of 'go' does not fit: input.title ")

@@ -169,7 +169,8 @@ def executed(world: Realm, clock: ManualClock, plan: Plan) -> None:
 def history(address: str) -> list[list[Any]]:
     """Let everything happen, and return topic, version and members of every event."""
     clock, plan = ManualClock(1_000), Plan()
-    limits = Limits(klis=KlisSettings(backoff_ms=2, max_backoff_ms=4, max_proposal_retries=2))
+    klis = KlisSettings(backoff_ms=2, max_backoff_ms=4, max_proposal_retries=2)
+    limits = Limits(klis=klis, judge_invalid_input=True)
     effects = [plan.handler(idempotent=True, retries=2, backoff_ms=1, time_limit_ms=60_000)]
     with Realm.create(
         address, domain=a_domain(), data={"count": 1}, clock=clock, ids=SequentialIds(), effects=effects, limits=limits

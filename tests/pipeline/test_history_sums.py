@@ -18,6 +18,7 @@ from authority import Approve, Policy, Reject, rule
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, Patch, set_
 from world.errors import RefusedError
+from world.limits import Limits
 from world.pipeline.driver import submit
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_length
 from world.pipeline.submit import Submission
@@ -216,7 +217,9 @@ def test_a_policy_file_sums_alike_when_judging_rechecking_asking_and_in_a_backte
     (tmp_path / "other.toml").write_text(FILE.replace("100.0", "90.5"), encoding="utf-8")
     (tmp_path / "ledger.py").write_text("from tests.pipeline.test_history_sums import ledger\nledger = ledger()\n")
     address = f"sqlite:///{tmp_path / 'w.db'}"
-    with opened(address, policies=["rules.toml"], folder=tmp_path, clock=clock) as world:
+    with opened(
+        address, policies=["rules.toml"], folder=tmp_path, clock=clock, limits=Limits(judge_invalid_input=True)
+    ) as world:
         said = [world.act("bot", "pay", {"amount": amount}).status for amount in (40, 45.5, 20, 14.5, 0.5)]
         assert said == ["completed", "completed", "rejected", "completed", "rejected"]
         assert world.act("eve", "pay", {"amount": 40}).status == "completed"
@@ -240,7 +243,8 @@ def test_a_sum_that_cannot_be_made_refuses_and_says_which_proposal_is_in_the_way
     (tmp_path / "rules.yaml").write_text(
         f"name: house\nrules:\n- {{id: spent, verdict: reject, when: '{words}'}}\n- {{id: rest, verdict: approve}}\n"
     )
-    with opened("sqlite:///:memory:", policies=["rules.yaml"], folder=tmp_path) as world:
+    judged = Limits(judge_invalid_input=True)
+    with opened("sqlite:///:memory:", policies=["rules.yaml"], folder=tmp_path, limits=judged) as world:
         wrong = world.act("bot", "pay", {"amount": "much"})
         refused = world.act("bot", "pay", {"amount": 1}).decision
         assert refused is not None

@@ -20,6 +20,7 @@ from world.events.realm_events import WorldSealed
 from world.limits import Limits
 from world.model.identity import content_id, snapshot_hash, world_id
 from world.model.intent import IntentInstance
+from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.realm import Realm
 
 
@@ -103,10 +104,34 @@ def test_a_failed_execution_seals_a_world_with_its_parent_s_data(world: Realm) -
     assert branch.tip == failed.world_id != head
     assert world.data(failed.world_id) == world.data(head)
     assert world.sealed(failed.world_id).outcome == "failed"
-    wrong = world.act("ann", "sell", {"item": 7})
-    assert wrong.error is not None
-    assert wrong.error.code == "INVALID_INPUT"
-    assert "input.item" in wrong.error.message
+
+
+@pytest.mark.requirement("IC-validate")
+def test_an_input_that_does_not_fit_is_refused_before_anybody_is_asked(world: Realm) -> None:
+    size = world.log.head().size
+    for value, paths in (
+        ({"item": 7}, ["input.item"]),
+        ({"count": 1.5, "x.y": 1}, ["input.item", "input.count", r"input.x\.y"]),
+        (None, ["input"]),
+    ):
+        with pytest.raises(RefusedError) as caught:
+            world.act("ann", "sell", value)
+        assert caught.value.code == "INVALID_INPUT"
+        assert [fault["path"] for fault in caught.value.details["faults"]] == paths
+        assert all(path in caught.value.message for path in paths)
+    assert world.log.head().size == size  # nothing was recorded, and no rule has seen it
+
+
+@pytest.mark.requirement("IC-validate")
+def test_a_realm_that_judges_invalid_inputs_records_them_and_fails_them() -> None:
+    with open_shop("sqlite:///:memory:", limits=Limits(judge_invalid_input=True)) as world:
+        wrong = world.act("ann", "sell", {"item": 7})
+        assert wrong.decision is not None
+        assert (wrong.status, wrong.decision.decision) == ("failed", "approved")
+        assert wrong.error is not None
+        assert wrong.error.code == "INVALID_INPUT"
+        assert "input.item" in wrong.error.message
+        assert recheck(world, every=True).ok
 
 
 @pytest.mark.requirement("IC-available")

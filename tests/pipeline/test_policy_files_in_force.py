@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, Patch, set_
 from world.errors import RefusedError
+from world.limits import Limits
 from world.model.decision import DecisionRecord
 from world.model.intent import IntentScope
 from world.state.proposal import Proposal
@@ -76,8 +77,9 @@ def folder(tmp_path: Path) -> Path:
 
 def founded(folder: Path, clock: ManualClock) -> Realm:
     world = Realm.create(
-        f"sqlite:///{folder / 'world.db'}", domain=ledger(), policies=["rules.toml"], folder=folder, clock=clock
-    )
+        f"sqlite:///{folder / 'world.db'}", domain=ledger(), policies=["rules.toml"], folder=folder, clock=clock,
+        limits=Limits(judge_invalid_input=True),
+    )  # fmt: skip
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"})
     return world

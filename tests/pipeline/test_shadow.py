@@ -138,7 +138,7 @@ def test_a_shadow_that_fails_or_says_too_much_is_recorded_as_far_as_it_can_be(tm
     ]
     (tmp_path / "wordy.yaml").write_text(json.dumps({"name": "wordy", "rules": rules}))
     (tmp_path / "house.toml").write_text(HOUSE)
-    limits = Limits(max_event_bytes=60_000)
+    limits = Limits(max_event_bytes=60_000, judge_invalid_input=True)
     policies = ["house.toml", Policy("broken", [broken]), "wordy.yaml"]
     with Realm.create("sqlite:///:memory:", domain=till, policies=policies, folder=tmp_path, limits=limits) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"})

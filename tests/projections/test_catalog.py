@@ -175,8 +175,9 @@ def test_a_predicate_past_a_bound_is_indeterminate() -> None:
     ("function", "expected"),
     [
         (lambda ctx: True, ("available", None)),
-        (lambda ctx: None, ("unavailable", None)),
-        (lambda ctx: "yes", ("available", None)),
+        (lambda ctx: None, ("unknown", "indeterminate")),
+        (lambda ctx: 1, ("unknown", "indeterminate")),
+        (lambda ctx: "yes", ("unknown", "indeterminate")),
         (lambda ctx: ctx.data["flag"], ("available", None)),
         (lambda ctx: ctx.computed["ready"] and ctx.computed["computed.ready"], ("available", None)),
         (lambda ctx: ctx.actor.kind == "agent", ("unavailable", None)),

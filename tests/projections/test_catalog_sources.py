@@ -71,7 +71,8 @@ def test_a_domains_actions_are_described_with_what_they_take() -> None:
     assert (close.input_schema, type(close.available)) == (None, LocalPredicate)
     portable = descriptors_of(shop().schema)
     assert [one.available for one in portable] == [None, sell.available]
-    assert portable[1].input_schema["properties"]["count"] == {"type": "number"}
+    assert portable[1].input_schema["properties"]["count"] == {"default": 1, "minimum": 1, "type": "integer"}
+    assert portable[1].input_schema["properties"]["title"] == {"maxLength": 9, "type": "string"}
 
 
 @pytest.mark.requirement("IC-action")

@@ -78,10 +78,10 @@ class LocalPredicate:
     evaluate: Callable[[AvailabilityContext], Any]
     name: str
 
-    def decide(self, context: AvailabilityContext) -> bool | None:
-        """Return the function's answer, None where it raises or returns no JSON."""
+    def decide(self, context: AvailabilityContext, *, strict: bool = True) -> bool | None:
+        """Return the function's answer, None where it raises or returns no boolean; see ``read_answer``."""
         try:
-            return read_answer(self.evaluate(context))
+            return read_answer(self.evaluate(context), strict=strict)
         except Exception:  # noqa: BLE001 - whatever its author's function raises, it decided nothing
             return None
 
@@ -91,8 +91,15 @@ class LocalPredicate:
         return "fn"
 
 
-def read_answer(answer: Any) -> bool | None:
-    """Return the truth of a local predicate's answer, None where it is not JSON."""
+def read_answer(answer: Any, *, strict: bool = True) -> bool | None:
+    """Return a predicate's answer, None where it is neither true nor false.
+
+    Args:
+        answer: the value of the expression or of the function.
+        strict: false for a domain that was adopted under rules version 1: then the truth of any JSON counts.
+    """
+    if strict:
+        return answer if isinstance(answer, bool) else None
     return truth(answer) if answer is None or isinstance(answer, _JSON) else None
 
 

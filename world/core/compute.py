@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
-from world.core.availability import AvailabilityContext, actor_fields
+from world.core.availability import AvailabilityContext, actor_fields, read_answer
 from world.core.derive import recompute
 from world.core.execution import ComputeContext, EffectAnswer, Execution, Invocation, Program, StopError
 from world.core.expressions.scope import Scope
-from world.core.validate import check_input, check_patch
-from world.core.values import ExpressionError, truth
+from world.core.schema import STRICT_RULES
+from world.core.validate import Change, check_input, check_patch, check_state, told_faults
+from world.core.values import ExpressionError
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
@@ -90,7 +91,13 @@ def perform(execution: Execution, snapshot: Snapshot, steps: Callable[[], None])
     """
     status, error, requirement = "complete", None, None
     try:
-        steps()
+        try:
+            steps()
+        except StopError as stop:
+            if stop.status != "halted":
+                raise
+            status = stop.status
+        execution.check_end()
     except StopError as stop:
         status, error, requirement = stop.status, stop.error, stop.requirement
     except RecursionError:
@@ -141,8 +148,12 @@ def _admit(execution: Execution, snapshot: Snapshot) -> None:
     intent = execution.invocation
     action = execution.schema.actions[intent.type]
     view = SnapshotView(snapshot.data, execution.computed)
-    if not availability(execution.program, view, intent.type, intent.actor):
-        execution.fail("ACTION_UNAVAILABLE", f"The action {intent.type!r} is not available in this state.", "")
+    answer = availability(execution.program, view, intent.type, intent.actor)
+    if not answer:
+        words = f"The action {intent.type!r} is not available in this state"
+        if answer is None and execution.schema.rules >= STRICT_RULES:
+            words += ": its availability is neither true nor false"
+        execution.fail("ACTION_UNAVAILABLE", f"{words}.", "")
     faults = check_input(action.input, intent.input)
     if faults:
         shown = "; ".join(f"{fault.path} {fault.message}" for fault in faults)
@@ -195,7 +206,7 @@ def availability(program: Program, view: SnapshotView, action: str, actor: Actor
         actor: the acting actor; None without one.
 
     Returns:
-        True or false; None where the predicate cannot be evaluated.
+        True or false; None where the predicate cannot be evaluated or its value is neither.
     """
     spec = program.schema.actions.get(action)
     if spec is None:
@@ -205,10 +216,12 @@ def availability(program: Program, view: SnapshotView, action: str, actor: Actor
         return True
     computed = recompute(program, view.data, view.data, view.computed)
     if local is not None:
-        return local.decide(AvailabilityContext.of(SnapshotView(view.data, computed), actor))
+        context = AvailabilityContext.of(SnapshotView(view.data, computed), actor)
+        return local.decide(context, strict=program.schema.rules >= STRICT_RULES)
     assert spec.is_available is not None
     try:
-        return truth(spec.is_available(Scope(view.data, computed=computed, meta=actor_fields(actor))))
+        answer = spec.is_available(Scope(view.data, computed=computed, meta=actor_fields(actor)))
+        return read_answer(answer, strict=program.schema.rules >= STRICT_RULES)
     except (ExpressionError, RecursionError):
         return None
 
@@ -225,12 +238,12 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
     Returns:
         The state after; where a patch is invalid, the state before with the error value.
     """
-    data = snapshot.data
+    data, change = snapshot.data, Change(snapshot.data)
     for patch in patches:
         if patch.path == "meta" or patch.path.startswith("meta."):
             continue
-        fault = check_patch(program.schema, data, patch)
-        code, message = fault or ("", "")
+        fault = check_patch(program.schema, data, patch, change)
+        code, message = (fault.code, fault.message) if fault else ("", "")
         if not fault:
             try:
                 data = apply_patch(data, patch)
@@ -238,6 +251,12 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
                 code, message = refused.code, refused.message
         if code:
             return _unapplied(program, snapshot, ErrorValue.at(code, message, "", patch.path, context.now), context)
+    is_changed = data is not snapshot.data
+    faults = (check_state(program.schema, data, change) or program.state_faults(data)) if is_changed else []
+    if faults:
+        message = f"The state does not fit its model: {faults[0].path} {faults[0].message}."
+        error = ErrorValue.at("INVALID_STATE", message, "", faults[0].path, context.now, told_faults(faults))
+        return _unapplied(program, snapshot, error, context)
     status = "idle" if snapshot.system.status == "error" else snapshot.system.status
     return Snapshot(
         data=data,
@@ -282,9 +301,12 @@ def genesis(program: Program, context: ComputeContext, data: Mapping[str, Any] |
             faults.append(fault.message)
         else:
             start = start.with_item(name, value)
-    faults += [
-        f"The field {name!r} is required." for name, spec in fields.items() if spec.required and name not in start
-    ]
+    if program.schema.state.model is None:
+        missing = [name for name, spec in fields.items() if spec.required and name not in start]
+        faults += [f"The field {name!r} is required." for name in missing]
+    elif not faults:
+        found = check_state(program.schema, start) or program.state_faults(start)
+        faults += [f"{fault.path or 'It'} {fault.message}." for fault in found]
     if faults:
         raise RefusedError(
             ErrorCode.INVALID_DATA, "The data cannot start like this: " + " ".join(faults), faults=faults

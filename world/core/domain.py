@@ -23,30 +23,34 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, get_type_hints
+from dataclasses import replace
+from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic import BaseModel
 
 from world.code.identity import Identity, changed_names, identity_of, own_source_hash
 from world.code.keyword_options import check_names
 from world.core.availability import LocalPredicate
+from world.core.declaration_checks import check_declared, model_of_input
+from world.core.domain_forms import earlier_form
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
-from world.core.fields_of import input_spec, state_spec
-from world.core.python_action import Action, run_python
-from world.core.schema import DomainSchema, load_schema
+from world.core.python_action import Action, ActionContext, S, run_python
+from world.core.schema import RULES, DomainSchema, load_schema
+from world.core.state_model.from_pydantic import StateModel, input_model, state_model
+from world.core.state_model.instances import frozen_instance
+from world.core.state_model.validators import validator_faults
+from world.core.validate import StateFault
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.markup import load_yaml
-from world.model.canonical_json import read_json
-from world.model.immutable_json import freeze
+from world.model.immutable_json import FrozenDict
 from world.model.short_repr import short_repr
-from world.sizes import MAX_DOMAIN_BYTES
 
-__all__ = ["Domain", "load_domain"]
+__all__ = ["Domain"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ActionOptions(TypedDict, total=False):
@@ -58,33 +62,57 @@ class ActionOptions(TypedDict, total=False):
     manifest: Any
 
 
-class Domain:
+class Domain(Generic[S]):
     """A domain: its schema and its Python functions.
 
     Args:
         id: URI or UUID of the domain.
         version: semantic version.
         state: a pydantic model whose fields (with their defaults) are the state, or the portable
-            ``{"fields": {...}}``.
+            ``{"fields": {...}}`` or ``{"dialect": ..., "schema": {...}}``. What the model says is enforced on every
+            sealed world (``world.core.state_model``).
         description: for people.
 
     Raises:
-        RefusedError: ``UNSUPPORTED_TYPE`` for a state model that has no JSON form.
+        RefusedError: ``UNSUPPORTED_TYPE`` for a state model that says what a portable schema cannot express, with the
+            field and what to write instead.
     """
+
+    @overload
+    def __init__(
+        self,
+        id: str,
+        *,
+        version: str,
+        state: type[S],
+        description: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Domain[Any],
+        id: str,
+        *,
+        version: str,
+        state: Mapping[str, Any],
+        description: str | None = None,
+    ) -> None: ...
 
     def __init__(
         self,
         id: str,  # noqa: A002 - the schema's own word
         *,
         version: str,
-        state: type[BaseModel] | Mapping[str, Any],
+        state: type[Any] | Mapping[str, Any],
         description: str | None = None,
     ) -> None:
         """Create an empty domain."""
+        self._model: type[BaseModel] | None = None if isinstance(state, Mapping) else state
+        self._state_model: StateModel | None = None if self._model is None else state_model(self._model)
         self._portable: dict[str, Any] = {
             "id": id,
             "version": version,
-            "state": dict(state) if isinstance(state, Mapping) else state_spec(state),
+            "state": self._state_model.spec if self._state_model is not None else state,
             "computed": {"fields": {}},
             "actions": {},
         }
@@ -94,6 +122,8 @@ class Domain:
         self._computed: dict[str, Callable[..., Any]] = {}
         self._predicates: dict[str, LocalPredicate] = {}
         self._schema: DomainSchema | None = None
+        self._rules, self._is_earlier = RULES, False
+        self._origin: Domain[Any] = self
         self._identities: dict[str, Identity | None] = {}
 
     def __repr__(self) -> str:
@@ -104,8 +134,71 @@ class Domain:
     def schema(self) -> DomainSchema:
         """The schema; raises ``RefusedError`` ``INVALID_SCHEMA`` with all its faults."""
         if self._schema is None:
-            self._schema = load_schema(self._portable)
+            portable = self._portable
+            if self._is_earlier:
+                portable = earlier_form(portable, self._model, {name: one[1] for name, one in self._actions.items()})
+            self._schema = replace(load_schema(portable), rules=self._rules)
         return self._schema
+
+    @property
+    def origin(self) -> Domain[Any]:
+        """The declared domain that this one is a copy of; itself where it is none."""
+        return self._origin
+
+    def copied(self) -> Domain[S]:
+        """Return a copy for one realm, whose form follows what the log adopted; functions are shared."""
+        copy = Domain.__new__(type(self))
+        vars(copy).update(vars(self))
+        return copy
+
+    def take_form(self, schema_hash: str, rules: int) -> bool:
+        """Take the form in which a log adopted this domain; false where it has no such form, and nothing changes.
+
+        A domain with models has two: the one that everything a model says is enforced in, and the earlier one, in
+        field specs, under which older logs go on.
+
+        Args:
+            schema_hash: of the adopted schema.
+            rules: version of the rules that the adoption records.
+        """
+        if self.is_form(schema_hash, rules):
+            return True
+        before = self._rules, self._is_earlier, self._schema
+        for is_earlier in (False, True):
+            self._rules, self._is_earlier, self._schema = rules, is_earlier, None
+            try:
+                if self.schema.hash == schema_hash:
+                    return True
+            except RefusedError:  # the earlier form cannot express a model that was written since
+                continue
+        self._rules, self._is_earlier, self._schema = before
+        return False
+
+    def is_form(self, schema_hash: str, rules: int | None) -> bool:
+        """Return whether this domain has the form of an adoption; None is an adoption without a version of rules."""
+        return self.schema.hash == schema_hash and self.schema.rules == (rules or 1)
+
+    def take_newest_form(self) -> None:
+        """Take the form in which this domain is adopted now."""
+        if self._is_earlier or self._rules != RULES:
+            self._rules, self._is_earlier, self._schema = RULES, False, None
+
+    def state_faults(self, data: FrozenDict) -> list[StateFault]:
+        """Return what the validators of the state's model refuse, in Python; none where it has no validators."""
+        if self._model is None or self._is_earlier or not cast(StateModel, self._state_model).validators:
+            return []
+        return validator_faults(self._model, data)
+
+    def state_of(self, data: FrozenDict) -> S:
+        """Return the frozen instance of the state's model that data stands for.
+
+        Raises:
+            TypeError: the state is portable data and has no model.
+            pydantic.ValidationError: the data does not fit the model.
+        """
+        if self._model is None:
+            raise TypeError(f"The state of the domain {self._portable['id']} has no model; read ctx.data.")
+        return cast(S, frozen_instance(self._model, data))
 
     def computed(
         self, name: str, *, deps: list[str] | None = None, expr: Any = None, version: str = "1"
@@ -149,7 +242,7 @@ class Domain:
         label: str | None = None,
         description: str | None = None,
         manifest: Any = None,
-    ) -> Callable[[F], F]:
+    ) -> Callable[[Callable[Concatenate[ActionContext[S], P], R]], Callable[Concatenate[ActionContext[S], P], R]]:
         """Declare an action by its Python function, ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model
         as type.
 
@@ -164,20 +257,23 @@ class Domain:
 
         Raises:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another
-                argument is not what it should be.
+                argument is not what it should be; ``UNSUPPORTED_TYPE`` for an input model that says what a portable
+                schema cannot express.
         """
         actions = self._portable["actions"]
         self._new(name, actions, "action")
-        _check_declared(name, {"version": version, "available": available, "label": label, "description": description})
-        _check_declared(name, {"manifest": manifest})
+        check_declared(name, {"version": version, "available": available, "label": label, "description": description})
+        check_declared(name, {"manifest": manifest})
 
-        def register(function: F) -> F:
+        def register(
+            function: Callable[Concatenate[ActionContext[S], P], R],
+        ) -> Callable[Concatenate[ActionContext[S], P], R]:
             self._new(name, actions, "action")
-            model = _input_model(function, name)
+            model = model_of_input(function, name)
             rendered = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
             optional = {"available": available, "label": label, "description": rendered, "manifest": manifest}
             actions[name] = {
-                **({} if model is None else {"input": input_spec(model)}),
+                **({} if model is None else {"input": input_model(model).spec}),
                 **{key: value for key, value in optional.items() if value is not None},
                 "python": {"name": name, "version": version},
             }
@@ -250,8 +346,8 @@ class Domain:
         """
         check_names(spec, ActionOptions)
         self._new(name, self._portable["actions"], "action")
-        _check_declared(name, spec)
-        given = input_spec(input) if isinstance(input, type) else input
+        check_declared(name, spec)
+        given = input_model(input).spec if isinstance(input, type) else input
         self._portable["actions"][name] = {
             "flow": flow, **({} if given is None else {"input": given}), **spec,
         }  # fmt: skip
@@ -272,7 +368,8 @@ class Domain:
     def sources(self) -> dict[str, str | None]:
         """Return the identity of each function's code, None without source.
 
-        Names are ``action:<name>``, ``available:<name>`` and ``computed:<name>``. An identity covers everything
+        Names are ``action:<name>``, ``available:<name>``, ``computed:<name>``, and ``state:validators`` where the
+        model of the state has validators in Python. An identity covers everything
         that the function reaches in its own package, the model of its input included; see ``world.code.identity``.
         """
         return {name: None if found is None else found.text for name, found in self._found().items()}
@@ -301,6 +398,10 @@ class Domain:
         for name, (function, model) in self._actions.items():
             functions[f"action:{name}"] = function, () if model is None else (model,)
         functions |= {f"available:{name}": (given.evaluate, ()) for name, given in self._predicates.items()}
+        validators = () if self._is_earlier or self._state_model is None else self._state_model.validators
+        own = [one for one in validators if not getattr(one, "__module__", "").startswith("pydantic")]
+        if own and self._model is not None:
+            functions["state:validators"] = own[0], (self._model,)
         functions |= {f"computed:{name.removeprefix('computed.')}": (f, ()) for name, f in self._computed.items()}
         return functions
 
@@ -312,7 +413,7 @@ class Domain:
         return self._identities
 
     @classmethod
-    def of_schema(cls, schema: DomainSchema) -> Domain:
+    def of_schema(cls, schema: DomainSchema) -> Domain[Any]:
         """Return a domain without Python functions.
 
         Raises:
@@ -331,99 +432,3 @@ class Domain:
         domain = cls(schema.id, version=schema.version, state=portable["state"])
         domain._portable, domain._schema = dict(portable), schema
         return domain
-
-
-def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
-    """Read a domain from portable data.
-
-    Args:
-        source: the schema as JSON data, or the path of a JSON or YAML file.
-
-    Raises:
-        RefusedError: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
-            ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for
-            the file.
-    """
-    if isinstance(source, Mapping):
-        return Domain.of_schema(load_schema(freeze(source)))
-    path = Path(source)
-    try:
-        return Domain.of_schema(load_schema(_read_file(path)))
-    except RefusedError as refused:
-        shown = str(path.resolve() if ".." in path.parts else path)
-        rendered = {**refused.details, "file": shown}
-        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **rendered) from None
-
-
-def _read_file(path: Path) -> Any:
-    try:
-        size = path.stat().st_size
-        if size > MAX_DOMAIN_BYTES:
-            raise RefusedError(
-                ErrorCode.FILE_UNREADABLE,
-                f"It has {size} bytes; the limit is {MAX_DOMAIN_BYTES} (MAX_DOMAIN_BYTES). Split the domain.",
-                path=str(path),
-            )
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"It cannot be read: {why}.", path=str(path)) from None
-    if path.suffix not in (".yaml", ".yml"):
-        return read_json(content)
-    return freeze(load_yaml(content))
-
-
-_EXPRESSION = (
-    'an expression as portable data, such as {"kind": "gt", "left": {"kind": "get", "path": "stock"}, '
-    '"right": {"kind": "lit", "value": 0}}, or None for always; a condition in Python goes into the action itself, '
-    "as ctx.fail(code, message), or into a function under @domain.available(name)"
-)
-_ACCEPTED: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "version": ((str,), 'a text, such as "1"'),
-    "available": ((Mapping,), _EXPRESSION),
-    "label": ((str,), "a text or None"),
-    "description": ((str,), "a text or None"),
-    "manifest": ((Mapping, list), "portable data (objects, arrays, texts, numbers, booleans) or None"),
-}
-"""Accepted types of an action's arguments, and their names in errors."""
-
-
-def _check_declared(action: str, given: Mapping[str, Any]) -> None:
-    """Raise for an argument of an action that is not portable data of its type."""
-    for name, value in given.items():
-        types, words = _ACCEPTED.get(name, ((object,), "portable data"))
-        if value is None and name != "version":
-            continue
-        wrong = None if isinstance(value, types) else f"not {type(value).__name__}"
-        try:
-            freeze(value)
-        except RefusedError as refused:
-            wrong = wrong or refused.message.rstrip(".")
-        if wrong:
-            raise RefusedError(
-                ErrorCode.INVALID_ACTION,
-                f"The action {action!r} is declared with {name}={value!r:.60}; {name} takes {words} ({wrong}).",
-                action=action,
-                argument=name,
-            )
-
-
-def _input_model(function: Callable[..., Any], name: str) -> type[BaseModel] | None:
-    """Return the pydantic model of an action's second parameter, or None."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) == 1:
-        return None
-    hints: dict[str, Any] = {}
-    if len(parameters) == 2:
-        try:
-            hints = get_type_hints(function)
-        except Exception:  # noqa: BLE001 - a name that cannot be found now is the same mistake as no type
-            hints = {}
-    model = hints.get(parameters[1].name) if len(parameters) == 2 else None
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise RefusedError(
-            ErrorCode.INVALID_ACTION,
-            f"The action {name!r} must be f(ctx) or f(ctx, input: Model) with a pydantic Model.",
-            action=name,
-        )
-    return model

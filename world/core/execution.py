@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from world.core.derive import recompute
 from world.core.expressions.scope import EvaluationContext, Scope
-from world.core.validate import check_patch
+from world.core.validate import Change, StateFault, check_patch, check_state, told_faults
 from world.core.values import ExpressionError
 from world.errors import RefusedError
 from world.model.actor import ActorRef
@@ -101,6 +101,14 @@ class Program(Protocol):
         """Return the Python predicate of an action's availability, or None."""
         ...
 
+    def state_faults(self, data: FrozenDict) -> list[StateFault]:
+        """Return what the Python validators of the state's model refuse."""
+        ...
+
+    def state_of(self, data: FrozenDict) -> Any:
+        """Return data as an instance of the state's model."""
+        ...
+
 
 class StopError(Exception):
     """Raised to end an execution before the end of its action."""
@@ -155,8 +163,8 @@ class Execution:
     """The working state of one execution, driven by flows and Python actions."""
 
     __slots__ = (
-        "_computed", "_computed_for", "action_id", "answered", "asked", "asked_before", "context", "data", "depth",
-        "invocation", "journal", "keeps", "patches", "program", "schema", "scope", "suspended",
+        "_computed", "_computed_for", "action_id", "answered", "asked", "asked_before", "change", "context", "data",
+        "depth", "invocation", "journal", "keeps", "patches", "program", "schema", "scope", "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -175,6 +183,7 @@ class Execution:
         self.context = context
         self.journal = journal
         self.data = snapshot.data
+        self.change = Change(snapshot.data)
         self._computed_for = snapshot.data
         self._computed = recompute(program, snapshot.data, snapshot.data, snapshot.computed)
         self.patches: list[Patch] = []
@@ -211,9 +220,9 @@ class Execution:
         Raises:
             StopError: as an error where the state's spec or the data has no room for it.
         """
-        fault = check_patch(self.schema, self.data, patch)
+        fault = check_patch(self.schema, self.data, patch, self.change)
         if fault:
-            self.fail(fault.code, fault.message, at)
+            self.fail(fault.code, fault.message, at, fault.context)
         if len(self.patches) >= MAX_PATCHES:
             self.fail("LIMIT_EXCEEDED", f"One execution makes more than {MAX_PATCHES} patches.", at)
         try:
@@ -222,6 +231,19 @@ class Execution:
             self.fail(refused.code, refused.message, at)
         self.scope.data = self.data
         self.patches.append(patch)
+
+    def check_end(self) -> None:
+        """Check the state that the action leaves: its model's schema, then the model's validators.
+
+        Raises:
+            StopError: with ``INVALID_STATE`` and the faults' paths.
+        """
+        if not self.patches:
+            return
+        faults = check_state(self.schema, self.data, self.change) or self.program.state_faults(self.data)
+        if faults:
+            shown = "; ".join(f"{fault.path or 'it'} {fault.message}" for fault in faults)
+            self.fail("INVALID_STATE", f"The state does not fit its model: {shown}.", "", told_faults(faults))
 
     def effect(self, name: str, params: Any, at: str) -> EffectAnswer:
         """Return an effect's result from the journal.

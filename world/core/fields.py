@@ -5,7 +5,10 @@
 without ``fields`` is free, an array without ``items`` holds anything (and no path leads into it). A secret field is a
 text with a reference to a secret (``world.model.secrets.references``); its value is not shown in faults.
 
-In the state null is allowed anywhere, as absent and null are one value to expressions; in an input null is
+A state or an input may also be written in the dialect of ``world.core.state_model``, ``{"dialect", "schema"}``; its
+``FieldSpec`` then has the compiled schema as ``model``, and the rest approximates it.
+
+In a state of field specs null is allowed anywhere, as absent and null are one value to expressions; in an input null is
 allowed where a field is not required. Source: IC-validate, HC-snapshot; the flow vectors.
 """
 
@@ -13,9 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from world.core.fields_of import approximate_spec
+from world.core.state_model.checking import holds_secrets, literal_paths, places_of, same_place
+from world.core.state_model.dialect import SchemaNode, is_model, read_model
 from world.core.values import strict_equal
 from world.model.immutable_json import FrozenList
 from world.model.paths import Segments, array_index
@@ -36,6 +42,7 @@ TYPES: Final = frozenset({"string", "number", "boolean", "null", "object", "arra
 MAX_FIELD_DEPTH: Final = 50
 """Maximum depth of nested field specs."""
 
+_MODEL_KEYS: Final = frozenset({"dialect", "schema", "required", "description"})
 _KEYS: Final = frozenset({"type", "required", "default", "fields", "items", "description", "secret"})
 _SHARED: Final = 32  # minimum number of elements for which a lookup of earlier checks pays off
 
@@ -54,6 +61,7 @@ class FieldSpec:
         enum: the values of an enum.
         secret: whether the value must be a reference to a secret.
         holds_secrets: whether it is secret itself, or a field or element of it is.
+        model: the compiled schema of a state or an input in the dialect; None for a field spec.
     """
 
     type: str
@@ -65,6 +73,7 @@ class FieldSpec:
     enum: tuple[Any, ...] = field(default=())
     secret: bool = False
     holds_secrets: bool = False
+    model: SchemaNode | None = None
 
 
 class InvalidValue(NamedTuple):
@@ -93,6 +102,8 @@ def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int 
     if not isinstance(spec, Mapping):
         faults.append((where, "A field spec is an object with a type."))
         return ANY
+    if is_model(spec) and depth == 0:
+        return _read_model_field(spec, where, faults)
     faults.extend((f"{where}.{key}", "A field spec has no such property.") for key in spec if key not in _KEYS)
     kind, enum = _read_type(spec.get("type"), where, faults)
     if not isinstance(spec.get("required", False), bool):
@@ -119,6 +130,21 @@ def read_field(spec: Any, where: str, faults: list[tuple[str, str]], depth: int 
     )
     _check_shape(found, where, faults)
     return found
+
+
+def _read_model_field(spec: Mapping[str, Any], where: str, faults: list[tuple[str, str]]) -> FieldSpec:
+    """Read a state or an input in the dialect; the field specs beside its model are an approximation."""
+    found: list[tuple[str, str]] = []
+    found += [(f"{where}.{key}", "A model has no such property.") for key in spec if key not in _MODEL_KEYS]
+    if not isinstance(spec.get("required", False), bool):
+        found.append((f"{where}.required", "required is true or false."))
+    node = read_model(spec, where, found)
+    faults += found
+    if found:
+        return replace(ANY, model=node)
+    approximate = approximate_spec(spec["schema"])
+    found_spec = read_field(approximate, where, [])
+    return replace(found_spec, required=spec.get("required") is True, holds_secrets=holds_secrets(node), model=node)
 
 
 def _read_type(kind: Any, where: str, faults: list[tuple[str, str]]) -> tuple[str, tuple[Any, ...]]:
@@ -158,6 +184,8 @@ def field_at(spec: FieldSpec, segments: Segments, *, into_free_arrays: bool = Tr
         into_free_arrays: whether a path may lead into an array without ``items`` (reading may, patching may
             not).
     """
+    if spec.model is not None:
+        return _model_field_at(spec, spec.model, segments)
     for at, name in enumerate(segments):
         if spec.type == "any" or (spec.type == "object" and spec.fields is None):
             return ANY
@@ -170,6 +198,23 @@ def field_at(spec: FieldSpec, segments: Segments, *, into_free_arrays: bool = Tr
         else:
             return None
     return spec
+
+
+def _model_field_at(spec: FieldSpec, model: SchemaNode, segments: Segments) -> FieldSpec | None:
+    """Return the approximate spec at a path of a model, None for an unknown place."""
+    is_length = bool(segments) and segments[-1] == "length" and not places_of(model, segments)
+    if not segments:
+        return spec
+    places = places_of(model, segments[:-1] if is_length else segments)
+    if not places or (is_length and not any(one.types is None or "array" in one.types for one in _whole(places))):
+        return None
+    if is_length:
+        return FieldSpec("number")
+    return field_at(replace(spec, model=None), segments) or ANY
+
+
+def _whole(places: tuple[SchemaNode, ...]) -> Iterator[SchemaNode]:
+    return (inner for one in places for inner in same_place(one))
 
 
 def check_value(
@@ -205,6 +250,9 @@ def check_value(
 def secret_literals(spec: FieldSpec, value: Any, path: str = "input") -> Iterator[str]:
     """Yield the path of each literal in a secret field of a value."""
     if not spec.holds_secrets:
+        return
+    if spec.model is not None:
+        yield from literal_paths(spec.model, value, path)
         return
     if spec.secret:
         if is_literal(value):

@@ -1,8 +1,8 @@
-"""Field specs of pydantic models.
+"""Field specs of pydantic models, the earlier form of a state and of an input.
 
-They are derived from the model's own JSON Schema, so everything that pydantic can describe is supported: nested
-models, lists, ``Literal`` and ``Enum``, optional fields, aliases, dates as text. Constraints that a field
-spec cannot express (lengths, patterns) are checked by the model itself when an action receives its input.
+Logs that adopted a domain in this form go on under it. A field spec expresses nested models, lists, ``Literal`` and
+``Enum``, optional fields and aliases; everything else accepts any value. A domain that is adopted now has the form of
+``world.core.state_model``. The approximation is also what field specs of such a domain are read from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.secrets.literal import is_secret_schema
 
-__all__ = ["input_spec", "state_spec"]
+__all__ = ["approximate_spec", "input_spec", "state_spec"]
 
 _SIMPLE: Final = {
     "string": "string",
@@ -26,6 +26,15 @@ _SIMPLE: Final = {
     "boolean": "boolean",
     "null": "null",
 }
+
+
+def approximate_spec(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field spec that approximates a JSON Schema; members of its root keep their defaults."""
+    found = _spec(schema, schema.get("$defs", {}), ())
+    for name, inner in schema.get("properties", {}).items():
+        if "default" in inner and "fields" in found:
+            found["fields"][name]["default"] = inner["default"]
+    return found
 
 
 def input_spec(model: type[BaseModel]) -> dict[str, Any]:

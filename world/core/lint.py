@@ -12,7 +12,8 @@ from world.core.expressions.expression_ast import check_expression, dependencies
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow_lint import FlowReader
 from world.core.resource_declarations import manifest_faults
-from world.core.schema import SchemaFault
+from world.core.schema import HOST, SchemaFault
+from world.core.state_model.dialect import is_model
 from world.model.identity import schema_hash
 from world.model.paths import parse_path
 
@@ -83,6 +84,9 @@ class _ExpressionReader:
 
     def _state(self) -> None:
         state = self.schema.get("state")
+        if is_model(state):
+            self._state_model(state)
+            return
         if not isinstance(state, Mapping) or not isinstance(state.get("fields"), Mapping):
             self.add("SCHEMA_ERROR", "$.state", "state holds fields, an object of field specs.")
             return
@@ -94,6 +98,18 @@ class _ExpressionReader:
             for name in state["fields"]
             if name in _RESERVED
         )
+        self._shapes(found)
+
+    def _state_model(self, state: Mapping[str, Any]) -> None:
+        found: list[tuple[str, str]] = []
+        self.state = read_field(state, "$.state", found)
+        model = self.state.model
+        if not found and (model is None or model.properties is None or model.types != frozenset({"object"})):
+            found.append(("$.state.schema", "The schema of a state is of type object and has properties."))
+        for name in (model.properties or {}) if model is not None else ():
+            if name in _RESERVED or name.startswith("$"):
+                place = f"$.state.schema.properties.{name}"
+                found.append((place, f"The name {name!r} is taken; a path to it would lead elsewhere."))
         self._shapes(found)
 
     def _shapes(self, found: list[tuple[str, str]]) -> None:
@@ -238,7 +254,7 @@ class _ExpressionReader:
     def _patchable(self, path: str) -> bool:
         segments = parse_path(path)
         if segments and segments[0].startswith("$"):
-            return True
+            return segments[0] != HOST
         return field_at(self.state, segments, into_free_arrays=False) is not None
 
 

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, Generic, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
+from typing_extensions import TypeVar
 
 from world.core.execution import Execution, StopError, Suspended
 from world.core.expressions.scope import seeded_fraction
+from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict, freeze, thaw
 from world.model.patch import Patch
 from world.model.snapshot import ErrorValue
@@ -108,22 +110,40 @@ class ComputedView(Mapping[str, Any]):
         return len(self._values)
 
 
-class ActionContext:
+S = TypeVar("S", bound=BaseModel, default=Any)
+"""The model of a domain's state; any where it is not named."""
+
+
+class ActionContext(Generic[S]):
     """Context of an action; equal in every run of an attempt
     (HC-context).
     """
 
-    __slots__ = ("_execution", "_randoms")
+    __slots__ = ("_execution", "_randoms", "_state")
 
     def __init__(self, execution: Execution) -> None:
         """Create the context of an execution."""
         self._execution = execution
         self._randoms = 0
+        self._state: tuple[FrozenDict, S] | None = None
 
     @property
     def data(self) -> FrozenDict:
         """The data, frozen, with the patches and effects so far."""
         return self._execution.data
+
+    @property
+    def state(self) -> S:
+        """The data as a frozen instance of the state's model, made when it is read.
+
+        Raises:
+            TypeError: the domain's state is portable data, without a model.
+            pydantic.ValidationError: the patches so far left data that does not fit.
+        """
+        data = self._execution.data
+        if self._state is None or self._state[0] is not data:
+            self._state = data, self._execution.program.state_of(data)
+        return self._state[1]
 
     @property
     def computed(self) -> Mapping[str, Any]:
@@ -205,7 +225,10 @@ def resume_python(execution: Execution, suspended: Suspended) -> None:
 
 def _typed(execution: Execution, model: type[BaseModel]) -> BaseModel:
     value = execution.invocation.input
+    spec = execution.schema.actions[execution.action_id].input
     try:
+        if spec is not None and spec.model is not None:
+            return model.model_validate_json(canonical_bytes({} if value is None else value))
         return model.model_validate(thaw(value) if value is not None else {})
     except ValidationError as invalid:
         faults = [

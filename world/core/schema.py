@@ -25,6 +25,8 @@ from world.core.expressions.expression import Evaluate, compile_expression
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow import Flow, compile_flow
 from world.core.resource_declarations import ItemSpec, compile_manifest
+from world.core.state_model.checking import Checker, places_of
+from world.core.state_model.dialect import SchemaNode, is_model
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.identity import schema_hash
@@ -32,6 +34,9 @@ from world.model.immutable_json import FrozenDict, freeze
 from world.model.paths import Segments, parse_path
 
 __all__ = [
+    "HOST",
+    "RULES",
+    "STRICT_RULES",
     "ActionSpec",
     "ComputedSpec",
     "DomainSchema",
@@ -40,6 +45,18 @@ __all__ = [
     "load_schema",
     "unchecked_schema",
 ]
+
+
+RULES: Final = 2
+"""Version of the rules of a domain that an adoption records.
+
+Under version 1, that of an adoption that records none, an availability counts by its truth: 1 and "no" are true. Under
+version 2 an availability that is neither true nor false is an error, and the action is unavailable.
+"""
+
+STRICT_RULES: Final = 2
+HOST: Final = "$host"
+"""Name under which hosts keep data of their own; it is no state, and no flow writes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +146,8 @@ class DomainSchema:
         computed: computed values, every one behind those it depends on.
         actions: by name.
         portable: the frozen JSON it was read from, with its hash.
+        rules: version of the rules that its adoption recorded; see ``RULES``.
+        checker: checks a state in the dialect and counts the places it visits.
     """
 
     id: str
@@ -138,6 +157,9 @@ class DomainSchema:
     computed: tuple[ComputedSpec, ...]
     actions: Mapping[str, ActionSpec]
     portable: FrozenDict
+    rules: int = RULES
+    checker: Checker = field(default_factory=lambda: Checker(is_state=True), repr=False, compare=False)
+    _nodes: dict[str, tuple[SchemaNode, ...]] = field(default_factory=dict, repr=False, compare=False)
     _places: dict[str, FieldSpec | None] = field(default_factory=dict, repr=False, compare=False)
 
     def place(self, path: str) -> FieldSpec | None:
@@ -150,6 +172,19 @@ class DomainSchema:
             self._places.clear()
         self._places[path] = place
         return place
+
+    def model_places(self, path: str) -> tuple[SchemaNode, ...]:
+        """Return the schemas at a patch path of a state in the dialect, none for an unknown place."""
+        known = self._nodes.get(path)
+        if known is None:
+            if len(self._nodes) >= _MAX_PLACES:
+                self._nodes.clear()
+            segments = parse_path(path)
+            is_tool = bool(segments) and segments[0].startswith("$")
+            root = self.state.model
+            known = (SchemaNode(),) if is_tool or root is None else places_of(root, segments)
+            self._nodes[path] = known
+        return known
 
     def _find(self, segments: Segments) -> FieldSpec | None:
         if segments and segments[0].startswith("$") and segments[0] not in (self.state.fields or {}):
@@ -194,7 +229,8 @@ def unchecked_schema(portable: Any) -> DomainSchema:
     """
     frozen = freeze(portable)
     own_hash = schema_hash(frozen)
-    state = read_field({"type": "object", "required": True, **frozen["state"]}, "$.state", [])
+    own = frozen["state"]
+    state = read_field(own if is_model(own) else {"type": "object", "required": True, **own}, "$.state", [])
     computed = [_computed(name, spec) for name, spec in frozen.get("computed", {}).get("fields", {}).items()]
     return DomainSchema(
         id=frozen["id"],

@@ -1,4 +1,8 @@
-"""Validation of inputs and patches; faults are returned, never raised.
+"""Validation of inputs, patches and states; faults are returned, never raised.
+
+A state in the dialect of ``world.core.state_model`` is checked twice: the value of each patch when it is made, and the
+touched places with what is above them when the action has ended, for what no patch shows alone (a required field, the
+number of elements, alternatives).
 
 Source: IC-validate, HC-flow; design section 4 (enums and nested fields are checked, in inputs as in the
     state).
@@ -6,19 +10,31 @@ Source: IC-validate, HC-flow; design section 4 (enums and nested fields are chec
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from world.core.fields import FieldSpec, InvalidValue, check_value
 from world.core.state_limits import MAX_STATE_DEPTH, growth_fault
+from world.core.state_model.checking import NEW, Checker, ModelFault, Touched
 from world.model.immutable_json import FrozenDict, FrozenList
 from world.model.patch import Patch
-from world.model.paths import look_up, parse_path
+from world.model.paths import Segments, format_path, look_up, parse_path
 
 if TYPE_CHECKING:
     from world.core.schema import DomainSchema
 
-__all__ = ["MAX_FAULTS", "PatchFault", "check_input", "check_patch"]
+__all__ = [
+    "MAX_FAULTS",
+    "Change",
+    "PatchFault",
+    "StateFault",
+    "check_input",
+    "check_patch",
+    "check_state",
+    "told_faults",
+]
 
 MAX_FAULTS: Final = 20
 """Maximum number of faults in one error value."""
@@ -28,6 +44,27 @@ class PatchFault(NamedTuple):
     """Fault of a patch."""
 
     code: str
+    message: str
+    context: FrozenDict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an execution changes.
+
+    Args:
+        base: the data before it, which fits the state's model; ``NEW`` for none.
+        touched: the places that its patches touched.
+    """
+
+    base: Any
+    touched: Touched = field(default_factory=Touched)
+
+
+class StateFault(NamedTuple):
+    """Fault of a state: a path of the data and half a sentence."""
+
+    path: str
     message: str
 
 
@@ -40,26 +77,104 @@ def check_input(spec: FieldSpec | None, value: Any) -> list[InvalidValue]:
     """
     if spec is None or (value is None and not spec.required):
         return []
+    if spec.model is not None:
+        found = islice(Checker().faults(spec.model, value), MAX_FAULTS)
+        return [InvalidValue(f"input{fault.shown}", fault.message) for fault in found]
     return list(islice(check_value(spec, value, state=False, path="input"), MAX_FAULTS))
 
 
-def check_patch(schema: DomainSchema, data: FrozenDict, patch: Patch) -> PatchFault | None:
-    """Return the fault of a patch against the state's spec, or None; checks only changed
-    at.
+def told_faults(faults: Iterable[StateFault]) -> FrozenDict:
+    """Return faults as the context of an error value."""
+    return FrozenDict({"faults": [{"path": fault.path, "message": fault.message} for fault in faults]})
+
+
+def check_state(schema: DomainSchema, data: FrozenDict, change: Change | None = None) -> list[StateFault]:
+    """Return the faults of data against a state in the dialect, at most ``MAX_FAULTS``; none for field specs.
+
+    Args:
+        schema: the schema with the state.
+        data: the data.
+        change: the data before, and the places that were touched since; None checks everything.
+    """
+    if schema.state.model is None:
+        return []
+    asked = Change(NEW, Touched(is_whole=True)) if change is None else change
+    found = schema.checker.faults(schema.state.model, data, asked.base, asked.touched)
+    return [StateFault(format_path(fault.segments), fault.message) for fault in islice(found, MAX_FAULTS)]
+
+
+def check_patch(
+    schema: DomainSchema, data: FrozenDict, patch: Patch, change: Change | None = None
+) -> PatchFault | None:
+    """Return the fault of a patch against the state's spec, or None; checks only what it changes.
 
     Args:
         schema: the schema with the state spec.
         data: the data before the patch, which obeys the spec.
         patch: the change.
+        change: gets the touched places, for a state in the dialect; None does not keep them.
     """
     if len(parse_path(patch.path)) > MAX_STATE_DEPTH:
         return PatchFault("LIMIT_EXCEEDED", f"A path leads through at most {MAX_STATE_DEPTH} levels.")
+    if schema.state.model is not None:
+        return _model_patch_fault(schema, data, patch, change)
     place = schema.place(patch.path)
     if place is None:
         return PatchFault("PATH_NOT_FOUND", f"The state has no place {patch.path!r}.")
     if patch.op == "unset":
         return None
     return _merge_fault(place, data, patch) if patch.op == "merge" else _set_fault(place, data, patch)
+
+
+def _model_patch_fault(
+    schema: DomainSchema, data: FrozenDict, patch: Patch, change: Change | None
+) -> PatchFault | None:
+    """Return the fault of a patch of a state in the dialect, or None."""
+    at = parse_path(patch.path)
+    if not schema.model_places(patch.path):
+        return PatchFault("PATH_NOT_FOUND", f"The state has no place {patch.path!r}.")
+    if patch.op == "merge" and patch.value is not None and not isinstance(patch.value, dict):
+        return _mismatch(patch.path, InvalidValue("", "must be merged with an object"))
+    before = look_up(data, at) if isinstance(patch.value, (FrozenDict, FrozenList)) else None
+    grown = growth_fault(patch.value, before, len(at))
+    if grown:
+        return PatchFault("LIMIT_EXCEEDED", f"The patch of {patch.path!r} {grown}.")
+    if change is not None:
+        change.touched.note(patch)
+    if patch.op == "set":
+        return _member_fault(schema, patch, (patch.path, at), patch.value, change)
+    if patch.op == "merge":
+        for name, item in (patch.value or {}).items():
+            fault = _member_fault(schema, patch, (format_path((*at, name)), (*at, name)), item, change)
+            if fault:
+                return fault
+    return None
+
+
+def _member_fault(
+    schema: DomainSchema, patch: Patch, place: tuple[str, Segments], value: Any, change: Change | None
+) -> PatchFault | None:
+    """Return the fault of a value that a patch sets at a place, a path and its segments, or None."""
+    path, at = place
+    places = schema.model_places(path)
+    found: list[ModelFault] = []
+    is_certain = change is not None and len(places) == 1
+    before = look_up(change.base, at) if change is not None and is_certain else None
+    for node in places:
+        fault = next(schema.checker.faults(node, value, NEW if before is None else before), None)
+        if fault is None:
+            if change is not None and is_certain:
+                change.touched.note_checked(at, node, value)
+            return None
+        found.append(fault)
+    if not found:
+        return _mismatch(patch.path, InvalidValue(f".{at[-1]}", "is not a known field"))
+    path = format_path((*at, *found[0].segments))
+    if any(fault.is_shape for fault in found):
+        inside = path.removeprefix(f"{patch.path}.") if path != patch.path else ""
+        return _mismatch(patch.path, InvalidValue(inside, found[0].message))
+    told = told_faults([StateFault(path, found[0].message)])
+    return PatchFault("INVALID_STATE", f"The state does not fit its model: {path} {found[0].message}.", told)
 
 
 def _mismatch(path: str, fault: InvalidValue) -> PatchFault:

@@ -93,6 +93,7 @@ def emit_domain(work: UnitOfWork, by: str) -> None:
             by=by,
             previous=work.realm.schema_hash or None,
             distributions=work.domain.distributions() or None,
+            rules=None if work.domain.schema.rules == 1 else work.domain.schema.rules,
         ),
     )
 
@@ -100,11 +101,24 @@ def emit_domain(work: UnitOfWork, by: str) -> None:
 def adopt_domain(work: UnitOfWork, by: str) -> bool:
     """Adopt a schema under which every branch's head is valid unchanged; False where it is recorded already.
 
-    The same schema is recorded again where the code, the kind of its identities or a distribution is another one.
+    The same schema is recorded again where the code, the kind of its identities, a distribution or the version of the
+    rules is another one. A domain that goes on in an earlier form is adopted in its newest one.
     """
     in_force = work.realm.domain
     if in_force is None:
         raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")
+    before = work.domain.schema.hash
+    work.domain.take_newest_form()
+    if work.domain.schema.hash != before:
+        work.prepared = None  # what was prepared compared the earlier form
+    try:
+        return _adopt(work, in_force, by)
+    except RefusedError:
+        work.domain.take_form(in_force.schema_hash, in_force.rules or 1)
+        raise
+
+
+def _adopt(work: UnitOfWork, in_force: DomainAdopted, by: str) -> bool:
     if is_recorded(in_force, work.domain):
         return False
     changed = in_force.schema_hash != work.domain.schema.hash

@@ -273,7 +273,7 @@ class WorldProtocol(PreparingCommands):
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
             work, rows = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
-            fits = work.realm.domain is None or work.realm.schema_hash == self._domain.schema.hash
+            fits = (in_force := work.realm.domain) is None or self._domain.is_form(in_force.schema_hash, in_force.rules)
             asked: list[Task] = []
             confirmed = _confirm_clock(work, confirming, asked, fits=fits)
             recorded = self._unrecorded[:]

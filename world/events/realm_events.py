@@ -57,7 +57,8 @@ class DomainAdopted(Event, frozen=True, kw_only=True):
     """A domain's schema was adopted; ``sources`` are the code fingerprints of its Python functions.
 
     ``distributions`` are the versions of the packages that these functions use and the fingerprints do not cover;
-    absent where there are none, and in earlier logs.
+    absent where there are none, and in earlier logs. ``rules`` is the version of the rules under which its actions are
+    computed (``world.core.schema.RULES``); absent in earlier logs, which is version 1.
     """
 
     TOPIC: ClassVar[str] = "domain.adopted"
@@ -67,6 +68,7 @@ class DomainAdopted(Event, frozen=True, kw_only=True):
     by: str
     previous: str | None = None
     distributions: dict[str, str] | None = None
+    rules: int | None = None
 
 
 class ActorRegistered(Event, frozen=True, kw_only=True):

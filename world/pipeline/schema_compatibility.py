@@ -16,8 +16,9 @@ __all__ = ["is_recorded", "misfit"]
 
 def is_recorded(adopted: DomainAdopted, domain: Domain) -> bool:
     """Return whether an adoption has the schema, the code and the distributions of a domain."""
-    is_same = adopted.schema_hash == domain.schema.hash and adopted.sources == domain.sources()
-    return is_same and (adopted.distributions or {}) == domain.distributions()
+    is_same = adopted.schema_hash == domain.schema.hash and (adopted.rules or 1) == domain.schema.rules
+    is_same_code = adopted.sources == domain.sources()
+    return is_same and is_same_code and (adopted.distributions or {}) == domain.distributions()
 
 
 def misfit(work: UnitOfWork, world_id: str) -> tuple[str, dict[str, Any]] | None:

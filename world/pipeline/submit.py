@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from world.core.fields import secret_literals
+from world.core.validate import check_input
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
@@ -71,9 +72,10 @@ def record_proposal(
 
     Raises:
         RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
-            ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``, ``NOT_A_DIRECT_INTENT``,
-            ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``, ``FAILED_BASE``,
-            ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed then.
+            ``INVALID_INPUT``, ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``,
+            ``NOT_A_DIRECT_INTENT``, ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``,
+            ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed
+            then.
         StalePreparationError: see ``world.pipeline.preparation.prepared.check_submission``; nothing was changed then.
     """
     intent = asked.intent
@@ -178,6 +180,7 @@ def check_intent(work: UnitOfWork, intent: IntentInstance) -> None:
             known=known,
         )
     _check_secrets(work, intent, text)
+    check_fits(work, intent)
     check_key(intent, work.realm.schema_hash)
     earlier = work.lookup.proposal_of_intent(intent.intent_id)
     if earlier is not None:
@@ -204,6 +207,23 @@ def _check_secrets(work: UnitOfWork, intent: IntentInstance, text: bytes) -> Non
     if may_name_secrets(text):
         found += named_literals(given, "input")
     refuse_literals(f"The input of {intent.body.type}", found)
+
+
+def check_fits(work: UnitOfWork, intent: IntentInstance) -> None:
+    """Refuse an input that does not fit the schema of its action, which the domain has (IC-validate).
+
+    Raises:
+        RefusedError: ``INVALID_INPUT``.
+    """
+    action = intent.body.type
+    faults = check_input(work.domain.schema.actions[action].input, intent.body.input)
+    if faults and not work.limits.judge_invalid_input:
+        raise RefusedError(
+            ErrorCode.INVALID_INPUT,
+            f"The input of {action!r} does not fit: {'; '.join(f'{fault.path} {fault.message}' for fault in faults)}.",
+            action=action,
+            faults=[{"path": fault.path, "message": fault.message} for fault in faults],
+        )
 
 
 def _check_actor(work: UnitOfWork, actor: ActorRef) -> None:

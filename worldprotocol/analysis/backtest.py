@@ -18,7 +18,7 @@ from world.limits import Limits
 from world.read_models.archive import Archive
 from worldprotocol.analysis.log_partitions import Stretch, in_stretches
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
-from worldprotocol.api.bootstrap import load_any_domain
+from worldprotocol.api.bootstrap import load_any_domain, take_adopted_form
 from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.policy_tools.hypothetical import policy_named
 
@@ -70,8 +70,10 @@ class BacktestSetup:
             RefusedError: the log cannot be opened, or a reference cannot be loaded.
         """
         policy = policy_named(self.policy, self.policies, self.folder)
-        domain = load_any_domain(self.domain, base=self.folder)
-        archive = Archive(open_for_reading(self.address))
+        domain = load_any_domain(self.domain, base=self.folder).copied()
+        log = open_for_reading(self.address)
+        take_adopted_form(domain, log)
+        archive = Archive(log)
         return CaseRejudger(archive, domain, policy, self.wanted, time_limit=TimeLimit(self.limits.max_call_ms))
 
 

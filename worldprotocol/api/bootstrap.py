@@ -56,6 +56,7 @@ from world.model.snapshot import Snapshot
 from world.model.source import SourceEvent
 from world.pipeline.project import Projector
 from world.pipeline.unit_of_work import UnitOfWork, WorkerRegistry
+from world.read_models.archive import Archive
 from world.read_models.index import WorldIndex
 from world.read_models.packaged_views import PackagedViews
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
@@ -73,6 +74,7 @@ __all__ = [
     "bootstrap",
     "load_any_domain",
     "log_files",
+    "take_adopted_form",
 ]
 
 DAY_MS = 86_400_000
@@ -187,6 +189,7 @@ def bootstrap(
         durability=durability,
         progress=progress,
     )
+    take_adopted_form(components.domain, log)
     views = _packaged_views(log, components.limits, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if clock is None:  # a clock that the caller gave advances as the caller decides
@@ -210,6 +213,13 @@ def found_realm(protocol: WorldProtocol, policies: Iterable[str], data: Mapping[
             adopt_policy(work, name, by)
 
     protocol.run(command)
+
+
+def take_adopted_form(domain: Domain, log: EventLog) -> None:
+    """Give a realm's copy of a domain the form in which its log adopted it, where it has that form."""
+    adopted = list(Archive(log).adopted_domains())
+    if adopted:
+        domain.take_form(adopted[-1].schema_hash, adopted[-1].rules or 1)
 
 
 def _packaged_views(log: EventLog, limits: Limits, progress: Callable[[int, int], None] | None) -> PackagedViews:
@@ -239,7 +249,7 @@ def compose(
     given = options or ComponentOptions()
     check_names(given, ComponentOptions)
     folder, secrets, workspace = given.get("folder"), given.get("secrets"), given.get("workspace")
-    loaded = load_any_domain(domain, base=folder)
+    loaded = load_any_domain(domain, base=folder).copied()
     ids = given.get("ids") or SystemIds()
     limits = given.get("limits") or Limits()
     time_limit = TimeLimit(limits.max_call_ms)

@@ -54,7 +54,7 @@ key = "digests.key"                       # 32 bytes as 64 hex digits; default: 
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -153,6 +153,7 @@ class Config(BaseModel):
     paranoid: bool = False
     unsafe_unguarded_projections: bool = False
     durability: Literal["full", "normal"] = "full"
+    judge_invalid_input: bool = False
     limits: dict[str, int] = Field(default_factory=dict)
     klis: dict[str, int | bool | str] = Field(default_factory=dict)
     workspace: WorkspaceConfig | None = None
@@ -207,7 +208,7 @@ class Config(BaseModel):
         Raises:
             RefusedError: ``INVALID_CONFIG`` for a limit that does not exist or is below 1.
         """
-        known = {field.name for field in fields(Limits)} - {"klis"}
+        known = {field.name for field in fields(Limits)} - {"klis", "judge_invalid_input"}
         for name, value in self.limits.items():
             if name not in known or value < 1:
                 raise RefusedError(
@@ -215,7 +216,8 @@ class Config(BaseModel):
                     f"[limits] {name} = {value} is invalid: the limits are {', '.join(sorted(known))}, "
                     "each at least 1.",
                 )
-        return Limits(**self.limits, klis=KlisSettings.read(self.klis))
+        chosen = Limits(judge_invalid_input=self.judge_invalid_input, klis=KlisSettings.read(self.klis))
+        return replace(chosen, **self.limits)  # type: ignore[arg-type]  # each is a bound
 
 
 def read_config(path: Path) -> Config:

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 from world.core import Domain, DomainSchema, recompute, unchecked_schema
 from world.core.execution import Execution
+from world.core.validate import StateFault
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import DomainAdopted, WorldSealed
@@ -177,3 +178,9 @@ class _Program:
 
     def local_predicate(self, _action: str) -> None:
         return None
+
+    def state_faults(self, _data: FrozenDict) -> list[StateFault]:
+        return []
+
+    def state_of(self, _data: FrozenDict) -> NoReturn:
+        raise TypeError("Values of the past have no model.")

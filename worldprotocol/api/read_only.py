@@ -64,6 +64,11 @@ class RealmReader:
         return self._log
 
     @property
+    def is_read_only(self) -> bool:
+        """Whether this realm only reads its log."""
+        return getattr(self, "_protocol", None) is None
+
+    @property
     def archive(self) -> Archive:
         """Past worlds and ended proposals."""
         return self._archive

@@ -62,6 +62,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "runs": LazyCommand("look.runs:runs", "List the governed runs, newest first."),
         "stuck": LazyCommand("act.stuck:stuck", "List the effects in doubt, which wait for people."),
         "actions": LazyCommand("look.actions:actions", "List the actions an actor may take, and why."),
+        "domain": LazyCommand("look.domain:domain", "Print the JSON Schema of the state or of an action's input."),
         "state": LazyCommand("look.state:state", "Print the data at any point in the past, checked."),
         "diff": LazyCommand("look.diff:diff", "Compare two worlds with causes, or two logs."),
         "bisect": LazyCommand("look.bisect:bisect", "Find the first world in which something holds."),

@@ -122,7 +122,7 @@ def _bad(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
             "INVALID_VALUE",
             lambda: world.act(actor, rendered["type"], rendered["input"], scope={"allowedPaths": [1]}),
         ),
-        "input": ("", lambda: world.act(actor, rendered["type"], {"no": "such input"})),
+        "input": ("INVALID_INPUT", lambda: world.act(actor, rendered["type"], {"no": "such input"})),
     }
     code, call = wrongs[wrong]
     try:
@@ -130,9 +130,8 @@ def _bad(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     except RefusedError as refused:
         hold("INT-8.2", f"{wrong} was refused as {refused.code}", refused.code == code or sim.is_fault(refused))
         return refused.code
-    hold("INT-8.2", f"a submission with a wrong {wrong} was taken", wrong == "input")
-    executed = done.status == "completed" and sim.model.needs_input(rendered["type"])
-    hold("IC-validate", "an input that does not fit was executed", not executed)
+    takes_anything = wrong == "input" and not sim.model.needs_input(rendered["type"])
+    hold("INT-8.2", f"a submission with a wrong {wrong} was taken", takes_anything)
     return f"{done.proposal_id} {done.status}"
 
 

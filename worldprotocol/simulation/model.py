@@ -94,8 +94,10 @@ class Model:
 
     def needs_input(self, action: str) -> bool:
         """Return whether an action has a required input field."""
-        fields = (self.declared[action].get("input") or {}).get("fields", {})
-        return any(spec.get("required") for spec in fields.values())
+        told = self.declared[action].get("input") or {}
+        return bool(told.get("schema", {}).get("required")) or any(
+            spec.get("required") for spec in told.get("fields", {}).values()
+        )
 
     def check_commit(self) -> None:
         """Check the invariants that hold between two commits."""

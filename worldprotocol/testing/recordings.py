@@ -32,6 +32,7 @@ from world.events.codec import TOPICS, encode_event
 from world.model.immutable_json import FrozenDict
 from world.read_models.decoding import decoded
 from worldprotocol.analysis.recheck.recheck import open_to_recheck
+from worldprotocol.api.bootstrap import load_any_domain, take_adopted_form
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import export_log, import_log
 from worldprotocol.testing.divergences import FoundDivergence, LogCheck, about, check, event_at, printable, rendered
@@ -249,6 +250,10 @@ class Recording:
         effects = self.parts.get("effects", ())
         recorded = () if self._recorded is None else results_of(self._recorded.events())
         self._results = Results(recorded, may_perform=self._recorded is None or self.owner.mode == "new")
+        if self._recorded is not None and "domain" in self.parts:  # play in the form that the recording adopted
+            domain = load_any_domain(self.parts["domain"], base=self.parts["folder"]).copied()
+            take_adopted_form(domain, self._recorded.log)
+            self.parts["domain"] = domain
         frozen = frozen_parts(self.path.stem, self.clock, self._results.handlers(effects, self.parts["folder"]))
         self._world = Realm.create("sqlite:///:memory:", **{**self.parts, **frozen})
         return self._world

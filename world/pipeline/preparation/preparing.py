@@ -29,7 +29,7 @@ from world.pipeline.preparation.prepared import (
 from world.pipeline.project import Projector, Selected, select
 from world.pipeline.schema_compatibility import is_recorded, misfit
 from world.pipeline.shadowing import shadow_ruling, shadowed_by
-from world.pipeline.submit import Submission, base_of, submission_event
+from world.pipeline.submit import Submission, base_of, check_fits, submission_event
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Case, ExecutionOrder, Performed
 from world.state.proposal import ROLLBACK, Proposal
@@ -119,6 +119,7 @@ def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, pro
         return
     prepared.position, work.at = work.realm.position, prepared.at
     try:
+        check_fits(work, asked.intent)
         base = base_of(work, asked)
     except RefusedError:  # it is refused again under the lock
         return

@@ -30,7 +30,10 @@ class Domains:
 
     def of(self, adopted: DomainAdopted) -> Domain | None:
         """Return a domain with the adopted schema; None if its Python functions are not loaded."""
+        rules = adopted.rules or 1
         known = self._known.get(adopted.schema_hash)
+        if known is None or known.schema.rules != rules:
+            known = self._in_form(adopted.schema_hash, rules)
         if known is None and adopted.sources:
             return None
         if known is None:
@@ -38,10 +41,19 @@ class Domains:
                 made = load_domain(adopted.schema)
             except RefusedError:  # portable data that this engine would not adopt
                 return None
-            if made.schema.hash != adopted.schema_hash:
+            if not made.take_form(adopted.schema_hash, rules):
                 return None
             known = self._known[adopted.schema_hash] = made
         return known
+
+    def _in_form(self, schema_hash: str, rules: int) -> Domain | None:
+        """Return a loaded domain in the form that a log adopted, None where none has it."""
+        for domain in self.at_hand:
+            copy = domain.copied()
+            if copy.take_form(schema_hash, rules):
+                self._known[schema_hash] = copy
+                return copy
+        return None
 
 
 def changed_code(adopted: DomainAdopted | None, domain: Domain) -> set[str]:

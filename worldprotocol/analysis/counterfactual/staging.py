@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from host import Host
@@ -141,7 +141,7 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         clock=clock,
         ids=parts.ids,
         workers=Bystander(),
-        limits=question.limits,
+        limits=replace(question.limits, judge_invalid_input=True),  # as recorded proposals may have been
         types=ResourceTypes.installed(),
     )
     outcomes = Outcomes(Archive(source), protocol.archive)

@@ -24,10 +24,12 @@ class AvailableCode:
     Args:
         components: what this process has loaded.
         realm: the state that the recheck folds; adoptions are read from it.
+        is_live: whether the components act on the log at the same time; the form of their domain stays then.
     """
 
-    def __init__(self, components: Components, realm: RealmState) -> None:
+    def __init__(self, components: Components, realm: RealmState, *, is_live: bool = False) -> None:
         """Start without rebuilt policies."""
+        self._is_live = is_live
         self._components = components
         self._realm = realm
         self._rebuilt: dict[str, StandardAuthority] = {}
@@ -48,8 +50,14 @@ class AvailableCode:
             )
         return self._changed
 
-    def forget_changes(self) -> None:
-        """Compare again at the next call of ``changed_since``: an adoption followed."""
+    def take_form(self, event: DomainAdopted) -> None:
+        """Compute the steps after an adoption by the form and the rules that it recorded."""
+        if not self._is_live:
+            self._components.domain.take_form(event.schema_hash, event.rules or 1)
+
+    def forget_changes(self, event: DomainAdopted) -> None:
+        """Compare again at the next call of ``changed_since``: an adoption followed, whose form is taken."""
+        self.take_form(event)
         self._changed = None
 
     def note_policy(self, event: PolicyAdopted | PolicyRetired | ShadowConfigured) -> None:
@@ -65,6 +73,7 @@ class AvailableCode:
 
     def check_domain(self, event: DomainAdopted) -> Iterator[DivergenceError]:
         """Yield the code of the loaded domain that differs from the adopted code, under the same schema."""
+        self.take_form(event)
         domain = self._components.domain
         if event.schema_hash != domain.schema.hash:
             return  # every step under that schema reports that it cannot be rechecked

@@ -149,7 +149,7 @@ class Rechecking:
         self._requested: dict[str, list[Requirement]] = {}
         self._drifts: set[tuple[str, str]] = set()
         self._past = PastLookup(world.archive, self._realm)
-        self._code = AvailableCode(parts, self._realm)
+        self._code = AvailableCode(parts, self._realm, is_live=not world.is_read_only)
         self._work = UnitOfWork(
             realm=self._realm,
             lookup=self._past,
@@ -229,7 +229,7 @@ class Rechecking:
 
     def _note_domain(self, event: DomainAdopted) -> None:
         self._work.snapshots.clear()
-        self._code.forget_changes()
+        self._code.forget_changes(event)
 
     def _note_answer(self, event: HumanAnswered) -> None:
         self._ask(event.proposal_id, HumanAnswer.read(event.answer), 1)  # it is judged before it is recorded

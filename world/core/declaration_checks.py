@@ -1,0 +1,70 @@
+"""Checks of what a domain in Python declares for an action."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.model.immutable_json import freeze
+
+__all__ = ["check_declared", "model_of_input"]
+
+_EXPRESSION = (
+    'an expression as portable data, such as {"kind": "gt", "left": {"kind": "get", "path": "stock"}, '
+    '"right": {"kind": "lit", "value": 0}}, or None for always; a condition in Python goes into the action itself, '
+    "as ctx.fail(code, message), or into a function under @domain.available(name)"
+)
+_ACCEPTED: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "version": ((str,), 'a text, such as "1"'),
+    "available": ((Mapping,), _EXPRESSION),
+    "label": ((str,), "a text or None"),
+    "description": ((str,), "a text or None"),
+    "manifest": ((Mapping, list), "portable data (objects, arrays, texts, numbers, booleans) or None"),
+}
+"""Accepted types of an action's arguments, and their names in errors."""
+
+
+def check_declared(action: str, given: Mapping[str, Any]) -> None:
+    """Raise for an argument of an action that is not portable data of its type."""
+    for name, value in given.items():
+        types, words = _ACCEPTED.get(name, ((object,), "portable data"))
+        if value is None and name != "version":
+            continue
+        wrong = None if isinstance(value, types) else f"not {type(value).__name__}"
+        try:
+            freeze(value)
+        except RefusedError as refused:
+            wrong = wrong or refused.message.rstrip(".")
+        if wrong:
+            raise RefusedError(
+                ErrorCode.INVALID_ACTION,
+                f"The action {action!r} is declared with {name}={value!r:.60}; {name} takes {words} ({wrong}).",
+                action=action,
+                argument=name,
+            )
+
+
+def model_of_input(function: Callable[..., Any], name: str) -> type[BaseModel] | None:
+    """Return the pydantic model of an action's second parameter, or None."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) == 1:
+        return None
+    hints: dict[str, Any] = {}
+    if len(parameters) == 2:
+        try:
+            hints = get_type_hints(function)
+        except Exception:  # noqa: BLE001 - a name that cannot be found now is the same mistake as no type
+            hints = {}
+    model = hints.get(parameters[1].name) if len(parameters) == 2 else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"The action {name!r} must be f(ctx) or f(ctx, input: Model) with a pydantic Model.",
+            action=name,
+        )
+    return model
