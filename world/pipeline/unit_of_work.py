@@ -85,7 +85,7 @@ class Lookup(Protocol):
 
         Args:
             world_id: the world.
-            parent: its parent, where the caller knows it; this can make a query unnecessary.
+            parent: its parent, if known; this can make a query unnecessary.
         """
         ...
 
