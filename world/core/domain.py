@@ -197,7 +197,7 @@ class Domain(Generic[S]):
         return validator_faults(self._model, data)
 
     def state_of(self, data: FrozenDict) -> S:
-        """Return the frozen instance of the state's model that data stands for.
+        """Return the frozen instance of the state's model for data.
 
         Raises:
             TypeError: the state is portable data and has no model.

@@ -102,7 +102,7 @@ def adopt_domain(work: UnitOfWork, by: str) -> bool:
     """Adopt a schema under which every branch's head is valid unchanged; False where it is recorded already.
 
     The same schema is recorded again where the code, the kind of its identities, a distribution or the version of the
-    rules is another one. A domain that goes on in an earlier form is adopted in its newest one.
+    rules is another one. A domain that is used in an earlier form is adopted in its newest one.
     """
     in_force = work.realm.domain
     if in_force is None:
