@@ -71,9 +71,9 @@ def test_a_scratch_log_says_that_it_is_none_and_nobody_signs_it(realm: CliRealm,
     assert "branched" not in realm("verify", "--json").json
     realm("checkpoint", "keygen", "example.com/till", "--out", "till.key")
     signing = "--key", "till.key", "--origin", "example.com/till", "--log", "other.db"
-    assert "branch that never was" in realm("checkpoint", *signing, code=1).err
+    assert "This log is hypothetical" in realm("checkpoint", *signing, code=1).err
     head = realm("worlds", "--log", "other.db", "--json").lines[0]["worldId"]
-    assert "branch that never was" in realm("prove", head, *signing, code=1).err
+    assert "This log is hypothetical" in realm("prove", head, *signing, code=1).err
 
 
 @pytest.mark.requirement("CARD-audit")

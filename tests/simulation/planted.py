@@ -35,6 +35,7 @@ from world.model.decision import Quorum, Ruling
 from world.pipeline.driver import STAGES
 from world.pipeline.steps import Decidable, LeftBehind, Step
 from world.read_models.archive import Archive
+from world.read_models.live.live_state import LiveState
 from world.read_models.unit_lookup import UnitLookup
 from world.state.ports import EffectTerms
 from world.state.proposal import Proposal
@@ -123,6 +124,7 @@ def every_effect_is_taken_for_idempotent(patch: pytest.MonkeyPatch) -> None:
 
 def what_failed_to_be_committed_is_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorldProtocol, "_forget", _nothing)
+    patch.setattr(LiveState, "_drop_state", _nothing)
 
 
 def an_intent_is_taken_twice(patch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from world.model.immutable_json import freeze
 from world.model.intent import IntentBody, IntentInstance, IntentScope
 from world.model.patch import Patch, scope_allows
 from world.model.paths import format_path, parse_path
+from world.model.record import to_wire
 from world.model.snapshot import ErrorValue, Requirement, Snapshot
 from world.model.source import SourceEvent
 from world.state.ports import Case
@@ -53,7 +54,7 @@ READERS: dict[str, tuple[st.SearchStrategy[Any], Any]] = {
     "rulings": (wp.rulings(), Ruling.from_wire),
     "human_answers": (wp.human_answers(), HumanAnswer.read),
     "decisions": (wp.decisions(), DecisionRecord.from_wire),
-    "triples": (wp.triples(), read_triple),
+    "triples": (wp.triples(), lambda wire: read_triple(**wire)),
     "manifests": (wp.manifests(), lambda wire: read_manifest(wire, settings=KlisSettings())),
 }
 
@@ -114,7 +115,7 @@ def test_the_key_of_an_intent_is_that_of_its_body(intent: IntentInstance) -> Non
 
 def frozen(event: Event) -> dict[str, Any]:
     """Return the parts of an event as they are used: frozen, integers beyond 2^53 as the doubles that they are."""
-    return {name: freeze(getattr(event, name)) for name in event.__struct_fields__}
+    return {name: freeze(to_wire(getattr(event, name))) for name in event.__struct_fields__}
 
 
 @pytest.mark.requirement("CARD-tests", "CARD-log")

@@ -92,7 +92,13 @@ def test_progress_ends_with_all_events(world: Realm) -> None:
         ("branch.created", b'{"at":1}', "BAD_EVENT"),
         ("branch.created", b'{"at":1,"branch":"b","by":"x","worldId":"none"}', "UNKNOWN_WORLD"),
         ("actor.registered", b'{"actor":{},"at":1,"by":"x"}', "BAD_EVENT"),
-        ("decision.made", b'{"at":1,"decision":{"decision":"approved"},"proposalId":"p"}', "UNKNOWN_PROPOSAL"),
+        ("decision.made", b'{"at":1,"decision":{"decision":"approved"},"proposalId":"p"}', "BAD_EVENT"),
+        (
+            "decision.made",
+            b'{"at":1,"decision":{"authority":"a","decidedAt":1,"decision":"rejected","decisionId":"d",'  # noqa: ISC004
+            b'"proposalId":"p","reason":"r"},"proposalId":"p"}',
+            "UNKNOWN_PROPOSAL",
+        ),
         ("branch.switched", b'{"at":1,"branch":"main","by":"x","epoch":9}', "BAD_EPOCH"),
     ],
 )

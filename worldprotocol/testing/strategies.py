@@ -201,7 +201,7 @@ def patches(
 def errors() -> st.SearchStrategy[ErrorValue]:
     """Return error values in the form of snapshots."""
     context = _maybe(json_objects())
-    return st.builds(ErrorValue, identifiers(), texts(), identifiers(), texts(), milliseconds(), context)
+    return st.builds(ErrorValue.at, identifiers(), texts(), identifiers(), texts(), milliseconds(), context)
 
 
 def requirements() -> st.SearchStrategy[Requirement]:

@@ -128,13 +128,17 @@ class LiveState:
         try:
             yield
         except BaseException:
-            self._state = None
+            self._drop_state()
             raise
         finally:
             self._is_current = False
             with self._turn:
                 self._owner = None
                 self._turn.notify_all()
+
+    def _drop_state(self) -> None:
+        """Drop a state that holds what was not committed; it is made again from the view."""
+        self._state = None
 
     def _taken(self) -> RealmState:
         """Return the state to apply events to."""
