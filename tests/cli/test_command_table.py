@@ -215,8 +215,8 @@ def test_public_names_are_these_and_all_are_there():
     assert worldprotocol.__all__ == [
         "ActionContext", "ActionSteps", "Approve", "Case", "DamagedLogError", "DivergenceError", "Domain",
         "EffectFailure", "EffectResult", "Escalate", "IntentBody", "IntentInstance", "IntentScope", "LogBusyError",
-        "Narrow", "NoIntent", "Patch", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError", "Reject",
-        "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError", "WorldProtocolError",
+        "Narrow", "NoIntent", "Patch", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError",
+        "Reject", "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError", "WorldProtocolError",
         "effect", "handler", "merge", "projection", "rule", "set_", "unset",
     ]  # fmt: skip
     for name in worldprotocol.__all__:
