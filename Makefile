@@ -8,9 +8,6 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 CODE   := $(wildcard world projections authority host worldprotocol conformance tests bench examples)
 
-# The tests start hundreds of processes; each would compile the whole product again if Python kept no bytecode.
-unexport PYTHONDONTWRITEBYTECODE
-
 # How many test processes run at once, and further arguments for pytest (`make test ARGS="-k lease"`).
 WORKERS ?= 2
 ARGS    ?=

@@ -216,8 +216,8 @@ def test_public_names_are_these_and_all_are_there():
         "ActionContext", "ActionSteps", "Approve", "Case", "DamagedLogError", "DivergenceError", "Domain",
         "EffectFailure", "EffectResult", "Escalate", "IntentBody", "IntentInstance", "IntentScope", "LogBusyError",
         "Narrow", "NoIntent", "Patch", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError",
-        "Reject", "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError", "WorldProtocolError",
-        "effect", "handler", "merge", "projection", "rule", "set_", "unset",
+        "Reject", "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError",
+        "WorldProtocolError", "effect", "handler", "merge", "projection", "rule", "set_", "unset",
     ]  # fmt: skip
     for name in worldprotocol.__all__:
         assert getattr(worldprotocol, name) is not None

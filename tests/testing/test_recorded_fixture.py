@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,7 @@ class Project:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # shop.py changes within the second that bytecode tells apart
     return Project(pytester)
 
 

@@ -47,6 +47,7 @@ _NOT_OURS: Final = ("no such table", "no such column", "unsupported file format"
 _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter for what the driver says about a bad schema
 _SCHEMA_BYTES: Final = 1 << 16  # our schema is on the first page
 _OPEN_ATTEMPTS: Final = 3  # to open a file that is being replaced
+_NOT_READ: Final = "Nothing was read"
 _NOT_STORED: Final = "Nothing of the commit was stored"
 _NOT_ACKNOWLEDGED: Final = "The commit is in the file that was opened, or in its -wal, and was not acknowledged"
 _SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -148,7 +149,7 @@ class SqliteStore(Store):
             with self._mutex:
                 return fetch(self._own(), sql, parameters)
         except _UNREADABLE as error:
-            raise self.translate(error) from error
+            raise self._why_unreadable(error) from error
 
     def newest_head(self, log_id: int) -> list[Row]:
         """See ``Store.newest_head``; the row is read again once SQLite's data_version says that it may have changed."""
@@ -160,7 +161,15 @@ class SqliteStore(Store):
         try:
             return self._readers.unchanged(log_id, lambda: (statement.sql, statement.bind(**key_range(log_id))))
         except _UNREADABLE as error:
-            raise self.translate(error) from error
+            raise self._why_unreadable(error) from error
+
+    def _why_unreadable(self, error: Exception) -> Exception:
+        """Return the error for a failed read: that the file was moved, where a new reader found another or none."""
+        try:
+            self._check_files(_NOT_READ)
+        except WorldProtocolError as moved:
+            return moved
+        return self.translate(error)
 
     @contextmanager
     def migrating(self) -> Iterator[Cursor]:

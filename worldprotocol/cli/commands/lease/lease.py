@@ -66,7 +66,7 @@ def acquire(
     if desk.json:
         desk.out.document(wire)
         return
-    rows = [(one["leaseId"], one["token"], one["predicate"], one["resource"]) for one in wire["leases"]]
+    rows = [(one.lease_id, one.token, one.predicate, one.resource) for one in got.verdict.leases]
     desk.out.table(("lease", "token", "predicate", "resource"), rows)
     desk.out.remark(f"{got.agent}, session {got.session}: for {got.ttl_ms} ms from now, and from every heartbeat.")
 
