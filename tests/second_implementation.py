@@ -489,7 +489,11 @@ class Replay:
 def check_policy(state: State) -> None:
     """Compare a policy with its name and its hash."""
     policy = state["policy"]
-    found = hash_of({name: value for name, value in policy.items() if name != "hash"})
+    if policy.get("identity") == "rules-1":
+        head = {name: policy[name] for name in ("combination", "identity", "name", "version") if name in policy}
+        found = hash_of({**head, "rules": [[one["rule"], one["identity"]] for one in policy["rules"]]})
+    else:
+        found = hash_of({name: value for name, value in policy.items() if name != "hash"})
     must(found == policy["hash"] == state["policyHash"], "a wrong policyHash")
     must(policy["name"] == state["name"], "another policy")
 

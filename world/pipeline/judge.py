@@ -16,10 +16,11 @@ from world.model.canonical_json import canonical_bytes
 from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
 from world.model.id_alphabet import ANY_HUMAN
 from world.model.immutable_json import freeze
-from world.model.overruling import not_adopted, overruled
+from world.model.overruling import overruled
 from world.model.scope_patterns import check_number
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
+from world.pipeline.policy_in_force import in_force
 from world.pipeline.shadowing import shadow
 from world.pipeline.steps import Approvable, Decidable, Step, Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
@@ -39,16 +40,6 @@ def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     ruling = work.authority.judge(case)
     shadow(work, case)
     return _record(work, proposal, in_force(work, ruling, binding), binding)
-
-
-def in_force(work: UnitOfWork, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
-    """Refuse what a policy says that is not the adopted one: the policy in force is always known from the log."""
-    if ruling.policy_hash is None:
-        return ruling
-    adopted = work.realm.policies.get(binding.get("policy", ""))
-    if adopted is not None and adopted.policy_hash == ruling.policy_hash:
-        return ruling
-    return overruled(ruling, "policy in force", not_adopted(binding.get("policy")))
 
 
 def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[Step]:
