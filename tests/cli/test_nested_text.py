@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import founded
-from world.core.domain import load_domain
+from world.core import load_domain
 from world.errors import DamagedLogError, RefusedError
 from world.events.codec import decode_event
 from world.klis.manifest import manifest_document

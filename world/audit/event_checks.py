@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
+from world.audit.migration_checks import faults_of_migration
 from world.audit.registry_checks import RegistryChecks
 from world.audit.replay import KnownWorld, Lineages, Step
 from world.events.base import Event
@@ -207,12 +208,16 @@ class Checks(RegistryChecks):
             if not fits_time_limit(proposal.ruling or {}, event.ruling):
                 self._bad("BAD_EVENT", f"the end of its time limit cannot lead to {event.ruling['verdict']!r}")
         shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor["actorId"])
-        if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
+        migration = proposal.submitted.migration
+        if migration is None and proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
             self._bad("BAD_EVENT", f"the ruling of the shadow policy {shadowing!r} on it was not recorded")
         bound = proposal.binding
         if bound is None:
             bound = self._realm.bindings.get(proposal.submitted.actor["actorId"])
-        if bound != event.binding:
+        if migration is not None:
+            for fault in faults_of_migration(proposal.submitted, event, self._realm.domain):
+                self._bad("BAD_EVENT", fault)
+        elif bound != event.binding:
             self._bad("BAD_REFERENCE", "the binding is not that of the actor")
         policy = self._realm.policies.get(event.binding.get("policy", ""))
         ruling_hash = event.ruling.get("policyHash")

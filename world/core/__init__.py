@@ -8,7 +8,8 @@ Source: design section 4; HC-compute, HC-flow, IC-action.
 from world.core.availability import AvailabilityContext, LocalPredicate
 from world.core.compute import Computation, apply, availability, compute, genesis
 from world.core.derive import recompute
-from world.core.domain import Domain, load_domain
+from world.core.domain import Domain
+from world.core.domain_files import load_domain
 from world.core.execution import ComputeContext, EffectAnswer, Invocation
 from world.core.expressions.expression import compile_expression
 from world.core.expressions.expression_ast import check_expression, dependencies

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, get_type_hints
 
 from pydantic import BaseModel
@@ -33,16 +32,14 @@ from world.core.availability import LocalPredicate
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
 from world.core.fields_of import input_spec, state_spec
+from world.core.migrations import Migration, python_migration
 from world.core.python_action import Action, run_python
 from world.core.schema import DomainSchema, load_schema
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.markup import load_yaml
-from world.model.canonical_json import read_json
 from world.model.immutable_json import freeze
-from world.sizes import MAX_DOMAIN_BYTES
 
-__all__ = ["Domain", "load_domain"]
+__all__ = ["Domain"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,6 +88,7 @@ class Domain:
         self._actions: dict[str, tuple[Action, type[BaseModel] | None]] = {}
         self._computed: dict[str, Callable[..., Any]] = {}
         self._predicates: dict[str, LocalPredicate] = {}
+        self._migrations: dict[str, Migration] = {}
         self._schema: DomainSchema | None = None
         self._identities: dict[str, Identity | None] = {}
 
@@ -213,6 +211,31 @@ class Domain:
 
         return register
 
+    def migration(self, version: str) -> Callable[[F], F]:
+        """Declare a migration from an earlier schema, as a decorator of a pure function from old data to new.
+
+        It is part of the adoption of this domain in place of one with that version, and not of the schema. The function
+        receives the data as plain dictionaries and lists, without members whose names begin with ``$``.
+
+        Args:
+            version: version of the schema that it starts from, such as ``"1.0.0"``.
+
+        Raises:
+            RefusedError: ``DUPLICATE_NAME`` where there is one from that version.
+        """
+        self._new(version, self._migrations, "migration from version")
+
+        def register(function: F) -> F:
+            self._new(version, self._migrations, "migration from version")
+            self._migrations[version] = python_migration(version, function, (Domain,))
+            return function
+
+        return register
+
+    def migration_from(self, version: str) -> Migration | None:
+        """Return the migration that starts from a version of the schema, or None."""
+        return self._migrations.get(version)
+
     def local_predicate(self, action: str) -> LocalPredicate | None:
         """Return the Python predicate of an action's availability, or None."""
         return self._predicates.get(action)
@@ -303,8 +326,12 @@ class Domain:
         return self._identities
 
     @classmethod
-    def of_schema(cls, schema: DomainSchema) -> Domain:
+    def of_schema(cls, schema: DomainSchema, migrations: Mapping[str, Migration] | None = None) -> Domain:
         """Return a domain without Python functions.
+
+        Args:
+            schema: its schema.
+            migrations: its migrations by version; None is none.
 
         Raises:
             RefusedError: ``PYTHON_REQUIRED`` for a schema that names some.
@@ -321,47 +348,8 @@ class Domain:
         portable = schema.portable
         domain = cls(schema.id, version=schema.version, state=portable["state"])
         domain._portable, domain._schema = dict(portable), schema
+        domain._migrations = dict(migrations or {})
         return domain
-
-
-def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
-    """Read a domain from portable data.
-
-    Args:
-        source: the schema as JSON data, or the path of a JSON or YAML file.
-
-    Raises:
-        RefusedError: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
-            ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for
-            the file.
-    """
-    if isinstance(source, Mapping):
-        return Domain.of_schema(load_schema(freeze(source)))
-    path = Path(source)
-    try:
-        return Domain.of_schema(load_schema(_read_file(path)))
-    except RefusedError as refused:
-        shown = str(path.resolve() if ".." in path.parts else path)
-        told = {**refused.details, "file": shown}
-        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
-
-
-def _read_file(path: Path) -> Any:
-    try:
-        size = path.stat().st_size
-        if size > MAX_DOMAIN_BYTES:
-            raise RefusedError(
-                ErrorCode.FILE_UNREADABLE,
-                f"It has {size} bytes; the limit is {MAX_DOMAIN_BYTES} (MAX_DOMAIN_BYTES). Split the domain.",
-                path=str(path),
-            )
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"It cannot be read: {why}.", path=str(path)) from None
-    if path.suffix not in (".yaml", ".yml"):
-        return read_json(content)
-    return freeze(load_yaml(content))
 
 
 _EXPRESSION = (

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from world.clock import IdSource
-from world.engine.administration import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
+from world.engine.administration import adopt_policy, bind, choose_enforcement, found, register
+from world.engine.domain_adoption import OpenProposals, adopt_domain
 from world.model.actor import ActorRef
 from world.model.decision import HumanAnswer
 from world.model.intent import IntentInstance
@@ -54,17 +55,15 @@ class Commands(ABC):
         """
         return self.run(lambda work: found(work, by, data))
 
-    def adopt_domain(self, *, by: str) -> bool:
-        """Adopt the domain at hand in place of the one in force; returns False when it is in force already.
-
-        Every branch's head must obey the new schema as it is (WP-schema).
+    def adopt_domain(self, *, by: str, open_proposals: OpenProposals = "supersede") -> bool:
+        """Adopt the loaded domain in place of the one in force; return False when it is in force already.
 
         Raises:
-            RefusedError: ``NOT_FOUNDED``, ``DATA_DOES_NOT_FIT``.
+            RefusedError: see ``world.engine.domain_adoption.adopt_domain`` (WP-schema).
         """
 
         def command(work: UnitOfWork) -> bool:
-            return adopt_domain(work, by)
+            return adopt_domain(work, by, open_proposals=open_proposals)
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
         return self.run(command)

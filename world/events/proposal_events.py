@@ -39,7 +39,8 @@ class ProjectionRecorded(Event, frozen=True, kw_only=True):
 class ProposalSubmitted(Event, frozen=True, kw_only=True):
     """An intent was submitted as a proposal.
 
-    ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1.
+    ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1. ``migration``
+    is the identity of the migration that the adoption of a domain made with it (``world.model.adoption``).
     """
 
     TOPIC: ClassVar[str] = "proposal.submitted"
@@ -54,6 +55,7 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
     attempt: int
     trace: Wire | None = None
     scope_rules: int | None = None
+    migration: str | None = None
 
 
 class ProposalJudged(Event, frozen=True, kw_only=True):
@@ -101,11 +103,16 @@ class DecisionMade(Event, frozen=True, kw_only=True):
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
-    """An undecided proposal was superseded by a branch switch (WP-epoch)."""
+    """An undecided proposal was superseded by a branch switch (WP-epoch) or the adoption of another schema.
+
+    ``reason`` is recorded for an adoption, with ``successor``, the id of the proposal that carries its intent on.
+    """
 
     TOPIC: ClassVar[str] = "proposal.superseded"
     proposal_id: str
     epoch: int
+    reason: str | None = None
+    successor: str | None = None
 
 
 class ProposalCompleted(Event, frozen=True, kw_only=True):

@@ -265,7 +265,9 @@ def _fold_open_proposal(realm: RealmState, event: Any) -> None:
 
 
 def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
-    """Tell whether an approved proposal holds its leases, or may write nothing and so needs none."""
+    """Return whether an approved proposal holds its leases, or needs none: it may write nothing, or it migrates."""
+    if proposal.submitted.migration is not None:
+        return True
     scope = event.decision.get("approvedScope")
     if event.verdict_id is None and scope is not None and scope.get("allowedPaths") == []:
         return True

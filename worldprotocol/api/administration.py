@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from world.engine.administration import bind, register, retire_policy
+from world.engine.domain_adoption import OpenProposals
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -89,9 +90,21 @@ class RealmOperator(RealmReader):
         """Confirm that this process's clock is right; see ``LeaseCommands.confirm_clock``."""
         return self._acting.leasing.confirm_clock(by=by, reason=reason)
 
-    def adopt_domain(self, *, by: str = OPERATOR) -> bool:
-        """Adopt the loaded domain; return False if it is in force already."""
-        return self._acting.adopt_domain(by=by)
+    def adopt_domain(self, *, by: str = OPERATOR, open_proposals: OpenProposals = "supersede") -> bool:
+        """Adopt the loaded domain; return False if it is in force already.
+
+        Where the schema changes and the domain declares a migration from the version in force, one world is sealed on
+        every branch with what the migration changes. All of it is one commit.
+
+        Args:
+            by: actor id that the log records.
+            open_proposals: what becomes of undecided proposals where the schema changes: ``supersede`` ends them with
+                the reason; ``carry_over`` also submits again each intent whose action exists and whose input fits.
+
+        Raises:
+            RefusedError: ``OPEN_PROPOSALS``, ``DATA_DOES_NOT_FIT``, ``MIGRATION_FAILED``; nothing is changed then.
+        """
+        return self._acting.adopt_domain(by=by, open_proposals=open_proposals)
 
     def create_branch(
         self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False

@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack
 
 from world.core import Domain
 from world.engine.administration import adopt_policy, found
+from world.engine.domain_adoption import OpenProposals
 from world.engine.event_bus import Handler, Reaction
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -215,18 +216,22 @@ class Realm(RealmOperator):
 
     @classmethod
     def open_to_adopt(
-        cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **options: Unpack[EngineOptions]
+        cls,
+        address: str | Path,
+        *,
+        domain: Domain | str | Path,
+        by: str = OPERATOR,
+        open_proposals: OpenProposals = "supersede",
+        **options: Unpack[EngineOptions],
     ) -> Realm:
-        """Open a realm with a changed domain and adopt it.
-
-        The data of every branch head must conform to the new schema.
+        """Open a realm with a changed domain and adopt it; see ``adopt_domain``.
 
         Raises:
-            RefusedError: ``DATA_DOES_NOT_FIT``, and the codes of ``open``.
+            RefusedError: the codes of ``adopt_domain`` and ``open``.
         """
         world = cls._opened(str(address), domain, create=False, **options)
         try:
-            world.adopt_domain(by=by)
+            world.adopt_domain(by=by, open_proposals=open_proposals)
             world.settle()
         except BaseException:
             world.close()

@@ -1,0 +1,41 @@
+"""Checks of proposals that migrate a branch; see ``world.model.adoption``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from world.events.proposal_events import ProposalJudged, ProposalSubmitted
+from world.events.realm_events import DomainAdopted
+from world.model.adoption import MIGRATE, MIGRATION_ACTOR, adoption_binding, migration_ruling
+from world.model.decision import Ruling
+
+__all__ = ["faults_of_migration"]
+
+
+def faults_of_migration(
+    submitted: ProposalSubmitted, judged: ProposalJudged, adopted: DomainAdopted | None
+) -> Iterator[str]:
+    """Yield the faults of the ruling on a migration, as sentences.
+
+    Args:
+        submitted: the proposal.
+        judged: its ruling.
+        adopted: the domain in force; a migration is part of its adoption.
+    """
+    body, actor = submitted.intent["body"], submitted.actor
+    if (body["type"], actor["actorId"], actor["kind"]) != (MIGRATE, MIGRATION_ACTOR, "system"):
+        yield f"a migration is an intent {MIGRATE} of the system actor {MIGRATION_ACTOR!r}"
+        return
+    told = body.get("input") or {}
+    before, after = told.get("from", {}), told.get("to", {})
+    if adopted is None or (before.get("schemaHash"), after.get("schemaHash")) != (
+        adopted.previous,
+        adopted.schema_hash,
+    ):
+        yield "a migration leads from the schema that the domain in force replaced to that of the domain in force"
+    elif (submitted.at, told.get("by")) != (adopted.at, adopted.by):
+        yield "a migration is made with the adoption of its domain, at its time and by its operator"
+    elif judged.binding != adoption_binding(adopted.by):
+        yield "the binding is not that of the adoption"
+    elif Ruling.from_wire(judged.ruling) != migration_ruling(told):
+        yield "the ruling does not follow from the migration"

@@ -1,0 +1,71 @@
+"""Reading of portable domains: JSON data, and JSON and YAML files.
+
+A portable domain is a schema and, beside it, the member ``migrations`` (``world.core.migrations``), which is no part of
+the schema. Source: design section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from world.core.domain import Domain
+from world.core.migrations import portable_migrations
+from world.core.schema import load_schema
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.markup import load_yaml
+from world.model.canonical_json import read_json
+from world.model.immutable_json import freeze
+from world.sizes import MAX_DOMAIN_BYTES
+
+__all__ = ["load_domain"]
+
+
+def load_domain(source: str | Path | Mapping[str, Any]) -> Domain:
+    """Read a domain from portable data.
+
+    Args:
+        source: the schema as JSON data, or the path of a JSON or YAML file.
+
+    Raises:
+        RefusedError: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
+            ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for
+            the file.
+    """
+    if isinstance(source, Mapping):
+        return _portable_domain(freeze(source))
+    path = Path(source)
+    try:
+        return _portable_domain(_read_file(path))
+    except RefusedError as refused:
+        shown = str(path.resolve() if ".." in path.parts else path)
+        told = {**refused.details, "file": shown}
+        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
+
+
+def _portable_domain(told: Any) -> Domain:
+    """Return a domain from portable data; its migrations are no part of the schema."""
+    if not isinstance(told, Mapping) or "migrations" not in told:
+        return Domain.of_schema(load_schema(told))
+    schema = load_schema({name: part for name, part in told.items() if name != "migrations"})
+    return Domain.of_schema(schema, portable_migrations(told["migrations"]))
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        size = path.stat().st_size
+        if size > MAX_DOMAIN_BYTES:
+            raise RefusedError(
+                ErrorCode.FILE_UNREADABLE,
+                f"It has {size} bytes; the limit is {MAX_DOMAIN_BYTES} (MAX_DOMAIN_BYTES). Split the domain.",
+                path=str(path),
+            )
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise RefusedError(ErrorCode.FILE_UNREADABLE, f"It cannot be read: {why}.", path=str(path)) from None
+    if path.suffix not in (".yaml", ".yml"):
+        return read_json(content)
+    return freeze(load_yaml(content))
