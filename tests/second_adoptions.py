@@ -1,4 +1,4 @@
-"""Migrations of the second implementation, made from docs/reference/log-format.md alone."""
+"""Migrations and holds of the second implementation, made from docs/reference/log-format.md alone."""
 
 from __future__ import annotations
 
@@ -24,3 +24,14 @@ def adoption_of(proposal: State, ruling: State, domain: State, actors: Mapping[s
     expected = {"verdict": "approve", "authority": "adoption", "reason": reason, "approvedScope": None}
     must(dict(ruling) == expected, "not the ruling of an adoption")
     return {"kind": "adoption", "by": domain["by"]}
+
+
+def hold_is_possible(state: State, schema: str | None, policies: State, sources: State) -> None:
+    """Compare what a held proposal waits for with what is in force."""
+    cause, names, in_force = state["cause"], state["names"], state.get("inForce")
+    if cause == "code":
+        must(names and sources and in_force is None and state.get("atHand") is None, "no function that differs")
+        return
+    expected = schema if cause == "schema" else policies.get(names[0]) if len(names) == 1 else None
+    must(in_force is not None and in_force == expected, "not what is in force")
+    must(state.get("atHand") != in_force, "nothing differs")

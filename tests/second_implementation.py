@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.second_adoptions import adoption_of
+from tests.second_adoptions import adoption_of, hold_is_possible
 from tests.second_forms import (
     TOPICS,
     Bad,
@@ -294,6 +294,11 @@ class Replay:
         must(not proposal["shadowed"] and self.shadow_of(proposal) == state["name"], "no shadow of this actor")
         must(state["ruling"].get("policyHash") == state.get("policyHash"), "a wrong policyHash")
         proposal["shadowed"] = True
+
+    def on_proposal_held(self, state: State) -> None:
+        """Take in that a proposal waits for other code."""
+        self.open(state, "submitted", "approved", "executing")
+        hold_is_possible(state, self.schema, self.policies, self.domain["sources"])
 
     def on_proposal_judged(self, state: State) -> None:
         """Take a ruling in."""

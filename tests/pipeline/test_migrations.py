@@ -175,7 +175,13 @@ def test_portable_domains_migrate_by_patches_which_are_no_part_of_the_schema(sha
         assert is_sound(realm)
     assert divergences(shared_log_url, new) == (set(), {"migrations": 1})
     assert divergences(shared_log_url, load_domain(MOVED)) == ({"CODE_CHANGED"}, {"migrations": 1})
-    for wrong in ({"1": {}}, {"1": [{"op": "set", "path": "x"}]}, {"1": [{"op": "set", "path": "x", "expr": {}}]}, []):
+    faulty: list[Any] = [
+        {"1": {}},
+        {"1": [{"op": "set", "path": "x"}]},
+        {"1": [{"op": "set", "path": "x", "expr": {}}]},
+        [],
+    ]
+    for wrong in faulty:
         with pytest.raises(RefusedError) as refused:
             load_domain({**MOVED, "migrations": wrong})
         assert refused.value.code == "INVALID_SCHEMA"

@@ -246,7 +246,7 @@ def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_open_outlives_its_schema(patch: pytest.MonkeyPatch) -> None:
-    planned = world.engine.domain_adoption.plan_adoption
+    planned = world.engine.adoption_plan.plan_adoption
 
     def plan(*given: Any) -> Any:
         return replace(planned(*given), ends=(), blocking=())

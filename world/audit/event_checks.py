@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from world.audit.change_checks import faults_of_hold, faults_of_migration
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
-from world.audit.migration_checks import faults_of_migration
 from world.audit.registry_checks import RegistryChecks
 from world.audit.replay import KnownWorld, Lineages, Step
 from world.events.base import Event
@@ -26,6 +26,7 @@ from world.events.proposal_events import (
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
+    ProposalHeld,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
@@ -87,6 +88,7 @@ class Checks(RegistryChecks):
             ProposalSubmitted.TOPIC: self._submitted,
             ProposalShadowed.TOPIC: self._shadowed,
             ProposalJudged.TOPIC: self._judged,
+            ProposalHeld.TOPIC: self._held,
             HumanAnswered.TOPIC: self._answered,
             HumanTimedOut.TOPIC: self._timed_out,
             DecisionMade.TOPIC: self._decided,
@@ -226,6 +228,10 @@ class Checks(RegistryChecks):
             self._bad("BAD_REFERENCE", f"the policy {ruling_hash} is not the adopted one")
         self._check_step(proposal, event)
         self._check_votes(proposal, event.ruling)
+
+    def _held(self, event: ProposalHeld, _: int) -> None:
+        for fault in faults_of_hold(event, self._realm):
+            self._bad("BAD_REFERENCE", fault)
 
     def _clock(self, event: ClockConfirmed, _: int) -> None:
         self._confirmed = event.at

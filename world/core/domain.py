@@ -90,6 +90,7 @@ class Domain:
         self._predicates: dict[str, LocalPredicate] = {}
         self._migrations: dict[str, Migration] = {}
         self._schema: DomainSchema | None = None
+        self._compared: tuple[Mapping[str, str | None], tuple[str, ...]] | None = None
         self._identities: dict[str, Identity | None] = {}
 
     @property
@@ -206,7 +207,7 @@ class Domain:
                 raise RefusedError(ErrorCode.INVALID_ACTION, told, action=action)
             name = getattr(function, "__qualname__", type(function).__name__)
             self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
-            self._schema = None
+            self._schema = self._compared = None
             return function
 
         return register
@@ -273,7 +274,7 @@ class Domain:
     def _new(self, name: str, known: Mapping[str, Any], noun: str) -> None:
         if name in known:
             raise RefusedError(ErrorCode.DUPLICATE_NAME, f"The domain has a {noun} called {name!r} already.", name=name)
-        self._schema = None
+        self._schema = self._compared = None
 
     def run_action(self, execution: Execution) -> None:
         """Run the Python function of the execution's action; see ``run_python``."""
@@ -301,8 +302,11 @@ class Domain:
         Args:
             recorded: identities of an adoption; those of an older log are compared by their own rule.
         """
-        is_older = any(one is None or ":" not in one for one in recorded.values())
-        return changed_names(recorded, self.sources(), self.own_sources() if is_older else {})
+        if self._compared is None or self._compared[0] is not recorded:
+            is_older = any(one is None or ":" not in one for one in recorded.values())
+            own = self.own_sources() if is_older else {}
+            self._compared = (recorded, changed_names(recorded, self.sources(), own))
+        return self._compared[1]
 
     def distributions(self) -> dict[str, str]:
         """Return the versions of reached distributions that no identity covers."""

@@ -35,8 +35,14 @@ MAIN = "main"
 """The branch that every realm begins with."""
 
 
-def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
+def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, development: bool = False) -> str:
     """Found the realm: adopt the domain and seal genesis.
+
+    Args:
+        work: the unit of work.
+        by: the founder, for the record.
+        data: initial data that differs from the domain's defaults.
+        development: mark the realm as one in which ``worldctl dev`` may adopt changes.
 
     Raises:
         RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
@@ -48,7 +54,13 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
     first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
     work.emit(
         REALM_STREAM,
-        LogFounded(at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement),
+        LogFounded(
+            at=work.at,
+            log_id=work.ids.new_id(),
+            format=LOG_FORMAT,
+            enforcement=work.executor.enforcement,
+            development=development or None,
+        ),
     )
     emit_domain(work, by)
     configure_klis(work, by)

@@ -198,8 +198,8 @@ def refuse_impossible(plan: AdoptionPlan) -> None:
             raise RefusedError(
                 ErrorCode.DATA_DOES_NOT_FIT,
                 f"{whose} of {one.branch!r} does not obey the new schema: {shown}{more}. Declare a migration "
-                f"from version {plan.previous['version']} (`@domain.migration`), change the data with an action of the old "
-                "domain first, or make new fields optional; `worldctl adopt --dry-run` lists every place.",
+                f"from version {plan.previous['version']} (`@domain.migration`), change the data with an action of the "
+                "old domain first, or make new fields optional; `worldctl adopt --dry-run` lists every place.",
                 branch=one.branch,
                 places=[place.to_wire() for place in one.left],
                 branches=branches,

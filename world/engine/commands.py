@@ -33,6 +33,8 @@ class Commands(ABC):
 
     _archive: Archive
     _ids: IdSource
+    holds_submissions: bool = False
+    """Whether intents are recorded, to be held, while another schema is in force than the loaded domain's."""
 
     @abstractmethod
     def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False) -> R:
@@ -107,7 +109,12 @@ class Commands(ABC):
             RefusedError: see ``world.pipeline.submit.record_proposal``.
         """
         proposal_id = self._ids.new_id()
-        proposal = self.run(lambda work: submit(work, asked, proposal_id))
+
+        def command(work: UnitOfWork) -> Proposal:
+            return submit(work, asked, proposal_id)
+
+        command.any_schema = self.holds_submissions  # type: ignore[attr-defined]  # read by _outcome
+        proposal = self.run(command)
         return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
 
     def project(

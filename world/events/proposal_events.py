@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from world.events.base import Event, Wire
 
@@ -13,6 +13,7 @@ __all__ = [
     "ProjectionRecorded",
     "ProposalCompleted",
     "ProposalFailed",
+    "ProposalHeld",
     "ProposalJudged",
     "ProposalSubmitted",
     "ProposalSuperseded",
@@ -66,6 +67,21 @@ class ProposalJudged(Event, frozen=True, kw_only=True):
     ruling: Wire
     binding: Wire
     deadline: int | None = None
+
+
+class ProposalHeld(Event, frozen=True, kw_only=True):
+    """A proposal waits because the program's policy or domain differs from the one in force.
+
+    ``cause`` is ``policy``, ``code`` or ``schema``; ``names`` are the policy, or the functions. ``in_force`` is the
+    recorded hash of the policy or the schema, ``at_hand`` that of the program; absent where it has none, and for code.
+    """
+
+    TOPIC: ClassVar[str] = "proposal.held"
+    proposal_id: str
+    cause: Literal["policy", "code", "schema"]
+    names: list[str]
+    in_force: str | None = None
+    at_hand: str | None = None
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from world.model.id_alphabet import ANY_HUMAN
 from world.model.immutable_json import freeze
 from world.model.overruling import overruled
 from world.model.scope_patterns import check_number
+from world.pipeline.holding import hold, is_held_back
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
 from world.pipeline.policy_in_force import in_force
@@ -33,11 +34,19 @@ _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
 
 
 def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
-    """Call the Authority for a new proposal and record its ruling; nothing follows while people are asked."""
+    """Call the Authority for a new proposal and record its ruling; nothing follows while people are asked.
+
+    A proposal whose policy or action differs from the one in force is held instead (``world.pipeline.holding``).
+    """
     proposal = submitted.proposal
+    if is_held_back(work, proposal):
+        return ()
     binding = work.realm.bindings[proposal.submitted.actor["actorId"]]
     case = case_of(work, proposal, binding)
     ruling = work.authority.judge(case)
+    adopted = work.realm.policies.get(binding.get("policy", ""))
+    if adopted is not None and adopted.policy_hash != ruling.policy_hash and hold(work, proposal):
+        return ()
     shadow(work, case)
     return _record(work, proposal, in_force(work, ruling, binding), binding)
 

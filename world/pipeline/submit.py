@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from world.core import DomainSchema, unchecked_schema
 from world.core.fields import secret_literals
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -127,15 +128,18 @@ def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, An
     check_number(0 if scope is None else len(scope.allowed_paths or ()), "The intent's scope")
     _check_actor(work, intent.meta.origin.actor)
     check_direct(intent)
-    if intent.body.type not in work.domain.schema.actions:
-        known = sorted(work.domain.schema.actions)
+    schema, adopted = work.domain.schema, work.realm.domain
+    if adopted is not None and adopted.schema_hash != schema.hash:
+        schema = unchecked_schema(adopted.schema)  # the proposal is held
+    if intent.body.type not in schema.actions:
+        known = sorted(schema.actions)
         raise RefusedError(
             ErrorCode.UNKNOWN_ACTION,
             f"The domain has no action {intent.body.type!r}; it has {', '.join(known) or 'none'}.",
             action=intent.body.type,
             known=known,
         )
-    _check_secrets(work, intent, text)
+    _check_secrets(schema, intent, text)
     check_key(intent, work.realm.schema_hash)
     earlier = work.lookup.proposal_of_intent(intent.intent_id)
     if earlier is not None:
@@ -155,9 +159,9 @@ def check_intent(work: UnitOfWork, intent: IntentInstance, wire: Mapping[str, An
         )
 
 
-def _check_secrets(work: UnitOfWork, intent: IntentInstance, text: bytes) -> None:
+def _check_secrets(schema: DomainSchema, intent: IntentInstance, text: bytes) -> None:
     """Refuse an input with a literal in a secret field: the log would keep it for good."""
-    spec, given = work.domain.schema.actions[intent.body.type].input, intent.body.input
+    spec, given = schema.actions[intent.body.type].input, intent.body.input
     found = list(secret_literals(spec, given)) if spec is not None else []
     if may_name_secrets(text):
         found += named_literals(given, "input")

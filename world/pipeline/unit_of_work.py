@@ -19,6 +19,7 @@ from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import encode_event
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.realm_events import DomainAdopted
 from world.klis.lease_manager import LeaseManager
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_types import ResourceTypes
@@ -190,6 +191,7 @@ class UnitOfWork:
     budget: UnitBudget = field(default_factory=UnitBudget)
     begun: int = 0
     is_unfinished: bool = False
+    same_code: DomainAdopted | None = None
 
     def emit(self, stream: str, event: Event) -> None:
         """Append an event to the unit and fold it into the realm.

@@ -12,7 +12,7 @@ from world.events.proposal_events import ProposalJudged
 if TYPE_CHECKING:
     from world.state.realm_state import RealmState
 
-__all__ = ["bring_retries_forward", "note_deadlines", "note_retry"]
+__all__ = ["bring_retries_forward", "note_deadlines", "note_hold", "note_retry"]
 
 
 def note_retry(realm: RealmState, proposal_id: str, at: int) -> None:
@@ -41,3 +41,11 @@ def note_deadlines(realm: RealmState, name: str, event: ProposalJudged | Proposa
         heapq.heappush(realm.deadlines, (event.deadline, name))
     for effect, deadline in event.effects.items() if isinstance(event, ProposalRescheduled) else ():
         heapq.heappush(realm.effects, (deadline, name, effect))
+
+
+def note_hold(realm: RealmState, proposal_id: str, *, is_held: bool) -> None:
+    """Note whether a proposal is held."""
+    if is_held:
+        realm.held[proposal_id] = None
+    else:
+        realm.held.pop(proposal_id, None)

@@ -38,6 +38,7 @@ from world.events.proposal_events import (
     HumanTimedOut,
     ProposalCompleted,
     ProposalFailed,
+    ProposalHeld,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
@@ -77,6 +78,7 @@ class Proposal:
 
     submitted: ProposalSubmitted
     status: Status = "submitted"
+    held: ProposalHeld | None = None
     is_shadowed: bool = False
     ruling: Mapping[str, Any] | None = None
     binding: Mapping[str, Any] | None = None
@@ -199,6 +201,7 @@ class Proposal:
         optional = {
             "trace": told.trace,
             "ruling": self.ruling,
+            "held": None if self.held is None else held_words(self.held),
             "deadline": self.deadline if self.status == "evaluating" else None,
             "decision": self.decision,
             "worldId": self.world_id,
@@ -220,6 +223,12 @@ class Proposal:
         return wire
 
 
+def held_words(event: ProposalHeld) -> str:
+    """Return why a proposal is held, such as ``policy changed: house``."""
+    what = "not loaded" if event.cause == "policy" and event.at_hand is None else "changed"
+    return f"{event.cause} {what}: {', '.join(event.names)}" if event.names else f"{event.cause} {what}"
+
+
 def _move(proposal: Proposal, to: Status) -> None:
     if to not in TRANSITIONS[proposal.status]:
         raise DamagedLogError(
@@ -237,6 +246,11 @@ def _shadowed(proposal: Proposal, event: ProposalShadowed) -> None:
     if proposal.is_shadowed:
         raise _contradiction(proposal, event, "it was shadowed before")
     proposal.is_shadowed = True
+
+
+def _held(proposal: Proposal, event: ProposalHeld) -> None:
+    if proposal.status not in ("submitted", "approved", "executing"):
+        raise _contradiction(proposal, event, f"the proposal is {proposal.status}")
 
 
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:
@@ -386,6 +400,7 @@ def _contradiction(proposal: Proposal, event: Event, why: str) -> DamagedLogErro
 
 _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
     ProposalShadowed: _shadowed,
+    ProposalHeld: _held,
     ProposalJudged: _judged,
     ProposalRescheduled: _rescheduled,
     HumanAnswered: _answered,
@@ -426,4 +441,5 @@ def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
     if step is None:
         raise _contradiction(proposal, event, "the event does not belong there")
     step(proposal, event)
+    proposal.held = event if isinstance(event, ProposalHeld) else None
     return proposal

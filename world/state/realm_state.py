@@ -49,7 +49,7 @@ from world.events.run_events import (
 from world.klis.ledger import KLIS_EVENTS, Ledger
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
-from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
+from world.state.deadlines import bring_retries_forward, note_deadlines, note_hold, note_retry
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
@@ -110,6 +110,7 @@ class RealmState:
     proposals: dict[str, Proposal] = field(default_factory=dict)
     queues: dict[str, list[str]] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
+    held: dict[str, None] = field(default_factory=dict)
     deadlines: list[tuple[int, str]] = field(default_factory=list)
     retries: list[tuple[int, str]] = field(default_factory=list)
     effects: list[tuple[int, str, str]] = field(default_factory=list)
@@ -133,6 +134,7 @@ class RealmState:
             proposals={name: proposal.copy() for name, proposal in self.proposals.items()},
             queues={key: queue.copy() for key, queue in self.queues.items()},
             running=self.running.copy(),
+            held=self.held.copy(),
             deadlines=self.deadlines.copy(),
             retries=self.retries.copy(),
             effects=self.effects.copy(),
@@ -207,6 +209,7 @@ class RealmState:
     def take_in(self, proposal: Proposal) -> None:
         """Put a proposal that is open and known from elsewhere where its state belongs."""
         self.proposals[proposal.proposal_id] = proposal
+        note_hold(self, proposal.proposal_id, is_held=proposal.held is not None)
         key = proposal.submitted.execution_key
         if proposal.status == "approved":
             self.queues.setdefault(key, []).append(proposal.proposal_id)
@@ -277,6 +280,8 @@ def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bo
 def _note(realm: RealmState, proposal: Proposal, event: Event) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
     name, key = proposal.proposal_id, proposal.submitted.execution_key
+    if realm.held or proposal.held is not None:
+        note_hold(realm, name, is_held=proposal.held is not None)
     if isinstance(event, ProposalJudged | ProposalRescheduled | EffectRequested):
         note_deadlines(realm, name, event)
     elif isinstance(event, ExecutionStarted):

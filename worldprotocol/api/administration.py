@@ -16,6 +16,7 @@ from world.pipeline.shadowing import configure_shadow
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
 from worldprotocol.api.bootstrap import Components, EventLog
+from worldprotocol.api.program_changes import ProgramChanges, changes_of
 from worldprotocol.api.read_only import RealmReader
 
 __all__ = ["OPERATOR", "RealmOperator"]
@@ -85,6 +86,14 @@ class RealmOperator(RealmReader):
         """
         chosen = (actors,) if isinstance(actors, str) else tuple(actors)
         return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
+
+    def changes(self) -> ProgramChanges:
+        """Return what differs between this program and what is in force: schema, code of actions, policies.
+
+        Raises:
+            RefusedError: ``LOG_READ_ONLY``.
+        """
+        return changes_of(self._archive, self._composed)
 
     def confirm_clock(self, *, reason: str, by: str = OPERATOR) -> ClockConfirmed | None:
         """Confirm that this process's clock is right; see ``LeaseCommands.confirm_clock``."""

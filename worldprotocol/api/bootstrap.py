@@ -175,6 +175,7 @@ def bootstrap(
     """
     check_names(options, EngineOptions)
     engine = EngineOptions(**options)
+    engine.pop("on_change", None)  # for ``Realm.open``
     durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
     workers, clock = engine.pop("workers", None), engine.get("clock")
     components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))

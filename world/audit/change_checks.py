@@ -1,15 +1,16 @@
-"""Checks of proposals that migrate a branch; see ``world.model.adoption``."""
+"""Checks of what changed code records: migrations (``world.model.adoption``) and held proposals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from world.events.proposal_events import ProposalJudged, ProposalSubmitted
+from world.events.proposal_events import ProposalHeld, ProposalJudged, ProposalSubmitted
 from world.events.realm_events import DomainAdopted
 from world.model.adoption import MIGRATE, MIGRATION_ACTOR, adoption_binding, migration_ruling
 from world.model.decision import Ruling
+from world.state.realm_state import RealmState
 
-__all__ = ["faults_of_migration"]
+__all__ = ["faults_of_hold", "faults_of_migration"]
 
 
 def faults_of_migration(
@@ -39,3 +40,28 @@ def faults_of_migration(
         yield "the binding is not that of the adoption"
     elif Ruling.from_wire(judged.ruling) != migration_ruling(told):
         yield "the ruling does not follow from the migration"
+
+
+def faults_of_hold(event: ProposalHeld, realm: RealmState) -> Iterator[str]:
+    """Yield what contradicts the record that a proposal is held, as sentences.
+
+    Args:
+        event: the record.
+        realm: the state before it.
+    """
+    if event.cause == "code":
+        known = {} if realm.domain is None else realm.domain.sources
+        if not event.names:
+            yield "it names no function that differs"
+        elif (event.in_force, event.at_hand) != (None, None) or not known:
+            yield "the domain in force has no functions that could differ"
+        return
+    if event.cause == "schema":
+        in_force: str | None = realm.schema_hash
+    else:
+        adopted = realm.policies.get(event.names[0]) if len(event.names) == 1 else None
+        in_force = None if adopted is None else adopted.policy_hash
+    if in_force is None or event.in_force != in_force:
+        yield f"in force is {in_force}, not {event.in_force}"
+    if event.at_hand == event.in_force:
+        yield f"the {event.cause} of the program is the one in force, so that nothing is held"
