@@ -32,6 +32,7 @@ __all__ = [
     "OnChange",
     "ProgramChanges",
     "changes_of",
+    "check_development",
     "is_development",
     "meet_changes",
 ]
@@ -182,7 +183,7 @@ def meet_changes(archive: Archive, parts: Components, protocol: WorldProtocol, o
             of ``world.engine.domain_adoption.adopt_domain``.
     """
     if on_change is None and is_development():
-        archive.peek(_check_development)
+        archive.peek(check_development)
         on_change = "adopt"
     if on_change == "adopt":
         if archive.peek(lambda realm: realm.domain is not None):
@@ -213,7 +214,8 @@ def _refuse_schema(changes: ProgramChanges) -> None:
     raise RefusedError(
         ErrorCode.SCHEMA_MISMATCH,
         f"Schema {in_force[:12]} is in force in the log, but the loaded domain has schema {loaded[:12]}. Open the "
-        'realm with the domain in force, or adopt the new one (`worldctl adopt`, Realm.open_to_adopt, on_change="adopt").',
+        "realm with the domain in force, or adopt the new one (`worldctl adopt`, Realm.open_to_adopt, "
+        'on_change="adopt").',
         in_force=in_force,
         at_hand=loaded,
         changes=changes.to_wire(),
@@ -231,7 +233,7 @@ def is_development() -> bool:
     return os.environ.get(DEVELOPMENT) == "1"
 
 
-def _check_development(realm: RealmState) -> None:
+def check_development(realm: RealmState) -> None:
     """Refuse a realm that was not created for development.
 
     Raises:

@@ -133,8 +133,8 @@ class Realm(RealmOperator):
 
         Raises:
             RefusedError: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force,
-                unless ``on_change`` is ``adopt`` or ``hold``; ``PROGRAM_DIFFERS`` with ``on_change="refuse"``; with ``adopt``,
-                the codes of ``adopt_domain``; ``NOT_A_DEVELOPMENT_REALM`` in a process of ``worldctl dev``.
+                unless ``on_change`` is ``adopt`` or ``hold``; ``PROGRAM_DIFFERS`` with ``on_change="refuse"``; with
+                ``adopt``, the codes of ``adopt_domain``; ``NOT_A_DEVELOPMENT_REALM`` in a process of ``worldctl dev``.
         """
         world = cls._opened(str(address), domain, create=False, **options)
         try:
