@@ -136,7 +136,7 @@ def changes(source: str) -> list[str]:
         if isinstance(other, ast.Constant) and isinstance(other.value, int):
             other.value += 1
         elif isinstance(other, ast.Constant) and not source.partition(str(other.value))[0].endswith('"""'):
-            other.value = f"{other.value}!"
+            other.value = f"{other.value!s}!"
         elif isinstance(other, ast.Attribute):
             other.attr += "x"
         elif isinstance(other, ast.BoolOp | ast.BinOp) and type(other.op) in _OTHER:

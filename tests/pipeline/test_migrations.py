@@ -28,7 +28,7 @@ from world.model.canonical_json import canonical_bytes, read_json
 from world.read_models.blame import blame
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
-from worldprotocol.api.adoption import plan_for
+from worldprotocol.api.program_changes import plan_for
 from worldprotocol.export.jsonl import export_log
 
 

@@ -88,8 +88,6 @@ def identity_of(
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What an identity covers; see ``identity_of``."""
-
     without: tuple[type, ...]
     homes: frozenset[str] | None
     identified: Callable[[Any], str | None] | None
@@ -440,8 +438,7 @@ class _Values(Telling):
     def _compound(self, value: Any) -> Any:
         if isinstance(value, self._walk._without):
             return "without"
-        identified = self._walk._identified
-        if identified is not None and (own := identified(value)) is not None:
+        if self._walk._identified is not None and (own := self._walk._identified(value)) is not None:
             return {"identity": own}
         return self._walk.module_label(value) if isinstance(value, ModuleType) else super()._compound(value)
 

@@ -16,10 +16,10 @@ from typing import Final
 
 from world.model.intent import IntentInstance
 from world.model.scope_patterns import SCOPE_RULES
+from world.pipeline.adopted_code.holding import released
 from world.pipeline.arbitrate import arbitrate, follow_verdicts, let_time_pass
 from world.pipeline.decide import decide, supersede
 from world.pipeline.execute import compute, record_answer, start_next
-from world.pipeline.holding import released
 from world.pipeline.judge import expire, judge
 from world.pipeline.project import Projected, Projector, project_source
 from world.pipeline.recover import take_over

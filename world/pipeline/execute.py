@@ -18,9 +18,9 @@ from world.events.execution_events import EffectDropped, EffectFulfilled, Effect
 from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 from world.model.secrets.literal import LITERAL_SECRET, literal_message
 from world.model.snapshot import ErrorValue, Requirement, Snapshot
+from world.pipeline.adopted_code.holding import is_held_back
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, lacks_workspace, leased_by, order_of, why_over
-from world.pipeline.holding import is_held_back
 from world.pipeline.leasing.existence import RESOURCE_ABSENT, Base, absent_in, absent_message
 from world.pipeline.steps import Approved, Computed, EffectAnswered, Executing, Resumable, Step
 from world.pipeline.unit_of_work import Task, UnitOfWork

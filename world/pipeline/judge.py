@@ -18,10 +18,10 @@ from world.model.id_alphabet import ANY_HUMAN
 from world.model.immutable_json import freeze
 from world.model.overruling import overruled
 from world.model.scope_patterns import check_number
-from world.pipeline.holding import hold, is_held_back
+from world.pipeline.adopted_code.holding import hold, is_held_back
+from world.pipeline.adopted_code.policy_in_force import in_force
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
-from world.pipeline.policy_in_force import in_force
 from world.pipeline.shadowing import shadow
 from world.pipeline.steps import Approvable, Decidable, Step, Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
@@ -36,7 +36,8 @@ _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
 def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     """Call the Authority for a new proposal and record its ruling; nothing follows while people are asked.
 
-    A proposal whose policy or action differs from the one in force is held instead (``world.pipeline.holding``).
+    A proposal whose policy or action differs from the one in force is held instead
+    (``world.pipeline.adopted_code.holding``).
     """
     proposal = submitted.proposal
     if is_held_back(work, proposal):

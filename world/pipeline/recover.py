@@ -15,9 +15,9 @@ from world.events.execution_events import EffectInDoubt, EffectResolved, Executi
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.snapshot import ErrorValue, Requirement
+from world.pipeline.adopted_code.holding import is_held_back
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import lacks_workspace, why_over
-from world.pipeline.holding import is_held_back
 from world.pipeline.steps import Approved, EffectAnswered, Executing, Step
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal

@@ -1,7 +1,7 @@
 """Differences between a program and what is in force in the realm that it opens: schema, code of actions, policies.
 
-Nothing is rejected because of them: a proposal that needs what differs is held (``world.pipeline.holding``) until it is
-adopted, or until a program with the adopted code opens the realm. Sources: WP-schema; CARD-policy.
+Nothing is rejected because of them: a proposal that needs what differs is held until it is adopted, or until a program
+with the adopted code opens the realm (``world.pipeline.adopted_code.holding``). Sources: WP-schema; CARD-policy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from authority.policies.policy_diff import differences
 from world.core import Domain
 from world.core.migrations import Misfit, misfits
 from world.engine.administration import adopt_policy
+from world.engine.adoption_plan import AdoptionPlan, plan_adoption
 from world.engine.domain_adoption import adopt_domain
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted
+from world.limits import Limits
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
 from world.state.realm_state import RealmState
@@ -35,6 +37,7 @@ __all__ = [
     "check_development",
     "is_development",
     "meet_changes",
+    "plan_for",
 ]
 
 OnChange = Literal["adopt", "refuse", "hold"]
@@ -256,3 +259,18 @@ def _adopting(names: Sequence[str], by: str) -> Callable[[UnitOfWork], bool]:
 
     command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
     return command
+
+
+def plan_for(archive: Archive, domain: Domain, limits: Limits) -> AdoptionPlan:
+    """Return what the adoption of a domain would do to the realm of a log.
+
+    Args:
+        archive: archive of the log.
+        domain: the domain to adopt.
+        limits: limits of the pipeline, with the time limit of a migration.
+
+    Raises:
+        RefusedError: ``NOT_FOUNDED``.
+        DamagedLogError: a head's state cannot be restored.
+    """
+    return plan_adoption(archive.realm(), domain, archive.checked_state, limits.in_time)

@@ -193,7 +193,7 @@ class Realm(RealmOperator):
             if refused.code != "CLOCK_AHEAD":
                 raise
 
-    def _found(self, data: Mapping[str, Any] | None, by: str, *, development: bool) -> None:
+    def _found(self, data: Mapping[str, Any] | None, by: str, *, development: bool = False) -> None:
         """Found the realm and adopt its policies in one commit."""
         names = self._composed.policy_names
 

@@ -57,8 +57,8 @@ def adopt(desk: CommandContext, *, dry_run: bool, open_proposals: str, by: str) 
 
 def _show_plan(desk: CommandContext) -> None:
     """Print what the adoption would do; a log that is opened for reading does not change."""
-    from worldprotocol.api.adoption import plan_for
     from worldprotocol.api.bootstrap import compose
+    from worldprotocol.api.program_changes import plan_for
     from worldprotocol.cli.support.opening import composed
 
     config = composed(desk)

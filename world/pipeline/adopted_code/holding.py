@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from world.events.proposal_events import ProposalHeld
-from world.pipeline.policy_in_force import loaded_hash
+from world.pipeline.adopted_code.policy_in_force import loaded_hash
 from world.pipeline.steps import Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork
