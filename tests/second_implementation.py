@@ -308,8 +308,7 @@ class Replay:
         if is_first and not migrates:
             must(proposal["shadowed"] or self.shadow_of(proposal) is None, "what the shadow said is missing")
         bound: Any = self.bindings.get(proposal["actor"]) if is_first else proposal["binding"]
-        if migrates:
-            bound = adoption_of(proposal, ruling, self.domain, self.actors)
+        bound = adoption_of(proposal, ruling, self.domain, self.actors) if migrates else bound
         must(bound == state["binding"], "not the binding of the actor")
         if is_first and ruling["verdict"] != "reject" and ruling.get("policyHash") is not None:
             must(self.policies.get(bound.get("policy", "")) == ruling["policyHash"], "not the adopted policy")
