@@ -79,7 +79,7 @@ def identity_of(
         identified: returns the identity of a captured value that has one of its own, None for any other value.
     """
     try:
-        found = _all_reached(function, models, _Scope(without, homes, identified))
+        found = _all_reached(function, models, _Coverage(without, homes, identified))
     except Exception:  # noqa: BLE001 - code that is nested too deeply, for instance; it must not keep a realm from opening
         found = None
     own = own_source_hash(function) if found is None else None
@@ -87,13 +87,13 @@ def identity_of(
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _Coverage:
     without: tuple[type, ...]
     homes: frozenset[str] | None
     identified: Callable[[Any], str | None] | None
 
 
-def _all_reached(function: Callable[..., Any], models: tuple[type, ...], scope: _Scope) -> Identity | None:
+def _all_reached(function: Callable[..., Any], models: tuple[type, ...], scope: _Coverage) -> Identity | None:
     written = _written(function)
     if written is None:
         return None
@@ -165,7 +165,7 @@ class _Walk:
         scope: what the identity covers.
     """
 
-    def __init__(self, home: str, scope: _Scope) -> None:
+    def __init__(self, home: str, scope: _Coverage) -> None:
         self._tops = frozenset({home.partition(".")[0]}) if scope.homes is None else scope.homes
         self._without = scope.without
         self._identified = scope.identified

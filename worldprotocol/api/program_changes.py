@@ -47,7 +47,7 @@ OnChange = Literal["adopt", "refuse", "hold"]
 ``PROGRAM_DIFFERS``. ``hold`` opens the realm, and proposals that need what differs wait; under another schema too.
 """
 
-DEVELOPMENT: Final = "WORLDPROTOCOL_DEVELOPMENT"
+DEVELOPMENT: Final = "WORLD_DEVELOPMENT"
 """Environment variable that ``worldctl dev`` sets: opening adopts, in realms that were created for development only."""
 
 _LOGGER: Final = logging.getLogger("worldprotocol")

@@ -35,8 +35,8 @@ def dev(desk: CommandContext, program: str, folders: tuple[str, ...], arguments:
     """
     from worldprotocol.api.program_changes import DEVELOPMENT
 
-    _check_realm(desk)
     watchfiles = _library()
+    _check_realm(desk)
     os.environ[DEVELOPMENT] = "1"
     places = folders or (str(Path(program).resolve().parent),)
     desk.out.remark(f"Running {program}; watching {', '.join(places)}. Ctrl-C ends it.")
