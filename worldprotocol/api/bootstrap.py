@@ -178,6 +178,7 @@ def bootstrap(
     """
     check_names(options, EngineOptions)
     engine = EngineOptions(**options)
+    engine.pop("on_change", None)  # for ``Realm.open``
     durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
     workers, clock = engine.pop("workers", None), engine.get("clock")
     components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
@@ -197,7 +198,14 @@ def bootstrap(
     return log, components, protocol
 
 
-def found_realm(protocol: WorldProtocol, policies: Iterable[str], data: Mapping[str, Any] | None, by: str) -> None:
+def found_realm(
+    protocol: WorldProtocol,
+    policies: Iterable[str],
+    data: Mapping[str, Any] | None,
+    by: str,
+    *,
+    development: bool = False,
+) -> None:
     """Found a realm and adopt policies in one commit.
 
     Args:
@@ -205,10 +213,11 @@ def found_realm(protocol: WorldProtocol, policies: Iterable[str], data: Mapping[
         policies: names of loaded policies.
         data: initial data that differs from the domain's defaults.
         by: actor id that the log records.
+        development: whether ``worldctl dev`` may adopt changes in it; it always may in a realm that it creates.
     """
 
     def command(work: UnitOfWork) -> None:
-        found(work, by, data)
+        found(work, by, data, development=development)
         for name in policies:
             adopt_policy(work, name, by)
 

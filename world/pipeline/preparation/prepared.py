@@ -21,6 +21,7 @@ from world.events.policy_events import ShadowConfigured
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
 from world.model.decision import Ruling
 from world.model.intent import IntentInstance
+from world.pipeline.adopted_code.adoption_plan import BranchPlan
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import Case, Conditions, Enforcement, ExecutionOrder, History, StepOutcome
 
@@ -127,6 +128,7 @@ class Prepared:
         ruling: result of the Authority.
         steps: results of the executor.
         misfits: by world id, whether its data obeys the domain's schema.
+        plans: what an adoption makes of branches, by the schema in force, the branch and its head.
     """
 
     position: int
@@ -138,6 +140,7 @@ class Prepared:
     ruling: PreparedRuling | None = None
     steps: list[PreparedStep] = field(default_factory=list)
     misfits: dict[str, Misfit] = field(default_factory=dict)
+    plans: dict[tuple[str, str, str], BranchPlan] = field(default_factory=dict)
     _commit_at: int = 0
 
 
