@@ -328,7 +328,7 @@ def test_migrations_change_only_the_members_that_differ() -> None:
         ("set", "people.n.new"),
         ("unset", "people.n.gone"),
     ]
-    assert misfits(domain.schema, {"total": 1, "people": {}}) == []
+    assert misfits(domain.schema, freeze({"total": 1, "people": {}})) == []
     with pytest.raises(RefusedError) as refused:
         domain.migration("1")(up)
     assert refused.value.code == "DUPLICATE_NAME"

@@ -10,6 +10,7 @@ from world.events.execution_events import EffectRequested
 from world.events.proposal_events import ProposalJudged
 
 if TYPE_CHECKING:
+    from world.state.proposal import Proposal
     from world.state.realm_state import RealmState
 
 __all__ = ["WITH_DEADLINES", "bring_retries_forward", "note_deadlines", "note_hold", "note_retry"]
@@ -46,9 +47,9 @@ def note_deadlines(realm: RealmState, name: str, event: ProposalJudged | Proposa
         heapq.heappush(realm.effects, (deadline, name, effect))
 
 
-def note_hold(realm: RealmState, proposal_id: str, *, is_held: bool) -> None:
+def note_hold(realm: RealmState, proposal: Proposal) -> None:
     """Note whether a proposal is held."""
-    if is_held:
-        realm.held[proposal_id] = None
-    else:
-        realm.held.pop(proposal_id, None)
+    if proposal.held is not None:
+        realm.held[proposal.proposal_id] = None
+    elif realm.held:
+        realm.held.pop(proposal.proposal_id, None)

@@ -196,7 +196,7 @@ class RealmState:
     def take_in(self, proposal: Proposal) -> None:
         """Add an open proposal that was read from storage."""
         self.proposals[proposal.proposal_id] = proposal
-        note_hold(self, proposal.proposal_id, is_held=proposal.held is not None)
+        note_hold(self, proposal)
         key = proposal.submitted.execution_key
         if proposal.status == "approved":
             self.queues.setdefault(key, []).append(proposal.proposal_id)
@@ -275,8 +275,7 @@ def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bo
 def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
     name, key, kind = event.proposal_id, proposal.submitted.execution_key, type(event)
-    if realm.held or proposal.held is not None:
-        note_hold(realm, name, is_held=proposal.held is not None)
+    note_hold(realm, proposal)
     if kind in WITH_DEADLINES:
         note_deadlines(realm, name, event)
     elif kind is ExecutionStarted:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from authority.policies.policy_diff import differences
 from world.core import Domain
 from world.core.migrations import Misfit, misfits
-from world.engine.administration import adopt_policy
+from world.engine.administration import adopt_policy, found
 from world.engine.domain_adoption import adopt_domain
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
@@ -36,6 +36,7 @@ __all__ = [
     "ProgramChanges",
     "changes_of",
     "check_development",
+    "found_realm",
     "is_development",
     "meet_changes",
     "plan_for",
@@ -263,6 +264,32 @@ def _adopting(names: Sequence[str], by: str) -> Callable[[UnitOfWork], bool]:
 
     command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol
     return command
+
+
+def found_realm(
+    protocol: WorldProtocol,
+    policies: Iterable[str],
+    data: Mapping[str, Any] | None,
+    by: str,
+    *,
+    development: bool = False,
+) -> None:
+    """Found a realm and adopt policies in one commit.
+
+    Args:
+        protocol: the writer of a log without a realm.
+        policies: names of loaded policies.
+        data: initial data that differs from the domain's defaults.
+        by: actor id that the log records.
+        development: whether ``worldctl dev`` may adopt changes in it; it always may in a realm that it creates.
+    """
+
+    def command(work: UnitOfWork) -> None:
+        found(work, by, data, development=development or is_development())
+        for name in policies:
+            adopt_policy(work, name, by)
+
+    protocol.run(command)
 
 
 def plan_for(archive: Archive, domain: Domain, limits: Limits) -> AdoptionPlan:

@@ -45,8 +45,6 @@ if TYPE_CHECKING:  # a realm that is open for reading only needs none of these
 class Realm(RealmOperator):
     """A realm, open for acting (``create``, ``open``) or for reading only."""
 
-    # Opening
-
     @classmethod
     def create(
         cls,
@@ -197,11 +195,9 @@ class Realm(RealmOperator):
 
     def _found(self, data: Mapping[str, Any] | None, by: str, *, development: bool = False) -> None:
         """Found the realm and adopt its policies in one commit."""
-        from worldprotocol.api.bootstrap import found_realm
-        from worldprotocol.api.program_changes import is_development
+        from worldprotocol.api.program_changes import found_realm
 
-        is_marked = development or is_development()
-        found_realm(self._acting, self._composed.policy_names, data, by, development=is_marked)
+        found_realm(self._acting, self._composed.policy_names, data, by, development=development)
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
 """Plan of the adoption of a domain: what the new schema refuses, and what the migration makes of it.
 
-A plan changes nothing and needs no lock of the log. The adoption (``world.engine.domain_adoption``) makes one first, and
+A plan changes nothing and needs no lock of the log. The adoption (``world.engine.domain_adoption``) makes one first;
 ``worldctl adopt --dry-run`` shows it. Sources: WP-schema; design section 4.
 """
 
