@@ -258,7 +258,7 @@ def _signature(called: Any) -> str:
         return ""
     if is_typeddict(called):
         return f"({', '.join(sorted(called.__annotations__))})"
-    fields = {} if not hasattr(called, "model_fields") else _written_types(called)
+    fields = _written_types(called) if hasattr(called, "model_fields") or _is_struct(called) else {}
     shown, last = [], None
     for one in inspect.signature(called, follow_wrapped=not inspect.isclass(called)).parameters.values():
         if one.name == "self" or one.name.startswith("_"):
@@ -276,11 +276,17 @@ def _signature(called: Any) -> str:
     return f"({', '.join(shown)})"
 
 
+def _is_struct(called: Any) -> bool:
+    return inspect.isclass(called) and issubclass(called, msgspec.Struct)
+
+
 def _written_types(model: Any) -> dict[str, Any]:
-    """Return the types of a pydantic model's fields, by alias, as the source writes them."""
+    """Return the types of the fields of a pydantic model, by alias, or of a struct, as the source writes them."""
     written = {
         name: kind for base in reversed(model.__mro__) for name, kind in vars(base).get("__annotations__", {}).items()
     }
+    if _is_struct(model):
+        return {name: written[name] for name in model.__struct_fields__}
     return {field.alias or name: written[name] for name, field in model.model_fields.items()}
 
 

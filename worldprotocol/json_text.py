@@ -22,6 +22,8 @@ def as_text(value: Any, option: int = 0) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return dict(value)
+    if hasattr(value, "to_wire"):
+        return value.to_wire()
     if isinstance(value, (list, tuple, set, frozenset)):
         return list(value)
     return str(value)

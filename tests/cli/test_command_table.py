@@ -213,9 +213,9 @@ def test_doctor_says_what_is_no_log(tmp_path):
 
 def test_public_names_are_these_and_all_are_there():
     assert worldprotocol.__all__ == [
-        "ActionContext", "Approve", "Case", "DamagedLogError", "DivergenceError", "Domain", "EffectFailure",
-        "EffectResult", "Escalate", "IntentBody", "IntentInstance", "IntentScope", "LogBusyError", "Narrow",
-        "NoIntent", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError", "Reject",
+        "ActionContext", "ActionSteps", "Approve", "Case", "DamagedLogError", "DivergenceError", "Domain",
+        "EffectFailure", "EffectResult", "Escalate", "IntentBody", "IntentInstance", "IntentScope", "LogBusyError", "Narrow",
+        "NoIntent", "Patch", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError", "Reject",
         "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError", "WorldProtocolError",
         "effect", "handler", "merge", "projection", "rule", "set_", "unset",
     ]  # fmt: skip

@@ -39,7 +39,7 @@ def test_a_world_leads_back_to_its_source_event_and_the_source_event_to_the_worl
     at, projected = found[0]
     event_id = projected.source.event_id
     down = garden("trace", event_id, "--json").json
-    assert (down["kind"], down["id"], down["source"]) == ("source", event_id, projected.source)
+    assert (down["kind"], down["id"], down["source"]) == ("source", event_id, projected.source.to_wire())
     [projection] = [one for one in walk(down) if one["kind"] == "projection"]
     assert (projection["id"], projection["position"]) == (projected.projection_id, at)
     ids = {one["kind"]: one["id"] for one in walk(down) if one["id"]}

@@ -74,7 +74,7 @@ def test_the_first_result_counts_and_a_second_one_is_dropped() -> None:
 
 
 @pytest.mark.requirement("HC-compute")
-@pytest.mark.parametrize("end", [ended(), ended(ProposalFailed, error={"code": "NO"})])
+@pytest.mark.parametrize("end", [ended(), ended(ProposalFailed, error=ErrorValue.at("NO", "no", "buy", "", 1))])
 def test_a_result_behind_the_end_is_dropped(end: Event) -> None:
     journal = rebuild_journal(stored(requested("a"), end, fulfilled("a", 1)), "p")
     assert journal.results == {}

@@ -17,6 +17,7 @@ from world.core import Domain, EffectAnswer, merge, set_
 from world.errors import DivergenceError
 from world.model.identity import requirement_id
 from world.model.intent import IntentScope
+from world.model.snapshot import ErrorValue
 
 
 @handler("pay")
@@ -86,7 +87,7 @@ def diverged(record: Record, **changed: Any) -> DivergenceError:
 
 COMPLETED: dict[str, dict[str, Any]] = {
     "the outcome": {"outcome": "failed"},
-    "the error": {"error": {"code": "NO", "source": {"actionId": "buy", "nodePath": ""}}},
+    "the error": {"error": ErrorValue.at("NO", "no", "buy", "", 0)},
     "patch 0": {"patches": [set_("stock", 7).to_wire()]},
     "patch 1": {"patches": [set_("stock", 2).to_wire()]},
     "the snapshotHash": {"snapshot_hash": "0" * 64},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from world.errors import RefusedError
-from world.model.frozen_text import frozen_text
+from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze, thaw
 
 ODD: list[Any] = [1e21, 1e-7, 5e-324, "é", "😀", -0.0, 1e15, 1.2345678901234568e20, 1e-5, 0.00001234, 2**53 - 1, True]

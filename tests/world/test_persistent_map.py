@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from world.model.persistent_map import PersistentMap, TrackedDict, TrackedOrderedDict, publish_map
+from world.model.immutable.persistent_map import PersistentMap, TrackedDict, TrackedOrderedDict, publish_map
 
 KEYS = st.integers(0, 5)
 STEP = st.one_of(

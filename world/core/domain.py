@@ -163,6 +163,13 @@ class Domain(Generic[S]):
         self._rules, self._is_earlier, self._schema = before
         return False
 
+    def in_form(self, schema_hash: str, rules: int | None) -> Domain[S] | None:
+        """Return this domain, or a copy, in the form of an adoption (``take_form``); None where it has no such form."""
+        if self.is_form(schema_hash, rules):
+            return self
+        copy = self.copied()
+        return copy if copy.take_form(schema_hash, rules or 1) else None
+
     def is_form(self, schema_hash: str, rules: int | None) -> bool:
         """Return whether this domain has the form of an adoption; None is an adoption without a version of rules."""
         return self.schema.hash == schema_hash and self.schema.rules == (rules or 1)
@@ -179,7 +186,7 @@ class Domain(Generic[S]):
         return validator_faults(self._model, data)
 
     def state_of(self, data: FrozenDict) -> S:
-        """Return the frozen instance of the state's model that data stands for.
+        """Return the frozen instance of the state's model for data.
 
         Raises:
             TypeError: the state is portable data and has no model.

@@ -58,7 +58,7 @@ class _Submit:
         return IntentNames(self.asked.intent.intent_id, self.asked.intent.intent_key)
 
     def __call__(self, work: UnitOfWork) -> Proposal:
-        """Submit the intent, and take it as far as it goes."""
+        """Submit the intent, and advance its proposal until it ends or waits."""
         return submit(work, self.asked, self.proposal_id)
 
 

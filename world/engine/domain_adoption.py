@@ -60,7 +60,7 @@ def adopt_domain(work: UnitOfWork, by: str, *, open_proposals: OpenProposals = "
     """Adopt the loaded domain; return False where it is recorded already.
 
     The same schema is recorded again where the code, the kind of its identities, a distribution or the version of the
-    rules is another one. A domain that goes on in an earlier form is adopted in its newest one. With another schema,
+    rules is another one. A domain that is used in an earlier form is adopted in its newest one. With another schema,
     every branch is migrated where the domain declares a migration from the version in force; otherwise
     its head must obey the schema as it is.
 

@@ -71,7 +71,7 @@ from world.events.run_events import (
     RunRolledBack,
     RunViolated,
 )
-from world.model.frozen_text import frozen_text
+from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import freeze
 from world.model.overruling import second_version
 from world.model.record import Record, members, to_wire

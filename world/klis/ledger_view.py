@@ -19,7 +19,7 @@ from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import AgentKey, Died, Lease, Rank, Request
 from world.klis.settings import KlisSettings
 from world.klis.wait_die import asks_again_at
-from world.model.persistent_map import PersistentMap, TrackedDict, TrackedOrderedDict, publish_map
+from world.model.immutable.persistent_map import PersistentMap, TrackedDict, TrackedOrderedDict, publish_map
 
 __all__ = ["LedgerView", "ReadableLedger", "publish_ledger", "track_ledger"]
 

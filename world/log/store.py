@@ -57,8 +57,8 @@ class Opening:
         views: name, version and position of the log's stored views.
         clock: on SQLite, the row of ``wp_clock`` of the last commit: size, boot id, boot clock and recorded time in ms.
         database_ms: on a server, its clock now, ms since 1970.
-        events: rows of the events after those the writer knew; None when they were not fetched.
-        answers: the rows of each question that came with the opening, in order.
+        events: rows of the events after those the writer had read; None when they were not fetched.
+        answers: the rows of each query that was sent with the opening, in order.
     """
 
     size: int

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.frozen_text import frozen_text
+from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import freeze, utf16_key
 
 __all__ = ["canonical_bytes", "canonical_text", "digest", "read_json", "sha256_hex", "utf16_key"]

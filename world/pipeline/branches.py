@@ -15,8 +15,8 @@ from world.model.branch_names import check_branch_name
 from world.pipeline.schema_compatibility import misfit
 from world.pipeline.steps import LeftBehind, Step
 from world.pipeline.unit_of_work import UnitOfWork
+from world.state.branches import Branch
 from world.state.proposal import INGRESS
-from world.state.realm_state import Branch
 
 __all__ = ["check_base", "create_branch", "find_branch", "fork_name", "switch_branch"]
 

@@ -86,7 +86,7 @@ class Lookup(Protocol):
 
         Args:
             world_id: the world.
-            parent: its parent, where the caller knows it; this can make a query unnecessary.
+            parent: its parent, if known; this can make a query unnecessary.
         """
         ...
 
@@ -175,7 +175,8 @@ class UnitOfWork:
 
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
     that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
-    command took along: the results of foreign code that was called before the lock was taken.
+    command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
+    the worlds that the unit sealed; they cannot be read from storage before the commit.
     """
 
     realm: RealmState
@@ -201,6 +202,7 @@ class UnitOfWork:
     is_unfinished: bool = False
     prepared: Prepared | None = None
     same_code: DomainAdopted | None = None
+    own: dict[str, Snapshot] = field(default_factory=dict)
 
     def emit(self, stream: str, event: Event) -> None:
         """Append an event to the unit and fold it into the realm.
@@ -288,7 +290,7 @@ class UnitOfWork:
         Raises:
             DamagedLogError: ``STATE_DAMAGED``.
         """
-        known = self.snapshots.get(world_id)
+        known = self._known(world_id)
         return self.lookup.checked_state(world_id) if known is None else known.data
 
     def _later(self) -> int:
@@ -326,20 +328,29 @@ class UnitOfWork:
 
     def snapshot(self, world_id: str) -> Snapshot:
         """Return the state of a sealed world as a base to compute on; its ``meta.version`` is its height."""
-        known = self.snapshots.get(world_id)
+        known = self._known(world_id)
         if known is None:
             self.budget.check(f"the state of world {world_id}")
             outcome = self.lookup.world_outcome(world_id)
             data = self.lookup.checked_state(world_id)
             computed = self.limits.in_time(lambda: recompute(self.domain, data))
-            known = self.keep(world_id, data, computed, 0 if outcome is None else outcome[1])
+            known = self._snapshot(data, computed, 0 if outcome is None else outcome[1])
+            self.snapshots.keep(world_id, known)
         return known
 
     def keep(self, world_id: str, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
-        """Remember the state of a world, and return it as a base to compute on."""
-        base = Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
+        """Keep the state of a world that this unit seals, and return it as a base to compute on."""
+        base = self._snapshot(data, computed, height)
+        self.own[world_id] = base
         self.snapshots.keep(world_id, base)
         return base
+
+    def _snapshot(self, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
+        return Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
+
+    def _known(self, world_id: str) -> Snapshot | None:
+        """Return the state of a world that this unit sealed, or of a recently used one."""
+        return self.own.get(world_id) or self.snapshots.get(world_id)
 
     def history(self, own: str) -> PastAt:
         """Return the history before the next event, without the proposal that is being judged."""

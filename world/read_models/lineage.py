@@ -17,7 +17,7 @@ from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
 from world.log import LoggedEvent
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.decoding import decoded
-from world.state.realm_state import Branch
+from world.state.branches import Branch
 
 FIRST_BLOCK: Final = 64
 """Number of worlds or events in the first block; most queries concern the newest ones."""

@@ -55,7 +55,7 @@ class UnitLookup:
         self._attempts: dict[str, int] = {}
 
     def take_answers(self, intents: Sequence[IntentNames]) -> None:
-        """Take the answers to ``intent_questions``, which came with the opening of the transaction."""
+        """Take the answers to ``intent_questions``, which the transaction fetched when it was opened."""
         for names, rows in zip(intents, self._transaction.answers, strict=True):
             self._take(names, rows[0])
 
@@ -156,11 +156,11 @@ class CommittedLookup:
         rows = self.archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
 
-    def count(self, before: int, **conditions: Any) -> int:
+    def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals."""
         return self.archive.count(before, **conditions)
 
-    def earlier(self, before: int, most: int, **conditions: Any) -> list[Earlier]:
+    def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return at most ``most`` earlier proposals, in the order of the log."""
         return self.archive.earlier(before, most, **conditions)
 

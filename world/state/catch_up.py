@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from msgspec import structs
-
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.proposal_events import (
@@ -23,7 +21,8 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.run_events import RunAmended, RunCompared, RunObserved, RunRolledBack, RunViolated
-from world.state.realm_state import RealmState, apply_event, moved
+from world.state.branches import move_branch
+from world.state.realm_state import RealmState, apply_event
 
 __all__ = ["apply_others"]
 
@@ -65,7 +64,7 @@ def apply_others(realm: RealmState, events: Sequence[R], decode: Callable[[R], E
         The decoded events; the last event is always one of them.
 
     Raises:
-        DamagedLogError: when an event cannot follow what came before, or cannot be decoded.
+        DamagedLogError: when an event cannot follow the events before it, or cannot be decoded.
     """
     begun = {event.stream for event in events if event.topic == ProposalSubmitted.TOPIC}
     passed = {event.stream for event in events if event.topic in _ENDS} & begun
@@ -99,10 +98,8 @@ def _apply_end(realm: RealmState, event: ProposalCompleted | ProposalFailed, pos
         DamagedLogError: ``WRONG_PARENT`` when its world does not follow the head of the branch.
     """
     try:
-        branch = moved(realm, event)
+        move_branch(realm.branches, event)
     except DamagedLogError as damage:
         damage.details.setdefault("position", position)
         raise
-    if isinstance(event, ProposalCompleted):
-        realm.branches[event.branch] = structs.replace(branch, head=event.world_id)
     realm.position = position

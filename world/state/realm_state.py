@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
@@ -52,6 +52,7 @@ from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
 from world.model.short_repr import short_repr
+from world.state.branches import Branch, move_branch
 from world.state.deadlines import WITH_DEADLINES, bring_retries_forward, note_deadlines, note_hold, note_retry
 from world.state.proposal import PROPOSAL_EVENTS, TERMINAL, Proposal, fold_proposal
 
@@ -71,24 +72,6 @@ LANDMARKS: Final = frozenset(
     )
 )
 """Topics of the few events that make up the registry; the index remembers where they are."""
-
-
-class Branch(Struct, frozen=True):
-    """A named line of worlds; an immutable value.
-
-    Args:
-        name: the name, unique in the realm.
-        head: id of its newest completed world (WP-lineage).
-        tip: id of its newest sealed world, completed or failed.
-    """
-
-    name: str
-    head: str
-    tip: str
-
-    def __repr__(self) -> str:
-        failed = () if self.tip == self.head else (f"tip {self.tip[:12]}",)
-        return short_repr(self, self.name, f"head {self.head[:12]}", *failed)
 
 
 @dataclass(slots=True)
@@ -130,8 +113,7 @@ class RealmState:
         return "" if self.domain is None else self.domain.schema_hash
 
     def __repr__(self) -> str:
-        sizes = f"{len(self.branches)} branches", f"{len(self.actors)} actors", f"{len(self.proposals)} open proposals"
-        return short_repr(self, f"at event {self.position}", f"active branch {self.active or 'none'}", *sizes)
+        return realm_repr(self)
 
     def overdue(self, now: int) -> list[Proposal]:
         """Return the proposals whose time to be answered is over at ``now`` (ms), earliest deadline first."""
@@ -216,6 +198,12 @@ class RealmState:
         elif proposal.wants_leases:
             agent = proposal.submitted.actor.actor_id
             note_retry(self, proposal.proposal_id, self.klis.asks_again_at(agent, proposal.proposal_id))
+
+
+def realm_repr(realm: Any) -> str:
+    """Return one line about a ``RealmState`` or a published view of one."""
+    sizes = f"{len(realm.branches)} branches", f"{len(realm.actors)} actors", f"{len(realm.proposals)} open proposals"
+    return short_repr(realm, f"at event {realm.position}", f"active branch {realm.active or 'none'}", *sizes)
 
 
 def apply_event(realm: RealmState, event: Event, position: int) -> None:
@@ -373,33 +361,9 @@ def _submitted(realm: RealmState, event: ProposalSubmitted) -> None:
     realm.proposals[event.proposal_id] = Proposal(event)
 
 
-def _completed(realm: RealmState, event: ProposalCompleted) -> None:
-    branch = moved(realm, event)
+def _ended(realm: RealmState, event: ProposalCompleted | ProposalFailed) -> None:
+    move_branch(realm.branches, event)
     _fold_open_proposal(realm, event)
-    realm.branches[event.branch] = structs.replace(branch, head=event.world_id)
-
-
-def _failed(realm: RealmState, event: ProposalFailed) -> None:
-    moved(realm, event)
-    _fold_open_proposal(realm, event)
-
-
-def moved(realm: RealmState, event: ProposalCompleted | ProposalFailed) -> Branch:
-    """Move the tip of the branch of a proposal that ends, and return the branch.
-
-    Raises:
-        DamagedLogError: ``WRONG_PARENT`` when its world does not follow the head of the branch.
-    """
-    branch = realm.branches.get(event.branch)
-    if branch is None or branch.head != event.parent:
-        raise DamagedLogError(
-            ErrorCode.WRONG_PARENT,
-            f"Proposal {event.proposal_id} was sealed on {event.parent[:12]}, which is not the head of "
-            f"{event.branch!r}.",
-            proposal_id=event.proposal_id,
-        )
-    moved = realm.branches[event.branch] = structs.replace(branch, tip=event.world_id)
-    return moved
 
 
 def _nothing(realm: RealmState, event: ProjectionRecorded) -> None:
@@ -438,8 +402,8 @@ _STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {
     WorldSealed: _sealed,
     ProjectionRecorded: _nothing,
     ProposalSubmitted: _submitted,
-    ProposalCompleted: _completed,
-    ProposalFailed: _failed,
+    ProposalCompleted: _ended,
+    ProposalFailed: _ended,
     RunOpened: _opened,
     RunObserved: _seen,
     RunViolated: _seen,

@@ -18,9 +18,10 @@ from world.events.realm_events import DomainAdopted, LogBranched, LogFounded
 from world.events.run_events import RunOpened
 from world.klis.ledger_view import LedgerView, publish_ledger, track_ledger
 from world.model.actor import ActorRef
-from world.model.persistent_map import PersistentMap, TrackedDict, publish_map
+from world.model.immutable.persistent_map import PersistentMap, TrackedDict, publish_map
+from world.state.branches import Branch
 from world.state.proposal import Proposal
-from world.state.realm_state import Branch, RealmState
+from world.state.realm_state import RealmState, realm_repr
 
 __all__ = ["ReadableRealm", "RealmView", "publish", "state_of_view", "track", "view_of"]
 
@@ -65,6 +66,9 @@ class RealmView(Struct, frozen=True, eq=False):
     def next_due(self) -> int | None:
         """Return when something may be due next, ms since 1970; None when nothing waits for a time."""
         return self.due
+
+    def __repr__(self) -> str:
+        return realm_repr(self)
 
     def __eq__(self, other: object) -> bool:
         """Return whether two views have equal content; ``due`` depends on how a state was made, and is left out."""

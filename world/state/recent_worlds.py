@@ -1,7 +1,7 @@
 """The worlds that a process saw being sealed lately, by itself or by other processes.
 
-A process applies every event of the log in order. So it knows all children of a world that it saw being sealed, and can
-tell without a query that a world is new.
+A process applies every event of the log in order. So it has all children of a world that it saw being sealed, and can
+decide without a query that a world is new.
 """
 
 from __future__ import annotations

@@ -166,7 +166,9 @@ class Actions:
         return last.schema_hash
 
     def _loaded(self, schema_hash: str) -> Domain | None:
-        return self._domain if self._domain is not None and self._domain.schema.hash == schema_hash else None
+        if self._domain is None or self._domain.schema.hash == schema_hash:
+            return self._domain
+        return self._domain.in_form(schema_hash, self._adopted(schema_hash).rules)
 
     def _adopted(self, schema_hash: str) -> DomainAdopted:
         """Return the last adoption of the schema with this hash."""

@@ -10,10 +10,8 @@ from host.secrets import Secrets
 from projections import Pruning
 from projections.catalog import Mode
 from world.clock import Clock, IdSource
-from world.code.keyword_options import check_names
 from world.limits import Limits
 from world.log.backends.registry import Durability
-from world.model.branch_names import check_branch_name
 from world.pipeline.unit_of_work import WorkerRegistry
 from world.state.ports import Enforcement
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
@@ -24,7 +22,6 @@ __all__ = [
     "EngineOptions",
     "FoundingOptions",
     "SubmitOptions",
-    "check_submission",
 ]
 
 
@@ -112,18 +109,6 @@ class SubmitOptions(TypedDict, total=False):
     trace: Mapping[str, Any] | None
     execution_key: str | None
     allow_failed_base: bool
-
-
-def check_submission(options: SubmitOptions) -> None:
-    """Refuse unknown options of a submission, and an invalid name of a fork.
-
-    Raises:
-        TypeError: an option that does not exist.
-        RefusedError: ``INVALID_NAME``.
-    """
-    check_names(options, SubmitOptions)
-    if options.get("fork_name") is not None:
-        check_branch_name(options["fork_name"])
 
 
 class CatalogOptions(TypedDict, total=False):

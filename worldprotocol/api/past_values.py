@@ -132,8 +132,8 @@ class PastValuesReader:
 
     def _program(self, adopted: DomainAdopted) -> tuple[_Program, tuple[str, ...], tuple[str, ...]]:
         """Return the evaluator of an adopted schema, names that other code evaluates, and missing names."""
-        domain = self._domain
-        is_same = domain is not None and domain.schema.hash == adopted.schema_hash
+        in_form = None if self._domain is None else self._domain.in_form(adopted.schema_hash, adopted.rules)
+        domain, is_same = in_form or self._domain, in_form is not None
         schema = domain.schema if domain is not None and is_same else unchecked_schema(adopted.schema)
         changed: set[str] = set()
         loaded: set[str] = set()

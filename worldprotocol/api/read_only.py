@@ -20,8 +20,8 @@ from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
 from world.read_models.decoding import decoded
 from world.read_models.index import WorldIndex
+from world.state.branches import Branch
 from world.state.proposal import Proposal
-from world.state.realm_state import Branch
 from world.state.realm_view import RealmView
 from worldprotocol.api.requests import waiting_in
 

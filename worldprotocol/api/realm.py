@@ -24,6 +24,7 @@ from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.api.requests import (
     ProjectionOutcome,
     body_of,
+    check_submission,
     fitting,
     is_foundable,
     schema_in_force,
@@ -325,8 +326,6 @@ class Realm(RealmOperator):
         **options: Unpack[SubmitOptions],
     ) -> Proposal:
         """Issue and submit an intent; see ``issue`` and ``submit``."""
-        from worldprotocol.api.options import check_submission
-
         check_submission(options)
         return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **options)
 
@@ -344,8 +343,6 @@ class Realm(RealmOperator):
             RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an unregistered
                 projection as origin, and ``NOT_A_DIRECT_INTENT`` (``world.model.intent_origin``).
         """
-        from worldprotocol.api.options import check_submission
-
         check_submission(options)
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
@@ -365,8 +362,6 @@ class Realm(RealmOperator):
             RefusedError: ``INVALID_VALUE``, ``SOURCE_TOO_LARGE``, the errors of projections, and the codes of
                 ``submit``; ``PROJECTION_IMPURE``, which is recorded, with ``attempt`` and ``where``.
         """
-        from worldprotocol.api.options import check_submission
-
         check_submission(options)
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))

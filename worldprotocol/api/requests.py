@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from world.code.keyword_options import check_names
 from world.errors import RefusedError
 from world.limits import Limits
+from world.model.branch_names import check_branch_name
 from world.model.canonical_json import read_json
 from world.model.intent import IntentBody, IntentInstance, IntentScope
 from world.state.proposal import Proposal
@@ -36,6 +38,20 @@ class ProjectionOutcome:
     projection_id: str | None
     reason: str | None
     proposal: Proposal | None
+
+
+def check_submission(options: SubmitOptions) -> None:
+    """Refuse unknown options of a submission, and an invalid name of a fork.
+
+    Raises:
+        TypeError: an option that does not exist.
+        RefusedError: ``INVALID_NAME``.
+    """
+    from worldprotocol.api.options import SubmitOptions as Options
+
+    check_names(options, Options)
+    if options.get("fork_name") is not None:
+        check_branch_name(options["fork_name"])
 
 
 def submission(intent: IntentInstance, **options: Unpack[SubmitOptions]) -> Submission:

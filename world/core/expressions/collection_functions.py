@@ -7,7 +7,7 @@ from typing import Any
 
 from world.core.expressions.string_functions import bounded_items, length, position
 from world.core.values import as_array, number, same_value, text
-from world.model.frozen_text import frozen_text
+from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import FrozenDict, FrozenList, utf16_key
 
 

@@ -99,7 +99,7 @@ def read_model(spec: Mapping[str, Any], where: str, faults: list[tuple[str, str]
         faults: collects ``(path, sentence)``.
     """
     if spec["dialect"] != DIALECT:
-        faults.append((f"{where}.dialect", f"The dialect is {DIALECT}; this engine knows no other."))
+        faults.append((f"{where}.dialect", f"The dialect is {DIALECT}; this engine supports no other."))
         return SchemaNode()
     schema = spec.get("schema")
     if not isinstance(schema, Mapping):

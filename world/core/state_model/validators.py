@@ -20,7 +20,7 @@ __all__ = ["instance_of", "validator_faults"]
 
 
 def instance_of(model: type[BaseModel], data: FrozenDict) -> BaseModel:
-    """Return the instance of a model that data stands for.
+    """Return the instance of a model for data.
 
     Args:
         model: the state's model.

@@ -35,7 +35,7 @@ Row = tuple[Any, ...]
 _Signature = tuple[int, ...]
 
 
-class _Reader(sqlite3.Connection):
+class _ReadConnection(sqlite3.Connection):
     """A connection that remembers rows, by a number of the caller's, and the data_version at which they were read."""
 
     known: dict[int, tuple[int, list[Row]]]
@@ -47,7 +47,7 @@ class Readers:
     def __init__(self, path: str) -> None:
         """Make readers of a file; they are opened when needed."""
         self._uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
-        self._idle: list[_Reader] = []
+        self._idle: list[_ReadConnection] = []
         self._closed = False
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
@@ -82,14 +82,14 @@ class Readers:
         finally:
             self._give_back(connection)
 
-    def _taken(self) -> _Reader:
+    def _taken(self) -> _ReadConnection:
         """Return a connection for the caller alone."""
         try:
             return self._idle.pop()  # list operations are atomic
         except IndexError:
             return self._connect()
 
-    def _give_back(self, connection: _Reader) -> None:
+    def _give_back(self, connection: _ReadConnection) -> None:
         self._idle.append(connection)
         if len(self._idle) > _IDLE or self._closed:
             self._drain(0 if self._closed else _IDLE)
@@ -99,7 +99,7 @@ class Readers:
         self._closed = True
         self._drain(0)
 
-    def _connect(self) -> _Reader:
+    def _connect(self) -> _ReadConnection:
         if self._closed:
             raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
         return connect(self._uri)
@@ -202,10 +202,10 @@ class ReadOnlyReaders:
         self._connection = self._copy = None
 
 
-def connect(uri: str) -> _Reader:
+def connect(uri: str) -> _ReadConnection:
     """Open a connection for reading, usable from any thread."""
     connection = sqlite3.connect(
-        uri, uri=True, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False, factory=_Reader
+        uri, uri=True, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False, factory=_ReadConnection
     )
     connection.known = {}
     connection.execute("PRAGMA trusted_schema=OFF")

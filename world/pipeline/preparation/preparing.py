@@ -214,7 +214,8 @@ def prepare_answer(reading: Reading, proposal_id: str, given: HumanAnswer) -> Pr
 def prepare_effect_result(reading: Reading, task: Task, performed: Performed, call_ms: int) -> Prepared | None:
     """Compute the step of an execution that follows the result of an effect.
 
-    The result is not recorded before that. So nothing is prepared where the effect could be taken over meanwhile.
+    The result is not recorded before that. So nothing is prepared where another process could continue the effect in
+    between.
 
     Args:
         reading: the committed state.

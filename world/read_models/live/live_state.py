@@ -27,7 +27,7 @@ from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, publish, state_of_view, view_of
 
 if TYPE_CHECKING:
-    from world.model.persistent_map import TrackedDict
+    from world.model.immutable.persistent_map import TrackedDict
 
 __all__ = ["LiveState"]
 
@@ -105,7 +105,7 @@ class LiveState:
         return self._view is not None and self._view.position >= size
 
     def _follow(self, size: int) -> None:
-        """Fetch the events up to a number without blocking a unit, then apply those that nobody applied yet."""
+        """Fetch the events up to a number without blocking a unit, then apply those that are not applied yet."""
         view = self._view
         if view is None or size - view.position > FOLD_AT_MOST:
             loaded = self._load()
@@ -169,7 +169,7 @@ class LiveState:
     # The writer
 
     def prepare(self) -> None:
-        """Have the state ready before the log's lock is taken, so that loading it blocks nobody."""
+        """Have the state ready before the log's lock is taken, so that loading it blocks no other process."""
         if self._view is None:
             self.view()
         if self._state is None:

@@ -16,8 +16,9 @@ from world.log import EventLog
 from world.model.canonical_json import read_json
 from world.read_models.decoding import decoded, known
 from world.read_models.index_sql.queries import execution_order
+from world.state.branches import Branch
 from world.state.proposal import Proposal, fold_proposal
-from world.state.realm_state import Branch, RealmState, apply_event
+from world.state.realm_state import RealmState, apply_event
 
 __all__ = ["IndexReader", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
 

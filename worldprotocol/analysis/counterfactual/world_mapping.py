@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from world.events.base import Event
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, BranchSwitched
-from world.state.realm_state import Branch
+from world.state.branches import Branch
 from world.state.realm_view import RealmView
 
 __all__ = ["WorldMapping", "branches_of"]

@@ -60,7 +60,7 @@ def acquire(
         "verdictId": got.verdict.verdict_id,
         "agentId": got.agent,
         "sessionId": got.session,
-        "leases": got.verdict.leases,
+        "leases": [one.to_wire() for one in got.verdict.leases],
         "ttlMs": got.ttl_ms,
     }
     if desk.json:

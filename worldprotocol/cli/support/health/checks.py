@@ -291,11 +291,12 @@ def _domain(config: Config, realm: Any) -> Check:
     from worldprotocol.api.bootstrap import load_any_domain
     from worldprotocol.api.code_fingerprints import changed_versions, is_whole
 
-    domain = load_any_domain(str(config.domain), base=config.folder)
+    loaded = load_any_domain(str(config.domain), base=config.folder)
     adopted = realm.domain
-    if adopted is None or adopted.schema_hash != domain.schema.hash:
+    domain = None if adopted is None else loaded.in_form(adopted.schema_hash, adopted.rules)
+    if domain is None:
         in_force = "none" if adopted is None else adopted.schema_hash[:12]
-        facts = f"schema {domain.schema.hash[:12]} available, {in_force} in force"
+        facts = f"schema {loaded.schema.hash[:12]} available, {in_force} in force"
         return Check("domain", False, facts, "use the adopted domain, or adopt this one with `worldctl adopt`")
     changed = domain.changed(adopted.sources)
     if changed:

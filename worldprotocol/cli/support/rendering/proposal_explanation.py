@@ -192,8 +192,8 @@ def _case(
     policy = _at_hand(desk, adopted)
     domain = None
     if policy is not None or reads_computed(adopted.policy):
-        domain = _domain(desk)
-        if domain is None or not _is_of_then(world, domain, proposal, judged[0]):
+        domain = _domain(desk, world, proposal)
+        if domain is None or not _is_of_then(world, domain, judged[0]):
             domain, policy = None, None
             if reads_computed(adopted.policy):
                 return None, None
@@ -201,12 +201,11 @@ def _case(
     return Cases(world.archive, domain).past(proposal, event.binding, position), policy
 
 
-def _is_of_then(world: Realm, domain: Domain, proposal: Proposal, position: int) -> bool:
+def _is_of_then(world: Realm, domain: Domain, position: int) -> bool:
     """Return whether values computed by the loaded domain equal those that were read then."""
     from worldprotocol.api.code_fingerprints import CodeThen
 
-    is_same = domain.schema.hash == proposal.submitted.schema_hash
-    return is_same and not CodeThen(world.archive, domain).changed(position)
+    return not CodeThen(world.archive, domain).changed(position)
 
 
 def _at_hand(desk: CommandContext, adopted: PolicyAdopted) -> Policy | None:
@@ -225,13 +224,17 @@ def _at_hand(desk: CommandContext, adopted: PolicyAdopted) -> Policy | None:
     return policy if policy.hash == adopted.policy_hash else None
 
 
-def _domain(desk: CommandContext) -> Domain | None:
+def _domain(desk: CommandContext, world: Realm, proposal: Proposal) -> Domain | None:
+    """Return the loaded domain in the form of a proposal's schema; None where it has no such form."""
     from world.errors import RefusedError
     from worldprotocol.api.bootstrap import load_any_domain
     from worldprotocol.cli.support.opening import composed
 
     try:
         config = composed(desk)
-        return load_any_domain(config.domain or "", base=config.folder)
+        loaded = load_any_domain(config.domain or "", base=config.folder)
     except RefusedError:
         return None
+    schema_hash = proposal.submitted.schema_hash
+    rules = [one.rules for one in world.archive.adopted_domains() if one.schema_hash == schema_hash]
+    return loaded.in_form(schema_hash, rules[-1] if rules else None)
