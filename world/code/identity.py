@@ -35,7 +35,7 @@ from world.code.value_codec import Telling, code_held, code_in, qualified
 from world.errors import RefusedError
 from world.model.canonical_json import digest, sha256_hex
 
-__all__ = ["KIND", "Identity", "changed_names", "identity_of", "own_source_hash"]
+__all__ = ["KIND", "Identity", "identity_of", "own_source_hash"]
 
 KIND: Final = "tree-1"
 """Prefix of an identity that covers all reached code; one without a kind is a hash of the own source."""
@@ -115,31 +115,6 @@ def own_source_hash(function: Callable[..., Any]) -> str | None:
     except (OSError, TypeError):
         return None
     return sha256_hex(textwrap.dedent(source).encode("utf-8", "surrogatepass"))
-
-
-def changed_names(
-    recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None], own: Mapping[str, str | None]
-) -> tuple[str, ...]:
-    """Return the sorted names of functions whose code differs from the record.
-
-    Args:
-        recorded: identities by name, each compared by the rule of its own kind.
-        at_hand: the current identities.
-        own: the current identities of the first kind.
-    """
-    names = {*recorded, *at_hand}
-    return tuple(sorted(name for name in names if name not in recorded or _differs(name, recorded, at_hand, own)))
-
-
-def _differs(
-    name: str,
-    recorded: Mapping[str, str | None],
-    at_hand: Mapping[str, str | None],
-    own: Mapping[str, str | None],
-) -> bool:
-    then = recorded[name]
-    is_first_kind = then is None or ":" not in then
-    return name not in at_hand or then != (own if is_first_kind else at_hand)[name]
 
 
 def _written(subject: Any) -> FunctionType | None:

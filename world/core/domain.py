@@ -28,7 +28,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, 
 
 from pydantic import BaseModel
 
-from world.code.identity import Identity, changed_names, identity_of, own_source_hash
+from world.code.changes import changed_names
+from world.code.identity import Identity, identity_of, own_source_hash
 from world.code.keyword_options import check_names
 from world.core.availability import LocalPredicate
 from world.core.declaration_checks import (
@@ -152,9 +153,8 @@ class Domain(Generic[S]):
         if self.is_form(schema_hash, rules):
             return True
         before = self._rules, self._is_earlier, self._schema
-        self._compared = None
         for is_earlier in (False, True):
-            self._rules, self._is_earlier, self._schema = rules, is_earlier, None
+            self._rules, self._is_earlier, self._schema, self._compared = rules, is_earlier, None, None
             try:
                 if self.schema.hash == schema_hash:
                     return True
@@ -319,9 +319,8 @@ class Domain(Generic[S]):
             version: version of the schema that it starts from, such as ``"1.0.0"``.
 
         Raises:
-            RefusedError: ``DUPLICATE_NAME`` where there is one from that version.
+            RefusedError: ``DUPLICATE_NAME`` for a second one from that version.
         """
-        self._new(version, self._migrations, "migration from version")
 
         def register(function: F) -> F:
             self._new(version, self._migrations, "migration from version")
@@ -385,9 +384,8 @@ class Domain(Generic[S]):
     def sources(self) -> dict[str, str | None]:
         """Return the identity of each function's code, None without source.
 
-        Names are ``action:<name>``, ``available:<name>``, ``computed:<name>``, and ``state:validators`` where the
-        model of the state has validators in Python. An identity covers everything
-        that the function reaches in its own package, the model of its input included; see ``world.code.identity``.
+        Names are ``action:<name>``, ``available:<name>``, ``computed:<name>``, and ``state:validators`` (validators in
+        Python). An identity covers what a function reaches in its own package; see ``world.code.identity``.
         """
         return {name: None if found is None else found.text for name, found in self._found().items()}
 
@@ -403,8 +401,8 @@ class Domain(Generic[S]):
         """
         if self._compared is None or self._compared[0] is not recorded:
             is_older = any(one is None or ":" not in one for one in recorded.values())
-            own = self.own_sources() if is_older else {}
-            self._compared = (recorded, changed_names(recorded, self.sources(), own))
+            changed = changed_names(recorded, self.sources(), self.own_sources() if is_older else {})
+            self._compared = recorded, changed
         return self._compared[1]
 
     def distributions(self) -> dict[str, str]:
