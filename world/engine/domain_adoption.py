@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from world.core import Domain, recompute
+from world.core import Domain
 from world.core.validate import check_input
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -248,7 +248,6 @@ def _seal(work: UnitOfWork, plan: BranchPlan, proposal_id: str) -> str:
     height = 1 if outcome is None else outcome[1] + 1
     if work.lookup.world_outcome(new_world) is not None:
         return new_world
-    computed = work.limits.in_time(lambda: recompute(work.domain, data))
     work.emit(
         LINEAGE_STREAM,
         WorldSealed(
@@ -265,5 +264,6 @@ def _seal(work: UnitOfWork, plan: BranchPlan, proposal_id: str) -> str:
             patches=list(patches),
         ),
     )
-    work.keep(new_world, data, computed, height)
+    assert plan.computed is not None  # a plan that is possible has them
+    work.keep(new_world, data, plan.computed, height)
     return new_world

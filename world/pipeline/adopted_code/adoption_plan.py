@@ -6,18 +6,18 @@ A plan changes nothing and needs no lock of the log. The adoption (``world.engin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from world.core import Domain
+from world.core import Domain, recompute
 from world.core.migrations import Migration, Misfit, migrated_patches, misfits
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import DomainAdopted
 from world.model.adoption import UNKNOWN_CODE
 from world.model.immutable_json import FrozenDict
-from world.model.patch import Patch
+from world.model.patch import Patch, apply_patches
 from world.state.proposal import INGRESS
 from world.state.realm_view import ReadableRealm
 
@@ -38,6 +38,7 @@ class BranchPlan:
         patches: what the migration changes; None where no migration starts from the version in force.
         left: the places of the result that the new schema refuses; without a migration equal to ``places``.
         failure: why the migration failed, None where it did not.
+        computed: the computed values of the result; None where the branch does not fit.
     """
 
     branch: str
@@ -46,6 +47,7 @@ class BranchPlan:
     patches: tuple[Patch, ...] | None
     left: tuple[Misfit, ...]
     failure: str | None = None
+    computed: FrozenDict | None = None
 
     @property
     def is_fit(self) -> bool:
@@ -158,13 +160,17 @@ def _plan_branch(
     in_time: Callable[[Callable[[], Any]], Any],
 ) -> BranchPlan:
     places = tuple(in_time(lambda: misfits(domain.schema, data, domain.state_faults)))
-    if migration is None:
-        return BranchPlan(name, head, places, None, places)
-    try:
-        patches, left = in_time(lambda: migrated_patches(migration, domain.schema, data, domain.state_faults))
-    except RefusedError as refused:
-        return BranchPlan(name, head, places, (), (), refused.message)
-    return BranchPlan(name, head, places, patches, tuple(left))
+    patches: tuple[Patch, ...] | None = None
+    left: Sequence[Misfit] = places
+    if migration is not None:
+        try:
+            patches, left = in_time(lambda: migrated_patches(migration, domain.schema, data, domain.state_faults))
+        except RefusedError as refused:
+            return BranchPlan(name, head, places, (), (), refused.message)
+    if left:
+        return BranchPlan(name, head, places, patches, tuple(left))
+    computed = in_time(lambda: recompute(domain, apply_patches(data, patches or ())))
+    return BranchPlan(name, head, places, patches, (), computed=computed)
 
 
 def domain_in_force(realm: ReadableRealm) -> DomainAdopted:
