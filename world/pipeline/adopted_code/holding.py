@@ -32,18 +32,23 @@ def hold(work: UnitOfWork, proposal: Proposal) -> bool:
 
 def is_held_back(work: UnitOfWork, proposal: Proposal) -> bool:
     """Hold a proposal where the schema or the code of its action differs; return whether it is held."""
+    return not _is_as_adopted(work) and _record(work, proposal, _domain_differs(work, proposal))
+
+
+def _is_as_adopted(work: UnitOfWork) -> bool:
+    """Return whether the whole loaded domain is the one in force; ``same_code`` keeps the answer for the unit."""
     adopted = work.realm.domain
     if adopted is None or adopted is work.same_code:
+        return True
+    if not _has_schema(work, adopted) or work.domain.changed(adopted.sources):
         return False
-    if _has_schema(work, adopted) and not work.domain.changed(adopted.sources):
-        work.same_code = adopted
-        return False
-    return _record(work, proposal, _domain_differs(work, proposal))
+    work.same_code = adopted
+    return True
 
 
 def needs_other_code(work: UnitOfWork, proposal: Proposal) -> bool:
     """Return whether the schema or the code of a proposal's action differs from the domain in force."""
-    return _domain_differs(work, proposal) is not None
+    return not _is_as_adopted(work) and _domain_differs(work, proposal) is not None
 
 
 def needs_other_policy(work: UnitOfWork, proposal: Proposal) -> bool:
@@ -53,9 +58,10 @@ def needs_other_policy(work: UnitOfWork, proposal: Proposal) -> bool:
 
 def _has_schema(work: UnitOfWork, adopted: DomainAdopted) -> bool:
     """Return whether the loaded domain has the schema in force; it computes under the recorded version of the rules."""
-    if adopted.schema_hash != work.domain.schema.hash:
+    schema, rules = work.domain.schema, adopted.rules or 1
+    if adopted.schema_hash != schema.hash:
         return False
-    return work.domain.take_form(adopted.schema_hash, adopted.rules or 1)
+    return schema.rules == rules or work.domain.take_form(adopted.schema_hash, rules)
 
 
 def released(work: UnitOfWork) -> Iterator[Submitted]:
