@@ -23,7 +23,7 @@ from world.pipeline.adopted_code.holding import hold, is_held_back
 from world.pipeline.adopted_code.policy_in_force import in_force
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
-from world.pipeline.preparation.prepared import adopted_hash, prepared_ruling
+from world.pipeline.preparation.prepared import prepared_ruling
 from world.pipeline.shadowing import shadow
 from world.pipeline.steps import Approvable, Decidable, Step, Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
@@ -42,11 +42,11 @@ def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     (``world.pipeline.adopted_code.holding``), whether or not a ruling was prepared.
     """
     proposal = submitted.proposal
-    if is_held_back(work, proposal):
+    if work.same_code is not work.realm.domain and is_held_back(work, proposal):
         return ()
     binding = work.realm.bindings[proposal.submitted.actor.actor_id]
     ready = prepared_ruling(work, proposal.proposal_id, binding=binding)
-    is_of_adopted = ready is not None and ready.ruling.policy_hash == adopted_hash(work, binding)
+    is_of_adopted = ready is not None and ready.ruling.policy_hash == ready.policy_hash
     if not is_of_adopted and hold(work, proposal):
         return ()
     if ready is None:

@@ -263,7 +263,8 @@ def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bo
 def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
     name, key, kind = event.proposal_id, proposal.submitted.execution_key, type(event)
-    note_hold(realm, proposal)
+    if realm.held or proposal.held is not None:
+        note_hold(realm, proposal)
     if kind in WITH_DEADLINES:
         note_deadlines(realm, name, event)
     elif kind is ExecutionStarted:

@@ -40,7 +40,9 @@ def _is_as_adopted(work: UnitOfWork) -> bool:
     adopted = work.realm.domain
     if adopted is None or adopted is work.same_code:
         return True
-    if not _has_schema(work, adopted) or work.domain.changed(adopted.sources):
+    schema = work.domain.schema
+    has_form = adopted.schema_hash == schema.hash and schema.rules == (adopted.rules or 1)
+    if not (has_form or _has_schema(work, adopted)) or work.domain.changed(adopted.sources):
         return False
     work.same_code = adopted
     return True
@@ -58,10 +60,9 @@ def needs_other_policy(work: UnitOfWork, proposal: Proposal) -> bool:
 
 def _has_schema(work: UnitOfWork, adopted: DomainAdopted) -> bool:
     """Return whether the loaded domain has the schema in force; it computes under the recorded version of the rules."""
-    schema, rules = work.domain.schema, adopted.rules or 1
-    if adopted.schema_hash != schema.hash:
+    if adopted.schema_hash != work.domain.schema.hash:
         return False
-    return schema.rules == rules or work.domain.take_form(adopted.schema_hash, rules)
+    return work.domain.take_form(adopted.schema_hash, adopted.rules or 1)
 
 
 def released(work: UnitOfWork) -> Iterator[Submitted]:

@@ -118,12 +118,13 @@ def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) ->
 def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, proposal_id: str) -> None:
     """Prepare the ruling and the first step, at the prepared time."""
     actor = asked.intent.meta.origin.actor
+    schema = work.domain.schema
     is_known = actor.actor_id in work.realm.bindings and work.realm.actors[actor.actor_id].kind == actor.kind
-    if prepared.at is None or not is_known or asked.intent.body.type not in work.domain.schema.actions:
+    if prepared.at is None or not is_known or asked.intent.body.type not in schema.actions:
         return
     prepared.position, work.at = work.realm.position, prepared.at
     try:
-        check_fits(work, asked.intent, work.domain.schema)
+        check_fits(work, asked.intent, schema)
         base = base_of(work, asked)
     except RefusedError:  # it is refused again under the lock
         return
@@ -131,10 +132,12 @@ def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, pro
     submitted = submission_event(work, asked, base, proposal_id)
     proposal = Proposal(submitted)
     proposal.carries(asked.intent)
-    if needs_other_code(work, proposal) or needs_other_policy(work, proposal):
-        return  # it is held
-    prepared.submitted = submitted
     binding = work.realm.bindings[actor.actor_id]
+    policy_hash = adopted_hash(work, binding)
+    if needs_other_code(work, proposal) or (policy_hash is not None and needs_other_policy(work, proposal)):
+        return  # it is held
+    prepared.same_code = work.same_code
+    prepared.submitted = submitted
     history = ReadHistory(work.history(proposal_id))
     case = case_of(work, proposal, binding, history)
     ruling = work.authority.judge(case)
@@ -143,7 +146,7 @@ def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, pro
         case=case,
         ruling=ruling,
         history=history,
-        policy_hash=adopted_hash(work, binding),
+        policy_hash=policy_hash,
         shadow=work.realm.shadow,
         shadow_ruling=None if name is None else shadow_ruling(work.authority.judge, case, name),
     )
