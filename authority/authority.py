@@ -95,13 +95,17 @@ class StandardAuthority:
         read.check(self._policies)
         return FrozenDict(read.to_wire())
 
-    def describe_policy(self, name: str) -> Mapping[str, Any]:
-        """Return ``{"name", "hash", "combination", "rules": [{"rule", "source", "sourceHash", ...}]}``.
+    def describe_policy(self, name: str, like: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return ``{"name", "hash", "combination", "rules": [{"rule", "source", "identity", ...}]}``.
+
+        Args:
+            name: the policy.
+            like: a recorded description, whose hash of an earlier form is compared by the hash of that form.
 
         Raises:
             RefusedError: ``UNKNOWN_POLICY``, or why it cannot be loaded.
         """
-        return self._policies.describe(name)
+        return self._policies.describe(name, like)
 
     def _asking(self, case: Case) -> QuestionSettings | None:
         return self._read(case.binding).asking

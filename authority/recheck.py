@@ -9,10 +9,12 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from authority.authority import UNREAD
 from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
-from world.model.decision import HumanAnswer, RuleOutcome, Ruling
+from world.model.decision import ENGINE, HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
 from world.state.ports import Authority, Case
 
 _NO_BINDING: Final = frozenset({"UNKNOWN_BINDING", "NOT_LOADED", "DUPLICATE_NAME"})
@@ -48,6 +50,8 @@ def recheck_ruling(
             return _binding_missing(case, recorded, refused.message)
         difference = {"at": "verdict", "recorded": recorded.verdict, "now": f"refused: {refused.message}"}
         return _diverged(case, recorded, [difference])
+    if now.policy_hash == recorded.policy_hash:
+        now = _placed_as(now, recorded)
     if now == recorded:
         return None
     if recorded.policy_hash is not None and now.policy_hash is None:
@@ -61,6 +65,18 @@ def recheck_ruling(
     if now.authority == UNREAD and recorded.authority != UNREAD:
         return _binding_missing(case, recorded, now.reason)
     return _diverged(case, recorded, _differences(recorded, now))
+
+
+def _placed_as(now: Ruling, recorded: Ruling) -> Ruling:
+    """Return a ruling with the places of its rules as recorded: file and line are no part of a policy's identity."""
+    pairs = zip(now.trace, recorded.trace, strict=False)
+    aligned = [replace(new, source=old.source) if _is_moved(new, old) else new for new, old in pairs]
+    return replace(now, trace=(*aligned, *now.trace[len(aligned) :]))
+
+
+def _is_moved(new: RuleOutcome, old: RuleOutcome) -> bool:
+    """Return whether the outcomes are of one rule of a policy at different places."""
+    return new.rule == old.rule and new.source != old.source and new.rule not in (ENGINE, HUMAN_ANSWER)
 
 
 def _binding_missing(case: Case, recorded: Ruling, why: str) -> DivergenceError:

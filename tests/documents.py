@@ -69,6 +69,7 @@ _NO_CODES = frozenset(
         "WORLD_HEIGHT",
         "WORLD_ID",
         "WORLD_LOG",
+        "WORLD_DEVELOPMENT",
         "WORLD_LOG_READ_ONLY",
         "WORLD_PARENT",
         "WORLD_POSITION",

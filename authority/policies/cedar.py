@@ -99,6 +99,12 @@ class CedarRule:
         reason = with_roundings(self.reason, seen.rounded)
         return Approve(reason) if self.effect == "permit" else Reject(reason)
 
+    @property
+    def normalised_source(self) -> FrozenDict:
+        """The policy without its comments and layout, as the hash of its JSON form."""
+        values = self.source.parameters.get("values")
+        return FrozenDict({"source": self.source.source_hash, "values": values})
+
     def _seen(self, case: Case) -> _Seen:
         return self.world.seen(case, self.name if self._reads_only else None, self._reading)
 

@@ -2,14 +2,14 @@
 
 Every rule is evaluated, in order, so that the trace is complete; ``authority.policies.combine`` combines the opinions.
 A rule that raises or returns no opinion is an error in the trace, and errors reject; so is one that exceeds its time
-limit, after which the remaining rules are not evaluated. A policy's hash covers the code and the values of all its
-rules and the combination. The reasons of rulings are recorded and compared by rechecks; they must not change.
-Source: design section 6; CARD-policy.
+limit, after which the remaining rules are not evaluated. A policy is identified by the ordered list of its rules, each
+with its identity (``authority.policies.rule_identity``), and by the combination. The reasons of rulings are recorded
+and compared by rechecks; they must not change. Source: design section 6; CARD-policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,13 +20,14 @@ from authority.people.answers import QuestionSettings, ask_next_step
 from authority.people.questions import Question, unanswerable, who_decides
 from authority.policies.combine import COMBINATION, Combined, combine, reasons
 from authority.policies.opinions import OPINIONS, Escalate, Narrow, RuleFault, RuleResult
+from authority.policies.rule_identity import rule_identity
 from authority.policies.rules import PythonRule, Rule, RuleFunction, check_rule, nonsense
 from authority.policies.source_hash import RuleSource, source_of
 from world.code.time_limit import TimeLimit, TimeLimitError
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.decision import RuleOutcome, Ruling
-from world.model.identity import policy_hash
+from world.model.identity import RULES_IDENTITY, policy_hash
 from world.model.immutable_json import FrozenDict
 from world.model.short_repr import short_repr
 from world.state.ports import Case
@@ -40,6 +41,9 @@ TIMED_OUT: Final = "RULE_TIMED_OUT"
 _NO_TIME_LIMIT: Final = TimeLimit()
 NO_OPINIONS: Final = "no rule approved it: rejected by default"
 """Reason of a rejection without any opinion."""
+
+_IDENTITY_MEMBERS: Final = frozenset({"identity", "distributions", "hash"})
+"""Members of a description that earlier releases did not record, and the hash."""
 
 _EMPTY_SCOPE: Final = "the narrowings leave nothing of the proposed scope to write"
 
@@ -55,7 +59,7 @@ class Policy:
 
     Attributes:
         description: name, hash and every rule with its source, as JSON; recorded when it is adopted.
-        hash: SHA-256 of the description, which identifies the policy in decisions.
+        hash: SHA-256 of name, version, combination and the rules' identities, which identifies the policy in decisions.
 
     Raises:
         RefusedError: ``INVALID_POLICY`` for an invalid name, duplicate names of rules, or more than ``MAX_RULES``;
@@ -77,13 +81,23 @@ class Policy:
         sources = [source_of(one) for one in rules]
         described = _described(name, rules, sources, version)
         hash_ = policy_hash(described)
+        self._set(name, rules, version, sources, {**described, "hash": hash_})
+
+    def _set(
+        self,
+        name: str,
+        rules: tuple[Rule, ...],
+        version: str | None,
+        sources: Sequence[RuleSource],
+        description: Mapping[str, Any],
+    ) -> None:
         silent = tuple(RuleOutcome(one.name, source.label, "none") for one, source in zip(rules, sources, strict=True))
         for attribute, value in (
             ("name", name),
             ("rules", rules),
             ("version", version),
-            ("hash", hash_),
-            ("description", FrozenDict({**described, "hash": hash_})),
+            ("hash", description["hash"]),
+            ("description", FrozenDict(description)),
             ("_calls", tuple(one.function if type(one) is PythonRule else one for one in rules)),
             ("_silent", silent),
         ):
@@ -93,6 +107,26 @@ class Policy:
         return short_repr(
             self, self.name, f"hash {self.hash[:12]}", "rules: " + ", ".join(one.name for one in self.rules)
         )
+
+    def hashed_like(self, recorded: Mapping[str, Any]) -> Policy:
+        """Return the policy as a recorded description identifies it.
+
+        Args:
+            recorded: a description; of one from an earlier release, the hash covers texts, lines and whole files.
+
+        Returns:
+            The policy, or an equal one whose description and hash are of the earlier form.
+        """
+        if "identity" in recorded:
+            return self
+        earlier = {name: part for name, part in self.description.items() if name not in _IDENTITY_MEMBERS}
+        earlier["rules"] = [
+            {name: part for name, part in one.items() if name != "identity"} for one in self.description["rules"]
+        ]
+        policy = object.__new__(Policy)
+        sources = [source_of(one) for one in self.rules]
+        policy._set(self.name, self.rules, self.version, sources, {**earlier, "hash": policy_hash(earlier)})
+        return policy
 
     def evaluate(self, case: Case, settings: QuestionSettings, time_limit: TimeLimit = _NO_TIME_LIMIT) -> Ruling:
         """Return the ruling on a case.
@@ -235,12 +269,16 @@ def _check(name: str, rules: Sequence[Rule], version: str | None) -> None:
 
 
 def _described(name: str, rules: Sequence[Rule], sources: Sequence[RuleSource], version: str | None) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": name, "combination": COMBINATION}
+    described: dict[str, Any] = {"name": name, "combination": COMBINATION, "identity": RULES_IDENTITY}
     if version is not None:
         described["version"] = version
+    identities = [rule_identity(one, source) for one, source in zip(rules, sources, strict=True)]
+    distributions = {name: version for one in identities for name, version in one.distributions.items()}
+    if distributions:
+        described["distributions"] = dict(sorted(distributions.items()))
     described["rules"] = [
-        {"rule": one.name, "source": source.label, **_about(one), **source.to_wire()}
-        for one, source in zip(rules, sources, strict=True)
+        {"rule": one.name, "source": source.label, **_about(one), **source.to_wire(), "identity": identity.text}
+        for one, source, identity in zip(rules, sources, identities, strict=True)
     ]
     return described
 

@@ -35,7 +35,7 @@ def rule_summary(described: Mapping[str, Any]) -> dict[str, Any]:
         effect = _CEDAR_EFFECT.match(text)
         summary |= {"effect": None if effect is None else _EFFECTS[effect[1]], "text": text}
     else:
-        summary |= {"code": described.get("sourceHash"), "values": parameters or None}
+        summary |= {"code": described.get("identity", described.get("sourceHash")), "values": parameters or None}
     summary["description"] = described.get("description")
     return {name: value for name, value in summary.items() if value is not None}
 
@@ -61,7 +61,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dic
     found += [{"kind": "removed", **_whole(one)} for name, one in old.items() if name not in new]
     found += [{"kind": "added", **_whole(one)} for name, one in new.items() if name not in old]
     for name in common:
-        fields = list(_fields(_content(old[name]), _content(new[name])))
+        is_same = "identity" in old[name] and old[name]["identity"] == new[name].get("identity")
+        fields = [] if is_same else list(_fields(_content(old[name]), _content(new[name])))
         if fields:
             found.append({"kind": "changed", "rule": name, "source": new[name]["source"], "fields": fields})
     found += _moved(old, new, common)
@@ -70,7 +71,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dic
 
 
 def _of_policy(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    own = [{name: value for name, value in one.items() if name not in ("hash", "rules")} for one in (before, after)]
+    left_out = ("hash", "rules", "distributions")
+    own = [{name: value for name, value in one.items() if name not in left_out} for one in (before, after)]
     fields = list(_fields(*own))
     if fields:
         yield {"kind": "policy", "fields": fields}
@@ -85,9 +87,14 @@ def _content(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a rule by field, without its place."""
     parameters = described.get("parameters", {})
     content = {name: value for name, value in described.items() if name not in _PLACE}
+    if "identity" in described:
+        content.pop("sourceHash", None)  # of the text with its comments
+        if described.get("language") == "python":
+            content.pop("description", None)  # the docstring
     if described.get("language") in ("cel", "cedar"):
         content.pop("description", None)  # the parameters contain it and the hashed values
         content.pop("sourceHash", None)
+        content.pop("identity", None)  # a hash of the parameters
         return content | dict(parameters)
     return content | {f"parameters.{name}": value for name, value in parameters.items()}
 
@@ -134,6 +141,8 @@ def _files(
     """Yield the changed files and packages of Python rules; the rules may be equal."""
     changed: dict[tuple[Any, ...], list[str]] = {}
     for name in common:
+        if "identity" in old[name] and "identity" in new[name]:
+            continue  # it covers what the rule reaches in the file, and the rest does not count
         for field in ("moduleHash", "distribution"):
             before, after = old[name].get(field), new[name].get(field)
             if before != after:

@@ -20,7 +20,7 @@ from authority.bounded_text import MAX_NAME, MAX_WORDS, is_name
 from authority.cel.case_values import value_at
 from authority.cel.condition_reader import Read, read_path
 from authority.cel.conditions import Condition, read_when
-from authority.cel.tokens import ConditionError
+from authority.cel.tokens import ConditionError, tokens_of
 from authority.policies.opinions import Approve, Escalate, Narrow, Opinion, Reject, Vote
 from authority.policies.policy import MAX_RULES, Policy
 from authority.policies.policy_text import ParsedText, Place, invalid_file, read_text
@@ -136,6 +136,14 @@ class FileRule:
     def description(self) -> str:
         """The reason template as text."""
         return self.entry.reason
+
+    @property
+    def normalised_source(self) -> FrozenDict:
+        """The content of the rule, its condition without comments and white space between tokens."""
+        content = self.entry.content()
+        if self.entry.when is None:
+            return content
+        return content.with_item("when", " ".join(token.text for token in tokens_of(self.entry.when)))
 
     def is_for(self, case: Case) -> bool:
         """Return whether the rule applies to the action and the actor of a case."""

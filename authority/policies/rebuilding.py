@@ -1,9 +1,8 @@
 """Reconstruction of policies from their recorded adoptions.
 
 The adoption of a policy file records the content of its rules, so the policy can be reconstructed without the file, to
-judge a past case or to show what its rules read. The result is valid only if its hash, which covers lines and texts, is
-the recorded one. Of a Python rule the log holds only the hash; such a policy must be registered.
-Source: CARD-policy, CARD-replay; design section 6.
+judge a past case or to show what its rules read. The result is valid only if its hash is the recorded one. Of a Python
+rule the log holds only hashes; such a policy must be registered. Source: CARD-policy, CARD-replay; design section 6.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def rebuilt_policy(description: Mapping[str, Any], policy_hash: str) -> Policy |
     if not rules:
         return None
     try:
-        policy = Policy(description["name"], rules, version=description.get("version"))
+        policy = Policy(description["name"], rules, version=description.get("version")).hashed_like(description)
     except (RefusedError, KeyError):  # a recorded rule that is invalid today
         return None
     return policy if policy.hash == policy_hash else None

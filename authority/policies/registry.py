@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from authority.policies.loading import as_policy, policy_from_entry_point, policy_from_reference
 from authority.policies.policy import Policy
@@ -39,6 +39,7 @@ class PolicyRegistry:
     def __init__(self, policies: Iterable[Policy] = (), *, offered: Iterable[EntryPoint] = ()) -> None:
         self._policies: dict[str, Policy] = {}
         self._failed: dict[str, RefusedError] = {}
+        self._earlier: dict[str, FrozenDict] = {}
         self._offered: defaultdict[str, list[EntryPoint]] = defaultdict(list)
         self._loading = threading.RLock()
         for point in offered:
@@ -103,15 +104,24 @@ class PolicyRegistry:
         known = self._policies.get(name)
         return known if known is not None else self._load_offered(name)
 
-    def describe(self, name: str) -> FrozenDict:
+    def describe(self, name: str, like: Mapping[str, Any] | None = None) -> FrozenDict:
         """Return the description of a policy as JSON.
 
-        Its form is ``{"name", "hash", "combination", "version"?, "rules": [{"rule", "source", "sourceHash", ...}]}``.
+        Its form is ``{"name", "hash", "combination", "version"?, "rules": [{"rule", "source", "identity", ...}]}``.
+
+        Args:
+            name: the policy.
+            like: a recorded description; one of an earlier release is compared by the hash of its own form.
 
         Raises:
             RefusedError: as ``get``.
         """
-        return self.get(name).description
+        policy = self.get(name)
+        if like is None or "identity" in like:
+            return policy.description
+        if name not in self._earlier:
+            self._earlier[name] = policy.hashed_like(like).description
+        return self._earlier[name]
 
     def _load_offered(self, name: str) -> Policy:
         with self._loading:

@@ -215,9 +215,10 @@ def test_a_description_names_every_rule_and_its_hash_follows_from_it():
     assert told["combination"] == COMBINATION
     assert [one["rule"] for one in told["rules"]] == ["r0", "r1"]
     for one in told["rules"]:
-        assert {"source", "sourceHash", "moduleHash", "language", "line", "module", "qualname"} <= set(one)
+        assert {"source", "sourceHash", "moduleHash", "language", "line", "module", "qualname", "identity"} <= set(one)
     assert told["hash"] == house.hash
-    assert house.hash == digest({name: part for name, part in told.items() if name != "hash"})
+    head = {"name": "house", "combination": COMBINATION, "identity": "rules-1"}
+    assert house.hash == digest({**head, "rules": [[one["rule"], one["identity"]] for one in told["rules"]]})
     assert canonical_bytes(told)
 
 

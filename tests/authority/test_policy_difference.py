@@ -79,7 +79,7 @@ def test_rules_in_python_differ_by_code_and_values() -> None:
     before, after = (Policy("house", [at_most(limit)]).description for limit in (5, 9))
     (told,) = differences(before, after)
     assert told["kind"] == "changed"
-    assert [field["field"].partition(".")[0] for field in told["fields"]] == ["parameters"]
+    assert [field["field"].partition(".")[0] for field in told["fields"]] == ["identity", "parameters"]
     shown = rule_summary(before["rules"][0])
     assert (shown["id"], shown["language"], shown["description"]) == ("limit", "python", "Keep within the limit.")
     assert "effect" not in shown

@@ -18,6 +18,7 @@ PACKAGES = {
     "keyring": ["keyring"],
     "postgres": ["psycopg"],
     "report": ["jinja2", "markupsafe"],
+    "watch": ["watchfiles"],
     "testing": ["coverage", "hypothesis", "pytest", "_pytest"],
 }
 CEDAR = '@id("a") permit(principal, action, resource);\n'
@@ -51,6 +52,7 @@ COMMANDS: list[tuple[str, list[str], int]] = [
     ("postgres", ["--log", "postgresql://localhost/db", "verify"], 2),
     ("postgres", ["--log", "postgresql://localhost/db", "doctor"], DOCTOR_FOUND),
     ("report", ["report", "-o", "page.html"], 2),
+    ("watch", ["dev", "rules.py"], 2),
     ("testing", ["policy", "test", "rules.py:house", "--coverage"], NOT_MEASURED),
 ]
 

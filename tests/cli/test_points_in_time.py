@@ -29,7 +29,7 @@ ACTING: Final = frozenset(
     listed(
         """
         init, actor add, actor bind, policy adopt, policy retire, policy shadow on, policy shadow off, submit, project,
-        decide,
+        decide, dev,
         branch create, branch switch, settle, resolve, cancel, adopt, lease acquire, lease heartbeat, lease release,
         lease revoke, run, backups restore, backups prune, keys new, keys register, keys revoke, checkpoint keygen,
         import, klis configure, clock confirm

@@ -18,6 +18,7 @@ from world.core import Domain, set_
 from world.errors import RefusedError
 from world.limits import Limits
 from world.log import open_log
+from world.pipeline import judge
 from world.read_models.archive import Archive
 from worldprotocol.analysis.counterfactual import Insertion, WhatIf, cut_of, what_if
 from worldprotocol.api.realm import Realm
@@ -195,11 +196,17 @@ def test_a_policy_whose_code_is_lost_is_missed_where_it_judges_and_not_before(fi
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-audit")
-def test_what_a_policy_said_that_was_not_adopted_counts_as_little_as_it_did(file: Path, opened: Realm) -> None:
+def test_what_a_policy_said_that_was_not_adopted_counts_as_little_as_it_did(
+    file: Path, opened: Realm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = opened.branch().head
     opened.close()
     parts: dict[str, Any] = {"domain": shop, "clock": ManualClock(9_000, 1)}
-    with Realm.open(str(file), policies=[Policy("house", [approves])], **parts) as world:
+    with (
+        Realm.open(str(file), policies=[Policy("house", [approves])], **parts) as world,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(judge, "hold", lambda *_: False)  # earlier releases rejected what is held today
         refused = world.act("bot", "sell", {"item": "tea"})
         assert refused.status == "rejected"
     report = ask(file, world=start)

@@ -13,12 +13,13 @@ from msgspec import structs
 
 import authority.people.answers
 import host.executor
-import world.engine.administration
+import world.engine.domain_adoption
 import world.engine.effect_runner
 import world.engine.protocol
 import world.klis.kernel
 import world.klis.ledger
 import world.klis.predicate
+import world.pipeline.adopted_code.adoption_plan
 import world.pipeline.driver
 import world.pipeline.execution_state
 import world.pipeline.judge
@@ -248,11 +249,16 @@ def a_shadow_rules(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_open_outlives_its_schema(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.engine.administration, "end_open_proposals", _nothing)
+    planned = world.pipeline.adopted_code.adoption_plan.plan_adoption
+
+    def plan(*given: Any) -> Any:
+        return replace(planned(*given), ends=(), blocking=())
+
+    patch.setattr(world.engine.domain_adoption, "plan_adoption", plan)
 
 
 def any_data_fits_a_new_schema(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(world.engine.administration, "misfit", _nothing)
+    patch.setattr(world.pipeline.adopted_code.adoption_plan, "misfits", lambda *_: [])
 
 
 def a_domain_that_is_out_of_force_still_acts(patch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from world.audit.change_checks import faults_of_hold, faults_of_migration
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
 from world.audit.registry_checks import RegistryChecks
 from world.audit.replay import KnownWorld, Lineages, Step
@@ -25,6 +26,7 @@ from world.events.proposal_events import (
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
+    ProposalHeld,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
@@ -87,6 +89,7 @@ class Checks(RegistryChecks):
             ProposalSubmitted.TOPIC: self._submitted,
             ProposalShadowed.TOPIC: self._shadowed,
             ProposalJudged.TOPIC: self._judged,
+            ProposalHeld.TOPIC: self._held,
             HumanAnswered.TOPIC: self._answered,
             HumanTimedOut.TOPIC: self._timed_out,
             DecisionMade.TOPIC: self._decided,
@@ -212,12 +215,16 @@ class Checks(RegistryChecks):
             if not fits_time_limit(proposal.ruling, event.ruling):
                 self._bad(ErrorCode.BAD_EVENT, f"the end of its time limit cannot lead to {event.ruling.verdict!r}")
         shadowing = shadowed_by(self._realm.shadow, proposal.submitted.actor.actor_id)
-        if proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
+        migration = proposal.submitted.migration
+        if migration is None and proposal.status == "submitted" and shadowing is not None and not proposal.is_shadowed:
             self._bad(ErrorCode.BAD_EVENT, f"the ruling of the shadow policy {shadowing!r} on it was not recorded")
         bound = proposal.binding
         if bound is None:
             bound = self._realm.bindings.get(proposal.submitted.actor.actor_id)
-        if bound != event.binding:
+        if migration is not None:
+            for fault in faults_of_migration(proposal.submitted, event, self._realm.domain):
+                self._bad(ErrorCode.BAD_EVENT, fault)
+        elif bound != event.binding:
             self._bad(ErrorCode.BAD_REFERENCE, "the binding is not that of the actor")
         policy = self._realm.policies.get(event.binding.get("policy", ""))
         ruling_hash = event.ruling.policy_hash
@@ -226,6 +233,10 @@ class Checks(RegistryChecks):
             self._bad(ErrorCode.BAD_REFERENCE, f"the policy {ruling_hash} is not the adopted one")
         self._check_step(proposal, event)
         self._check_votes(proposal, event.ruling)
+
+    def _held(self, event: ProposalHeld, _: int) -> None:
+        for fault in faults_of_hold(event, self._realm):
+            self._bad(ErrorCode.BAD_REFERENCE, fault)
 
     def _clock(self, event: ClockConfirmed, _: int) -> None:
         self._confirmed = event.at

@@ -35,7 +35,7 @@ from world.code.value_codec import Telling, code_held, code_in, qualified
 from world.errors import RefusedError
 from world.model.canonical_json import digest, sha256_hex
 
-__all__ = ["KIND", "Identity", "changed_names", "identity_of", "own_source_hash"]
+__all__ = ["KIND", "Identity", "identity_of", "own_source_hash"]
 
 KIND: Final = "tree-1"
 """Prefix of an identity that covers all reached code; one without a kind is a hash of the own source."""
@@ -60,7 +60,12 @@ class Identity:
 
 
 def identity_of(
-    function: Callable[..., Any], *, models: tuple[type, ...] = (), without: tuple[type, ...] = ()
+    function: Callable[..., Any],
+    *,
+    models: tuple[type, ...] = (),
+    without: tuple[type, ...] = (),
+    homes: frozenset[str] | None = None,
+    identified: Callable[[Any], str | None] | None = None,
 ) -> Identity | None:
     """Return the identity of a function's code; None without source.
 
@@ -70,24 +75,33 @@ def identity_of(
         function: a function, a method, or a callable object.
         models: classes that belong to it, such as the model of its input.
         without: types whose instances are excluded, since they have an identity of their own: a domain.
+        homes: top-level names of the packages whose code is covered; None is the package of the function.
+        identified: returns the identity of a captured value that has one of its own, None for any other value.
     """
     try:
-        found = _all_reached(function, models, without)
+        found = _all_reached(function, models, _Coverage(without, homes, identified))
     except Exception:  # noqa: BLE001 - code that is nested too deeply, for instance; it must not keep a realm from opening
         found = None
     own = own_source_hash(function) if found is None else None
     return found if own is None else Identity(own, {})
 
 
-def _all_reached(function: Callable[..., Any], models: tuple[type, ...], without: tuple[type, ...]) -> Identity | None:
+@dataclass(frozen=True, slots=True)
+class _Coverage:
+    without: tuple[type, ...]
+    homes: frozenset[str] | None
+    identified: Callable[[Any], str | None] | None
+
+
+def _all_reached(function: Callable[..., Any], models: tuple[type, ...], scope: _Coverage) -> Identity | None:
     written = _written(function)
     if written is None:
         return None
     home = getattr(inspect.unwrap(written), "__globals__", {}).get("__name__", "")
-    if not _Walk(home, without).has_source(written):
+    if not _Walk(home, scope).has_source(written):
         return None
     for _ in range(MAX_IMPORTS):  # a new import may bind names that were resolved before
-        walk = _Walk(home, without)
+        walk = _Walk(home, scope)
         found = walk.identity(function, models)
         if not walk.has_imported:
             break
@@ -101,31 +115,6 @@ def own_source_hash(function: Callable[..., Any]) -> str | None:
     except (OSError, TypeError):
         return None
     return sha256_hex(textwrap.dedent(source).encode("utf-8", "surrogatepass"))
-
-
-def changed_names(
-    recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None], own: Mapping[str, str | None]
-) -> tuple[str, ...]:
-    """Return the sorted names of functions whose code differs from the record.
-
-    Args:
-        recorded: identities by name, each compared by the rule of its own kind.
-        at_hand: the current identities.
-        own: the current identities of the first kind.
-    """
-    names = {*recorded, *at_hand}
-    return tuple(sorted(name for name in names if name not in recorded or _differs(name, recorded, at_hand, own)))
-
-
-def _differs(
-    name: str,
-    recorded: Mapping[str, str | None],
-    at_hand: Mapping[str, str | None],
-    own: Mapping[str, str | None],
-) -> bool:
-    then = recorded[name]
-    is_first_kind = then is None or ":" not in then
-    return name not in at_hand or then != (own if is_first_kind else at_hand)[name]
 
 
 def _written(subject: Any) -> FunctionType | None:
@@ -148,12 +137,13 @@ class _Walk:
 
     Args:
         home: the name of the function's module.
-        without: types whose instances are left out.
+        scope: what the identity covers.
     """
 
-    def __init__(self, home: str, without: tuple[type, ...]) -> None:
-        self._top = home.partition(".")[0]
-        self._without = without
+    def __init__(self, home: str, scope: _Coverage) -> None:
+        self._tops = frozenset({home.partition(".")[0]}) if scope.homes is None else scope.homes
+        self._without = scope.without
+        self._identified = scope.identified
         self._distributions: dict[str, str] = {"Python": platform.python_version()}
         self._found: dict[Any, str] = {}
         self._pending: list[tuple[str, Callable[[], dict[str, Any]]]] = []
@@ -340,7 +330,7 @@ class _Walk:
             spec = importlib.util.find_spec(name)
             origin = "" if spec is None else spec.origin or ""
             is_installed = not INSTALLED.isdisjoint(PurePath(origin).parts)
-            if not origin or (is_installed and name.partition(".")[0] != self._top):
+            if not origin or (is_installed and name.partition(".")[0] not in self._tops):
                 return None
             found = importlib.import_module(name)
         except Exception:  # noqa: BLE001 - a module may raise anything; the function could not import it either
@@ -352,14 +342,14 @@ class _Walk:
 
     def _is_own(self, module: ModuleType) -> bool:
         top = module.__name__.partition(".")[0]
-        if top == self._top:
+        if top in self._tops:
             return True
         if is_library(top) or not getattr(module, "__file__", None):
             return False
         if not is_installed(module):
             return True
         owners = owners_of(tuple(sys.path))
-        return not {*owners.get(top, ())}.isdisjoint(owners.get(self._top, ()))
+        return not {*owners.get(top, ())}.isdisjoint(name for own in self._tops for name in owners.get(own, ()))
 
     def _outside(self, module: ModuleType | None, name: str = "") -> str:
         """Return the name of foreign code and record its distribution's version."""
@@ -427,6 +417,8 @@ class _Values(Telling):
     def _compound(self, value: Any) -> Any:
         if isinstance(value, self._walk._without):
             return "without"
+        if self._walk._identified is not None and (own := self._walk._identified(value)) is not None:
+            return {"identity": own}
         return self._walk.module_label(value) if isinstance(value, ModuleType) else super()._compound(value)
 
     def _object(self, value: Any) -> dict[str, Any]:

@@ -1,18 +1,29 @@
-"""Checks of what a domain in Python declares for an action."""
+"""Checks of what a domain in Python declares, and of what a portable one needs."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, TypedDict, get_type_hints
 
 from pydantic import BaseModel
 
+from world.core.schema import DomainSchema
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import freeze
 
-__all__ = ["check_declared", "model_of_input"]
+__all__ = ["ActionOptions", "check_declared", "check_predicate", "model_of_input", "refuse_python"]
+
+
+class ActionOptions(TypedDict, total=False):
+    """Portable members of an action: availability expression, texts and manifest."""
+
+    available: Any
+    label: str | None
+    description: str | None
+    manifest: Any
+
 
 _EXPRESSION = (
     'an expression as portable data, such as {"kind": "gt", "left": {"kind": "get", "path": "stock"}, '
@@ -68,3 +79,26 @@ def model_of_input(function: Callable[..., Any], name: str) -> type[BaseModel] |
             action=name,
         )
     return model
+
+
+def check_predicate(action: str, function: Callable[..., Any]) -> None:
+    """Raise for a predicate that is async or a generator."""
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"The predicate of {action!r} must be a plain function of one context, which answers at once.",
+            action=action,
+        )
+
+
+def refuse_python(schema: DomainSchema) -> None:
+    """Raise for a schema that names Python functions."""
+    wanted = [f"action {name}" for name, action in schema.actions.items() if action.python is not None]
+    wanted += [f"computed value {spec.name}" for spec in schema.computed if spec.python is not None]
+    if wanted:
+        raise RefusedError(
+            ErrorCode.PYTHON_REQUIRED,
+            f"The schema of {schema.id} needs Python functions for {', '.join(wanted)}; portable data "
+            "holds none. Give the Domain object of the module that declares them, as module:name.",
+            names=wanted,
+        )

@@ -24,17 +24,25 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from pydantic import BaseModel
 
-from world.code.identity import Identity, changed_names, identity_of, own_source_hash
+from world.code.changes import changed_names
+from world.code.identity import Identity, identity_of, own_source_hash
 from world.code.keyword_options import check_names
 from world.core.availability import LocalPredicate
-from world.core.declaration_checks import check_declared, model_of_input
+from world.core.declaration_checks import (
+    ActionOptions,
+    check_declared,
+    check_predicate,
+    model_of_input,
+    refuse_python,
+)
 from world.core.domain_forms import earlier_form
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
+from world.core.migrations import Migration, python_migration
 from world.core.python_action import Action, ActionContext, S, run_python
 from world.core.schema import RULES, DomainSchema, load_schema
 from world.core.state_model.from_pydantic import StateModel, input_model, state_model
@@ -51,15 +59,6 @@ __all__ = ["Domain"]
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class ActionOptions(TypedDict, total=False):
-    """Portable members of an action: availability expression, texts and manifest."""
-
-    available: Any
-    label: str | None
-    description: str | None
-    manifest: Any
 
 
 class Domain(Generic[S]):
@@ -79,23 +78,11 @@ class Domain(Generic[S]):
     """
 
     @overload
-    def __init__(
-        self,
-        id: str,
-        *,
-        version: str,
-        state: type[S],
-        description: str | None = None,
-    ) -> None: ...
+    def __init__(self, id: str, *, version: str, state: type[S], description: str | None = None) -> None: ...
 
     @overload
     def __init__(
-        self: Domain[Any],
-        id: str,
-        *,
-        version: str,
-        state: Mapping[str, Any],
-        description: str | None = None,
+        self: Domain[Any], id: str, *, version: str, state: Mapping[str, Any], description: str | None = None
     ) -> None: ...
 
     def __init__(
@@ -121,9 +108,11 @@ class Domain(Generic[S]):
         self._actions: dict[str, tuple[Action, type[BaseModel] | None]] = {}
         self._computed: dict[str, Callable[..., Any]] = {}
         self._predicates: dict[str, LocalPredicate] = {}
+        self._migrations: dict[str, Migration] = {}
         self._schema: DomainSchema | None = None
         self._rules, self._is_earlier = RULES, False
         self._origin: Domain[Any] = self
+        self._compared: tuple[Mapping[str, str | None], tuple[str, ...]] | None = None
         self._identities: dict[str, Identity | None] = {}
 
     def __repr__(self) -> str:
@@ -165,7 +154,7 @@ class Domain(Generic[S]):
             return True
         before = self._rules, self._is_earlier, self._schema
         for is_earlier in (False, True):
-            self._rules, self._is_earlier, self._schema = rules, is_earlier, None
+            self._rules, self._is_earlier, self._schema, self._compared = rules, is_earlier, None, None
             try:
                 if self.schema.hash == schema_hash:
                     return True
@@ -188,7 +177,7 @@ class Domain(Generic[S]):
     def take_newest_form(self) -> None:
         """Take the form in which this domain is adopted now."""
         if self._is_earlier or self._rules != RULES:
-            self._rules, self._is_earlier, self._schema = RULES, False, None
+            self._rules, self._is_earlier, self._schema, self._compared = RULES, False, None, None
 
     def state_faults(self, data: FrozenDict) -> list[StateFault]:
         """Return what the validators of the state's model refuse, in Python; none where it has no validators."""
@@ -312,17 +301,37 @@ class Domain(Generic[S]):
             raise RefusedError(ErrorCode.DUPLICATE_NAME, rendered, name=action)
 
         def register(function: F) -> F:
-            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-                rendered = (
-                    f"The predicate of {action!r} must be a plain function of one context, which answers at once."
-                )
-                raise RefusedError(ErrorCode.INVALID_ACTION, rendered, action=action)
+            check_predicate(action, function)
             name = getattr(function, "__qualname__", type(function).__name__)
             self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
-            self._schema = None
+            self._schema = self._compared = None
             return function
 
         return register
+
+    def migration(self, version: str) -> Callable[[F], F]:
+        """Declare a migration from an earlier schema, as a decorator of a pure function from old data to new.
+
+        It is part of the adoption of this domain in place of one with that version, and not of the schema. The function
+        receives the data as plain dictionaries and lists, without members whose names begin with ``$``.
+
+        Args:
+            version: version of the schema that it starts from, such as ``"1.0.0"``.
+
+        Raises:
+            RefusedError: ``DUPLICATE_NAME`` for a second one from that version.
+        """
+
+        def register(function: F) -> F:
+            self._new(version, self._migrations, "migration from version")
+            self._migrations[version] = python_migration(version, function, (Domain,))
+            return function
+
+        return register
+
+    def migration_from(self, version: str) -> Migration | None:
+        """Return the migration that starts from a version of the schema, or None."""
+        return self._migrations.get(version)
 
     def local_predicate(self, action: str) -> LocalPredicate | None:
         """Return the Python predicate of an action's availability, or None."""
@@ -362,7 +371,7 @@ class Domain(Generic[S]):
     def _new(self, name: str, known: Mapping[str, Any], noun: str) -> None:
         if name in known:
             raise RefusedError(ErrorCode.DUPLICATE_NAME, f"The domain has a {noun} called {name!r} already.", name=name)
-        self._schema = None
+        self._schema = self._compared = None
 
     def run_action(self, execution: Execution) -> None:
         """Run the Python function of the execution's action; see ``run_python``."""
@@ -375,9 +384,8 @@ class Domain(Generic[S]):
     def sources(self) -> dict[str, str | None]:
         """Return the identity of each function's code, None without source.
 
-        Names are ``action:<name>``, ``available:<name>``, ``computed:<name>``, and ``state:validators`` where the
-        model of the state has validators in Python. An identity covers everything
-        that the function reaches in its own package, the model of its input included; see ``world.code.identity``.
+        Names are ``action:<name>``, ``available:<name>``, ``computed:<name>``, and ``state:validators`` (validators in
+        Python). An identity covers what a function reaches in its own package; see ``world.code.identity``.
         """
         return {name: None if found is None else found.text for name, found in self._found().items()}
 
@@ -391,8 +399,11 @@ class Domain(Generic[S]):
         Args:
             recorded: identities of an adoption; those of an older log are compared by their own rule.
         """
-        is_older = any(one is None or ":" not in one for one in recorded.values())
-        return changed_names(recorded, self.sources(), self.own_sources() if is_older else {})
+        if self._compared is None or self._compared[0] is not recorded:
+            is_older = any(one is None or ":" not in one for one in recorded.values())
+            changed = changed_names(recorded, self.sources(), self.own_sources() if is_older else {})
+            self._compared = recorded, changed
+        return self._compared[1]
 
     def distributions(self) -> dict[str, str]:
         """Return the versions of reached distributions that no identity covers."""
@@ -414,28 +425,26 @@ class Domain(Generic[S]):
 
     def _found(self) -> dict[str, Identity | None]:
         """Return the identities of all declared functions; each is cached."""
-        for name, (function, models) in self._functions().items():
+        functions = self._functions()
+        for name, (function, models) in functions.items():
             if name not in self._identities:
                 self._identities[name] = identity_of(function, models=models, without=(Domain,))
-        return self._identities
+        return {name: self._identities[name] for name in functions}
 
     @classmethod
-    def of_schema(cls, schema: DomainSchema) -> Domain[Any]:
+    def of_schema(cls, schema: DomainSchema, migrations: Mapping[str, Migration] | None = None) -> Domain[Any]:
         """Return a domain without Python functions.
+
+        Args:
+            schema: its schema.
+            migrations: its migrations by version; None is none.
 
         Raises:
             RefusedError: ``PYTHON_REQUIRED`` for a schema that names some.
         """
-        wanted = [f"action {name}" for name, action in schema.actions.items() if action.python is not None]
-        wanted += [f"computed value {spec.name}" for spec in schema.computed if spec.python is not None]
-        if wanted:
-            raise RefusedError(
-                ErrorCode.PYTHON_REQUIRED,
-                f"The schema of {schema.id} needs Python functions for {', '.join(wanted)}; portable data "
-                "holds none. Give the Domain object of the module that declares them, as module:name.",
-                names=wanted,
-            )
+        refuse_python(schema)
         portable = schema.portable
         domain = cls(schema.id, version=schema.version, state=portable["state"])
         domain._portable, domain._schema = dict(portable), schema
+        domain._migrations = dict(migrations or {})
         return domain

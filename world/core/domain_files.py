@@ -1,4 +1,8 @@
-"""Domains read from portable data and from files."""
+"""Reading of portable domains: JSON data, and JSON and YAML files.
+
+A portable domain is a schema and, beside it, the member ``migrations`` (``world.core.migrations``), which is no part of
+the schema. Source: design section 4.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from world.core.domain import Domain
+from world.core.migrations import portable_migrations
 from world.core.schema import load_schema
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -30,14 +35,22 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain[Any]:
             the file.
     """
     if isinstance(source, Mapping):
-        return Domain.of_schema(load_schema(freeze(source)))
+        return _portable_domain(freeze(source))
     path = Path(source)
     try:
-        return Domain.of_schema(load_schema(_read_file(path)))
+        return _portable_domain(_read_file(path))
     except RefusedError as refused:
         shown = str(path.resolve() if ".." in path.parts else path)
-        told = {**refused.details, "file": shown}
-        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **told) from None
+        details = {**refused.details, "file": shown}
+        raise RefusedError(refused.code, f"The domain file {shown}: {refused.message}", **details) from None
+
+
+def _portable_domain(portable: Any) -> Domain[Any]:
+    """Return a domain from portable data; its migrations are no part of the schema."""
+    if not isinstance(portable, Mapping) or "migrations" not in portable:
+        return Domain.of_schema(load_schema(portable))
+    schema = load_schema({name: part for name, part in portable.items() if name != "migrations"})
+    return Domain.of_schema(schema, portable_migrations(portable["migrations"]))
 
 
 def _read_file(path: Path) -> Any:

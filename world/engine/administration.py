@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from world.core import ComputeContext, genesis
+from world.engine.domain_adoption import emit_domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted, PolicyRetired
@@ -16,7 +17,6 @@ from world.events.realm_events import (
     ActorBound,
     ActorRegistered,
     BranchCreated,
-    DomainAdopted,
     EnforcementChosen,
     LogFounded,
     WorldSealed,
@@ -26,12 +26,8 @@ from world.model.actor import ActorRef
 from world.model.decision import voters
 from world.model.id_alphabet import check_new_id
 from world.model.identity import content_id, state_hash, world_id
-from world.pipeline.driver import advance
 from world.pipeline.leasing.klis_settings_in_force import configure_klis
-from world.pipeline.schema_compatibility import is_recorded, misfit
-from world.pipeline.steps import LeftBehind
 from world.pipeline.unit_of_work import UnitOfWork
-from world.state.proposal import INGRESS
 
 LOG_FORMAT = 1
 """Version of what the events of a log mean."""
@@ -40,8 +36,14 @@ MAIN = "main"
 """The branch that every realm begins with."""
 
 
-def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
+def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, development: bool = False) -> str:
     """Found the realm: adopt the domain and seal genesis.
+
+    Args:
+        work: the unit of work.
+        by: the founder, for the record.
+        data: initial data that differs from the domain's defaults.
+        development: mark the realm as one in which ``worldctl dev`` may adopt changes.
 
     Raises:
         RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
@@ -53,7 +55,13 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
     first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
     work.emit(
         REALM_STREAM,
-        LogFounded(at=work.at, log_id=work.ids.new_id(), format=LOG_FORMAT, enforcement=work.executor.enforcement),
+        LogFounded(
+            at=work.at,
+            log_id=work.ids.new_id(),
+            format=LOG_FORMAT,
+            enforcement=work.executor.enforcement,
+            development=development or None,
+        ),
     )
     emit_domain(work, by)
     configure_klis(work, by)
@@ -79,76 +87,6 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None) -> str:
     work.keep(world, first.data, first.computed, 0)
     work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
     return world
-
-
-def emit_domain(work: UnitOfWork, by: str) -> None:
-    """Record the adoption of the loaded domain."""
-    work.emit(
-        REALM_STREAM,
-        DomainAdopted(
-            at=work.at,
-            schema=dict(work.domain.schema.portable),
-            schema_hash=work.domain.schema.hash,
-            sources=dict(work.domain.sources()),
-            by=by,
-            previous=work.realm.schema_hash or None,
-            distributions=work.domain.distributions() or None,
-            rules=None if work.domain.schema.rules == 1 else work.domain.schema.rules,
-        ),
-    )
-
-
-def adopt_domain(work: UnitOfWork, by: str) -> bool:
-    """Adopt a schema under which every branch's head is valid unchanged; False where it is recorded already.
-
-    The same schema is recorded again where the code, the kind of its identities, a distribution or the version of the
-    rules is another one. A domain that is used in an earlier form is adopted in its newest one.
-    """
-    in_force = work.realm.domain
-    if in_force is None:
-        raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")
-    before = work.domain.schema.hash
-    work.domain.take_newest_form()
-    if work.domain.schema.hash != before:
-        work.prepared = None  # what was prepared compared the earlier form
-    try:
-        return _adopt(work, in_force, by)
-    except RefusedError:
-        work.domain.take_form(in_force.schema_hash, in_force.rules or 1)
-        raise
-
-
-def _adopt(work: UnitOfWork, in_force: DomainAdopted, by: str) -> bool:
-    if is_recorded(in_force, work.domain):
-        return False
-    changed = in_force.schema_hash != work.domain.schema.hash
-    if changed:
-        end_open_proposals(work)
-    for branch in work.realm.branches.values():
-        found = misfit(work, branch.head)
-        if found is not None:
-            raise RefusedError(
-                ErrorCode.DATA_DOES_NOT_FIT,
-                f"The head of {branch.name!r} {found[0]}. Change the data with an action of the old domain first, or "
-                "make the new fields optional.",
-                branch=branch.name,
-                **found[1],
-            )
-    emit_domain(work, by)
-    return True
-
-
-def end_open_proposals(work: UnitOfWork) -> None:
-    """Supersede what is not decided under the old schema; what is approved must end first."""
-    running = [one.proposal_id for one in work.realm.proposals.values() if one.status not in INGRESS]
-    if running:
-        raise RefusedError(
-            ErrorCode.OPEN_PROPOSALS,
-            f"{len(running)} approved proposals have not ended under the schema in force; open the realm with its "
-            "domain and settle them first (`worldctl settle`).",
-            proposals=running[:10],
-        )
-    advance(work, [LeftBehind(proposal) for proposal in work.realm.proposals.values()])
 
 
 def register(work: UnitOfWork, actor: ActorRef, by: str) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from world.clock import IdSource
-from world.engine.administration import adopt_domain, adopt_policy, bind, choose_enforcement, found, register
+from world.engine.administration import adopt_policy, bind, choose_enforcement, found, register
+from world.engine.domain_adoption import OpenProposals, adopt_domain
 from world.model.actor import ActorRef
 from world.model.decision import HumanAnswer
 from world.model.intent import IntentInstance
@@ -21,6 +22,7 @@ from world.pipeline.judge import answer
 from world.pipeline.preparation.prepared import Prepared
 from world.pipeline.preparation.preparing import (
     Reading,
+    prepare_adoption,
     prepare_answer,
     prepare_projection,
     prepare_submission,
@@ -41,10 +43,14 @@ Prepare = Callable[[Reading], Prepared | None]
 
 @dataclass(frozen=True, slots=True)
 class _Submit:
-    """The command that submits an intent; it names what it will look up (``world.engine.protocol``)."""
+    """The command that submits an intent; it names what it will look up (``world.engine.protocol``).
+
+    With ``any_schema`` it runs, and its proposal is held, while another schema is in force than the loaded one.
+    """
 
     asked: Submission
     proposal_id: str
+    any_schema: bool = False
 
     @property
     def intent_names(self) -> IntentNames:
@@ -61,6 +67,8 @@ class Commands(ABC):
 
     _archive: Archive
     _ids: IdSource
+    holds_submissions: bool = False
+    """Whether intents are recorded, to be held, while another schema is in force than the loaded domain's."""
 
     @abstractmethod
     def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
@@ -83,20 +91,18 @@ class Commands(ABC):
         """
         return self.run(lambda work: found(work, by, data))
 
-    def adopt_domain(self, *, by: str) -> bool:
-        """Adopt the loaded domain in place of the one in force; returns False when it is in force already.
-
-        Every branch's head must obey the new schema as it is (WP-schema).
+    def adopt_domain(self, *, by: str, open_proposals: OpenProposals = "supersede") -> bool:
+        """Adopt the loaded domain in place of the one in force; return False when it is in force already.
 
         Raises:
-            RefusedError: ``NOT_FOUNDED``, ``DATA_DOES_NOT_FIT``.
+            RefusedError: see ``world.engine.domain_adoption.adopt_domain`` (WP-schema).
         """
 
         def command(work: UnitOfWork) -> bool:
-            return adopt_domain(work, by)
+            return adopt_domain(work, by, open_proposals=open_proposals)
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
-        return self.run(command, prepare=prepare_worlds)
+        return self.run(command, prepare=prepare_adoption)
 
     def register_actor(self, actor: ActorRef, *, by: str) -> None:
         """Make an actor known, or change its name and meta; its kind stays.
@@ -138,7 +144,8 @@ class Commands(ABC):
         """
         proposal_id = self._ids.new_id()
         proposal = self.run(
-            _Submit(asked, proposal_id), prepare=lambda reading: prepare_submission(reading, asked, proposal_id)
+            _Submit(asked, proposal_id, any_schema=self.holds_submissions),
+            prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
         )
         return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
 

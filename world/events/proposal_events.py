@@ -22,6 +22,7 @@ __all__ = [
     "ProjectionRecorded",
     "ProposalCompleted",
     "ProposalFailed",
+    "ProposalHeld",
     "ProposalJudged",
     "ProposalSubmitted",
     "ProposalSuperseded",
@@ -56,7 +57,8 @@ class ProjectionRecorded(Event, frozen=True, kw_only=True):
 class ProposalSubmitted(Event, frozen=True, kw_only=True):
     """An intent was submitted as a proposal.
 
-    ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1.
+    ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1. ``migration``
+    is the identity of the migration that the adoption of a domain made with it (``world.model.adoption``).
     """
 
     TOPIC: ClassVar[str] = "proposal.submitted"
@@ -71,6 +73,7 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
     attempt: int
     trace: JsonObject | None = None
     scope_rules: int | None = None
+    migration: str | None = None
 
 
 class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
@@ -82,6 +85,21 @@ class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
     ruling: Ruling
     binding: JsonObject
     deadline: int | None = None
+
+
+class ProposalHeld(Event, frozen=True, kw_only=True):
+    """A proposal waits because the program's policy or domain differs from the one in force.
+
+    ``cause`` is ``policy``, ``code`` or ``schema``; ``names`` are the policy, or the functions. ``in_force`` is the
+    recorded hash of the policy or the schema, ``at_hand`` that of the program; absent where it has none, and for code.
+    """
+
+    TOPIC: ClassVar[str] = "proposal.held"
+    proposal_id: str
+    cause: Literal["policy", "code", "schema"]
+    names: list[str]
+    in_force: str | None = None
+    at_hand: str | None = None
 
 
 class HumanAnswered(Event, frozen=True, kw_only=True):
@@ -119,11 +137,16 @@ class DecisionMade(Event, frozen=True, kw_only=True):
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
-    """An undecided proposal was superseded by a branch switch (WP-epoch)."""
+    """An undecided proposal was superseded by a branch switch (WP-epoch) or the adoption of another schema.
+
+    ``reason`` is recorded for an adoption, with ``successor``, the id of the proposal that carries its intent on.
+    """
 
     TOPIC: ClassVar[str] = "proposal.superseded"
     proposal_id: str
     epoch: int
+    reason: str | None = None
+    successor: str | None = None
 
 
 class ProposalCompleted(Event, frozen=True, kw_only=True):

@@ -24,13 +24,17 @@ __all__ = [
 
 
 class LogFounded(Event, frozen=True, kw_only=True):
-    """First event of every log: its id, its format, and the ``logic`` flags under which it is replayed."""
+    """First event of every log: its id, its format, and the ``logic`` flags under which it is replayed.
+
+    ``development`` marks a realm in which ``worldctl dev`` may adopt changes.
+    """
 
     TOPIC: ClassVar[str] = "log.founded"
     log_id: str
     format: int
     enforcement: str
     logic: list[str] = []
+    development: bool | None = None
 
 
 class LogBranched(Event, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from world.model.canonical_json import canonical_bytes, canonical_text, digest, sha256_hex, utf16_key
 
@@ -131,9 +131,22 @@ def signature(error: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+RULES_IDENTITY: Final = "rules-1"
+"""Member ``identity`` of a policy's description whose hash covers the identities of its rules and no places."""
+
+
 def policy_hash(description: Mapping[str, Any]) -> str:
-    """Return the hash of a policy's description without its ``hash``; rulings and decisions refer to it."""
-    return digest({name: part for name, part in description.items() if name != "hash"})
+    """Return the hash of a policy's description; rulings and decisions refer to it.
+
+    A description with ``"identity": "rules-1"`` is identified by its name, version and combination, and by the ordered
+    list of its rules with their identities. An earlier one is hashed as a whole, without its ``hash``.
+    """
+    rules = description.get("rules")
+    if description.get("identity") != RULES_IDENTITY or not isinstance(rules, Sequence):
+        return digest({name: part for name, part in description.items() if name != "hash"})
+    head = {name: description[name] for name in ("identity", "name", "combination", "version") if name in description}
+    named = [[one.get("rule"), one.get("identity")] for one in rules if isinstance(one, Mapping)]
+    return digest({**head, "rules": named})
 
 
 def content_id(schema_hash: str, snapshot_hash_hex: str) -> str:

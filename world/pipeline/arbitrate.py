@@ -23,6 +23,7 @@ from world.pipeline.leasing.proposal_manifest import needs_of
 from world.pipeline.steps import Approvable, Decidable, Step
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork
+from world.state.deadlines import note_retry
 from world.state.proposal import Proposal
 
 __all__ = ["arbitrate", "follow_verdicts", "let_time_pass", "refusal"]
@@ -50,7 +51,7 @@ def arbitrate(work: UnitOfWork, approvable: Approvable) -> Iterable[Step]:
         )
     except RefusedError as refused:
         if refused.code == "QUEUE_FULL":
-            work.realm.ask_again(proposal.proposal_id, work.klis_now + work.realm.klis.in_force.backoff_ms)
+            note_retry(work.realm, proposal.proposal_id, work.klis_now + work.realm.klis.in_force.backoff_ms)
             return ()
         return (_rejected(proposal, ruling, refusal(refused.code, refused.message), read_existence(refused.details)),)
     return _follow(work, proposal, ruling, verdict)
@@ -112,7 +113,7 @@ def let_time_pass(work: UnitOfWork) -> Iterator[Step]:
     yield from follow_verdicts(work)
     due = work.realm.due_retries(work.klis_now)
     for proposal in due[DUE_AT_ONCE:]:
-        work.realm.ask_again(proposal.proposal_id, work.klis_now)
+        note_retry(work.realm, proposal.proposal_id, work.klis_now)
         work.is_unfinished = True
     for proposal in due[:DUE_AT_ONCE]:
         if not work.realm.still_lacks_leases(proposal):

@@ -45,7 +45,13 @@ def supersede(work: UnitOfWork, left: LeftBehind) -> Iterable[Step]:
     proposal = left.proposal
     work.emit(
         proposal.proposal_id,
-        ProposalSuperseded(at=work.at, proposal_id=proposal.proposal_id, epoch=work.realm.epoch),
+        ProposalSuperseded(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            epoch=work.realm.epoch,
+            reason=left.reason,
+            successor=left.successor,
+        ),
     )
     if proposal.proposal_id in work.realm.klis.requests:
         work.desk().withdraw(proposal.proposal_id, work.klis_now, reason="superseded")

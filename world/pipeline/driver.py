@@ -16,6 +16,7 @@ from typing import Final
 
 from world.model.intent import IntentInstance
 from world.model.scope_patterns import SCOPE_RULES
+from world.pipeline.adopted_code.holding import released
 from world.pipeline.arbitrate import arbitrate, follow_verdicts, let_time_pass
 from world.pipeline.decide import decide, supersede
 from world.pipeline.execute import compute, record_answer, start_next
@@ -136,7 +137,7 @@ def advance(work: UnitOfWork, steps: Iterable[Step]) -> None:
 
 
 def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
-    """Yield the steps of what is due: leases and answers whose time is over, abandoned executions, new verdicts.
+    """Yield the steps of what is due: leases and answers whose time is over, held proposals, abandoned executions.
 
     Args:
         work: the unit of work.
@@ -144,6 +145,8 @@ def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
     """
     yield from let_time_pass(work)
     yield from expire(work)
+    if work.realm.held:
+        yield from released(work)
     if must_recover or work.realm.is_effect_overdue(work.at):
         yield from take_over(work)
     yield from follow_verdicts(work)
@@ -155,5 +158,7 @@ def recover(work: UnitOfWork) -> None:
 
 
 def reevaluate(work: UnitOfWork) -> None:
-    """Continue the proposals whose requests for leases were evaluated again, after a command."""
+    """Continue the proposals whose requests for leases were evaluated again, or whose holds ended, after a command."""
+    if work.realm.held:
+        advance(work, released(work))
     advance(work, follow_verdicts(work))

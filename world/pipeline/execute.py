@@ -18,6 +18,7 @@ from world.events.resource_values import ResourceExistence, SecretDigest
 from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 from world.model.secrets.literal import LITERAL_SECRET, literal_message
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
+from world.pipeline.adopted_code.holding import is_held_back
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, lacks_workspace, leased_by, order_of, why_over
 from world.pipeline.leasing.existence import RESOURCE_ABSENT, Base, absent_in, absent_message
@@ -45,6 +46,8 @@ def start_next(work: UnitOfWork, approved: Approved) -> Iterator[Step]:
     while key not in realm.running and realm.queues.get(key):
         proposal = realm.proposals[realm.queues[key][0]]
         if lacks_workspace(work, proposal):
+            return
+        if work.same_code is not realm.domain and is_held_back(work, proposal):
             return
         branch = realm.branches[proposal.branch]
         if work.attempt(partial(work.snapshot, branch.head)) is not None:
@@ -82,6 +85,8 @@ def compute(work: UnitOfWork, executing: Executing) -> Iterable[Step]:
     assert proposal.started is not None
     if proposal.requested or proposal.in_doubt:
         return ()  # the result of the effect continues it, or the resolution of the doubt
+    if work.same_code is not work.realm.domain and is_held_back(work, proposal):
+        return ()  # `recover` continues it in a program with the code in force
     over = why_over(work.realm, proposal) or _why_absent(proposal)
     if over is not None:
         return (_ended_early(work, proposal, *over),)

@@ -17,8 +17,10 @@ from world.model.canonical_json import canonical_bytes
 from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
 from world.model.id_alphabet import ANY_HUMAN
 from world.model.immutable_json import freeze
-from world.model.overruling import not_adopted, overruled
+from world.model.overruling import overruled
 from world.model.scope_patterns import check_number
+from world.pipeline.adopted_code.holding import hold, is_held_back
+from world.pipeline.adopted_code.policy_in_force import in_force
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
 from world.pipeline.preparation.prepared import prepared_ruling
@@ -34,10 +36,19 @@ _VOTES: Final = frozenset({"approve", "narrow", "reject", "abstain"})
 
 
 def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
-    """Record the ruling on a new proposal, prepared or of a call of the Authority; no step while people are asked."""
+    """Record the ruling on a new proposal, prepared or of a call of the Authority; no step while people are asked.
+
+    A proposal whose policy or action differs from the one in force is held instead
+    (``world.pipeline.adopted_code.holding``), whether or not a ruling was prepared.
+    """
     proposal = submitted.proposal
+    if work.same_code is not work.realm.domain and is_held_back(work, proposal):
+        return ()
     binding = work.realm.bindings[proposal.submitted.actor.actor_id]
     ready = prepared_ruling(work, proposal.proposal_id, binding=binding)
+    is_of_adopted = ready is not None and ready.ruling.policy_hash == ready.policy_hash
+    if not is_of_adopted and hold(work, proposal):
+        return ()
     if ready is None:
         case = case_of(work, proposal, binding)
         ruling = work.authority.judge(case)
@@ -46,16 +57,6 @@ def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
         ruling = ready.ruling
         shadow(work, ready.case, ready.shadow_ruling)
     return _record(work, proposal, in_force(work, ruling, binding), binding)
-
-
-def in_force(work: UnitOfWork, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
-    """Refuse what a policy says that is not the adopted one: the policy in force is always known from the log."""
-    if ruling.policy_hash is None:
-        return ruling
-    adopted = work.realm.policies.get(binding.get("policy", ""))
-    if adopted is not None and adopted.policy_hash == ruling.policy_hash:
-        return ruling
-    return overruled(ruling, "policy in force", not_adopted(binding.get("policy")))
 
 
 def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[Step]:

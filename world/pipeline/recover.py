@@ -14,6 +14,7 @@ from world.events.execution_events import EffectInDoubt, EffectResolved, Executi
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.snapshot import EffectAnswer, ErrorValue
+from world.pipeline.adopted_code.holding import is_held_back
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import lacks_workspace, why_over
 from world.pipeline.steps import Approved, EffectAnswered, Executing, Step
@@ -49,7 +50,7 @@ def take_over(work: UnitOfWork) -> Iterator[Step]:
 
 def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
     assert proposal.started is not None
-    if lacks_workspace(work, proposal):
+    if lacks_workspace(work, proposal) or is_held_back(work, proposal):
         return False
     if proposal.in_doubt and not proposal.requested:
         return False  # it waits for a person, in every process

@@ -70,9 +70,17 @@ class Decidable:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A proposal cannot be decided any more: another branch became active, or another domain was adopted."""
+    """A proposal cannot be decided any more: another branch became active, or another domain was adopted.
+
+    Args:
+        proposal: the proposal, not decided.
+        reason: why, for the record; None where a branch became active.
+        successor: id of the proposal that carries its intent on; None without one.
+    """
 
     proposal: Proposal
+    reason: str | None = None
+    successor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

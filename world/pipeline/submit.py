@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from world.core import DomainSchema, unchecked_schema
 from world.core.fields import secret_literals
 from world.core.validate import check_input
 from world.error_codes import ErrorCode
@@ -171,16 +172,19 @@ def check_intent(work: UnitOfWork, intent: IntentInstance) -> None:
     check_number(0 if scope is None else len(scope.allowed_paths or ()), "The intent's scope")
     _check_actor(work, intent.meta.origin.actor)
     check_direct(intent)
-    if intent.body.type not in work.domain.schema.actions:
-        known = sorted(work.domain.schema.actions)
+    schema, adopted = work.domain.schema, work.realm.domain
+    if adopted is not None and adopted.schema_hash != schema.hash:
+        schema = unchecked_schema(adopted.schema)  # the proposal is held
+    if intent.body.type not in schema.actions:
+        known = sorted(schema.actions)
         raise RefusedError(
             ErrorCode.UNKNOWN_ACTION,
             f"The domain has no action {intent.body.type!r}; it has {', '.join(known) or 'none'}.",
             action=intent.body.type,
             known=known,
         )
-    _check_secrets(work, intent, text)
-    check_fits(work, intent)
+    _check_secrets(schema, intent, text)
+    check_fits(work, intent, schema)
     check_key(intent, work.realm.schema_hash)
     earlier = work.lookup.proposal_of_intent(intent.intent_id)
     if earlier is not None:
@@ -200,23 +204,28 @@ def check_intent(work: UnitOfWork, intent: IntentInstance) -> None:
         )
 
 
-def _check_secrets(work: UnitOfWork, intent: IntentInstance, text: bytes) -> None:
+def _check_secrets(schema: DomainSchema, intent: IntentInstance, text: bytes) -> None:
     """Refuse an input with a literal in a secret field: the log would keep it for good."""
-    spec, given = work.domain.schema.actions[intent.body.type].input, intent.body.input
+    spec, given = schema.actions[intent.body.type].input, intent.body.input
     found = list(secret_literals(spec, given)) if spec is not None else []
     if may_name_secrets(text):
         found += named_literals(given, "input")
     refuse_literals(f"The input of {intent.body.type}", found)
 
 
-def check_fits(work: UnitOfWork, intent: IntentInstance) -> None:
-    """Refuse an input that does not fit the schema of its action, which the domain has (IC-validate).
+def check_fits(work: UnitOfWork, intent: IntentInstance, schema: DomainSchema) -> None:
+    """Refuse an input that does not fit the schema of its action (IC-validate).
+
+    Args:
+        work: the unit of work.
+        intent: the intent.
+        schema: the schema in force, which has its action.
 
     Raises:
         RefusedError: ``INVALID_INPUT``.
     """
     action = intent.body.type
-    faults = check_input(work.domain.schema.actions[action].input, intent.body.input)
+    faults = check_input(schema.actions[action].input, intent.body.input)
     if faults and not work.limits.judge_invalid_input:
         raise RefusedError(
             ErrorCode.INVALID_INPUT,

@@ -19,6 +19,7 @@ from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import record_event
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.realm_events import DomainAdopted
 from world.events.resource_values import ResourceExistence
 from world.events.streams import KLIS_STREAM
 from world.klis.lease_manager import LeaseManager
@@ -200,6 +201,7 @@ class UnitOfWork:
     begun: int = 0
     is_unfinished: bool = False
     prepared: Prepared | None = None
+    same_code: DomainAdopted | None = None
     own: dict[str, Snapshot] = field(default_factory=dict)
 
     def emit(self, stream: str, event: Event) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from world.events.clock_events import ProposalRescheduled
 from world.events.execution_events import EffectRequested
 from world.events.proposal_events import ProposalJudged
 
 if TYPE_CHECKING:
+    from world.state.proposal import Proposal
     from world.state.realm_state import RealmState
 
-__all__ = ["bring_retries_forward", "note_deadlines", "note_retry"]
+__all__ = ["WITH_DEADLINES", "bring_retries_forward", "note_deadlines", "note_hold", "note_retry"]
+
+WITH_DEADLINES: Final = frozenset({ProposalJudged, ProposalRescheduled, EffectRequested})
+"""Events with times that ``note_deadlines`` notes."""
 
 
 def note_retry(realm: RealmState, proposal_id: str, at: int) -> None:
-    """Schedule the next request for leases of an open proposal, at a time in ms."""
+    """Schedule the next request for leases of an open proposal, at a time in ms, also where no verdict says so."""
     if proposal_id in realm.proposals:
         heapq.heappush(realm.retries, (at, proposal_id))
 
@@ -41,3 +45,11 @@ def note_deadlines(realm: RealmState, name: str, event: ProposalJudged | Proposa
         heapq.heappush(realm.deadlines, (event.deadline, name))
     for effect, deadline in event.effects.items() if isinstance(event, ProposalRescheduled) else ():
         heapq.heappush(realm.effects, (deadline, name, effect))
+
+
+def note_hold(realm: RealmState, proposal: Proposal) -> None:
+    """Note whether a proposal is held."""
+    if proposal.held is not None:
+        realm.held[proposal.proposal_id] = None
+    elif realm.held:
+        realm.held.pop(proposal.proposal_id, None)

@@ -162,8 +162,13 @@ class Authority(Protocol):
         """
         ...
 
-    def describe_policy(self, name: str) -> Mapping[str, Any]:
-        """Return ``{"name", "hash", "rules": [{"rule", "source", "sourceHash", ...}]}`` of an available policy.
+    def describe_policy(self, name: str, like: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return ``{"name", "hash", "rules": [{"rule", "source", "identity", ...}]}`` of a loaded policy.
+
+        Args:
+            name: the policy.
+            like: a recorded description to compare with; where an earlier release recorded it, the hash is that of
+                its form.
 
         Raises:
             RefusedError: ``UNKNOWN_POLICY``.

@@ -37,6 +37,7 @@ from world.events.proposal_events import (
     HumanTimedOut,
     ProposalCompleted,
     ProposalFailed,
+    ProposalHeld,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
@@ -79,6 +80,7 @@ class Proposal:
 
     submitted: ProposalSubmitted
     status: Status = "submitted"
+    held: ProposalHeld | None = None
     is_shadowed: bool = False
     ruling: Ruling | None = None
     binding: Mapping[str, Any] | None = None
@@ -198,6 +200,7 @@ class Proposal:
         optional = {
             "trace": rendered.trace,
             "ruling": to_wire(self.ruling),
+            "held": None if self.held is None else held_words(self.held),
             "deadline": self.deadline if self.status == "evaluating" else None,
             "decision": to_wire(self.decision),
             "worldId": self.world_id,
@@ -223,6 +226,12 @@ _values_of: Final = attrgetter(*(one.name for one in fields(Proposal)))
 """Returns the values of all fields, in their order."""
 
 
+def held_words(event: ProposalHeld) -> str:
+    """Return why a proposal is held, such as ``policy changed: house``."""
+    what = "not loaded" if event.cause == "policy" and event.at_hand is None else "changed"
+    return f"{event.cause} {what}: {', '.join(event.names)}" if event.names else f"{event.cause} {what}"
+
+
 def _move(proposal: Proposal, to: Status) -> None:
     if to not in TRANSITIONS[proposal.status]:
         raise DamagedLogError(
@@ -240,6 +249,11 @@ def _shadowed(proposal: Proposal, event: ProposalShadowed) -> None:
     if proposal.is_shadowed:
         raise _contradiction(proposal, event, "it was shadowed before")
     proposal.is_shadowed = True
+
+
+def _held(proposal: Proposal, event: ProposalHeld) -> None:
+    if proposal.status not in ("submitted", "approved", "executing"):
+        raise _contradiction(proposal, event, f"the proposal is {proposal.status}")
 
 
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:
@@ -389,6 +403,7 @@ def _contradiction(proposal: Proposal, event: Event, why: str) -> DamagedLogErro
 
 _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
     ProposalShadowed: _shadowed,
+    ProposalHeld: _held,
     ProposalJudged: _judged,
     ProposalRescheduled: _rescheduled,
     HumanAnswered: _answered,
@@ -429,4 +444,5 @@ def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
     if step is None:
         raise _contradiction(proposal, event, "the event does not belong there")
     step(proposal, event)
+    proposal.held = event if isinstance(event, ProposalHeld) else None
     return proposal

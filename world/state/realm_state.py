@@ -16,8 +16,8 @@ from msgspec import structs
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed, ProposalRescheduled
-from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.clock_events import ClockConfirmed
+from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import VerdictGiven
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.proposal_events import (
@@ -25,7 +25,6 @@ from world.events.proposal_events import (
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
-    ProposalJudged,
     ProposalSubmitted,
 )
 from world.events.realm_events import (
@@ -54,7 +53,7 @@ from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
 from world.model.short_repr import short_repr
 from world.state.branches import Branch, move_branch
-from world.state.deadlines import bring_retries_forward, note_deadlines, note_retry
+from world.state.deadlines import WITH_DEADLINES, bring_retries_forward, note_deadlines, note_hold, note_retry
 from world.state.proposal import PROPOSAL_EVENTS, TERMINAL, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
@@ -100,6 +99,7 @@ class RealmState:
     proposals: dict[str, Proposal] = field(default_factory=dict)
     queues: dict[str, list[str]] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
+    held: dict[str, None] = field(default_factory=dict)
     deadlines: list[tuple[int, str]] = field(default_factory=list)
     retries: list[tuple[int, str]] = field(default_factory=list)
     effects: list[tuple[int, str, str]] = field(default_factory=list)
@@ -150,10 +150,6 @@ class RealmState:
         name, agent = proposal.proposal_id, proposal.submitted.actor.actor_id
         return proposal.wants_leases and name not in self.klis.requests and not self.klis.holds(agent, name)
 
-    def ask_again(self, proposal_id: str, at: int) -> None:
-        """Ask again for a proposal's leases at a time (ms), though no verdict says so."""
-        heapq.heappush(self.retries, (at, proposal_id))
-
     def next_due(self) -> int | None:
         """Return when something may be due next, ms since 1970; None when nothing waits for a time."""
         times = [at for at in (self.klis.next_due(),) if at is not None]
@@ -182,6 +178,7 @@ class RealmState:
     def take_in(self, proposal: Proposal) -> None:
         """Add an open proposal that was read from storage."""
         self.proposals[proposal.proposal_id] = proposal
+        note_hold(self, proposal)
         key = proposal.submitted.execution_key
         if proposal.status == "approved":
             self.queues.setdefault(key, []).append(proposal.proposal_id)
@@ -254,20 +251,21 @@ def _fold_open_proposal(realm: RealmState, event: Any) -> None:
 
 
 def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
-    """Return whether an approved proposal holds its leases, or may write nothing and so needs none."""
+    """Return whether an approved proposal holds its leases, or needs none: it may write nothing, or it migrates."""
+    if proposal.submitted.migration is not None:
+        return True
     scope = event.decision.approved_scope
     if event.verdict_id is None and scope is not None and scope.allowed_paths == ():
         return True
     return realm.klis.holds(proposal.submitted.actor.actor_id, proposal.proposal_id)
 
 
-_WITH_DEADLINES: Final = frozenset({ProposalJudged, ProposalRescheduled, EffectRequested})
-
-
 def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
     """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
     name, key, kind = event.proposal_id, proposal.submitted.execution_key, type(event)
-    if kind in _WITH_DEADLINES:
+    if realm.held or proposal.held is not None:
+        note_hold(realm, proposal)
+    if kind in WITH_DEADLINES:
         note_deadlines(realm, name, event)
     elif kind is ExecutionStarted:
         if realm.running.get(key) != name:

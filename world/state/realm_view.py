@@ -52,6 +52,7 @@ class RealmView(Struct, frozen=True, eq=False):
     proposals: PersistentMap[str, Proposal]
     queues: PersistentMap[str, tuple[str, ...]]
     running: PersistentMap[str, str]
+    held: PersistentMap[str, None]
     runs: PersistentMap[str, RunOpened]
     klis: LedgerView
     klis_version: int
@@ -89,6 +90,7 @@ _PERSISTENT: Final[Mapping[str, Callable[[Any], Any]]] = {
     "proposals": lambda proposal: proposal.copy(),
     "queues": tuple,
     "running": lambda proposal_id: proposal_id,
+    "held": lambda _: None,
     "runs": lambda opened: opened,
 }
 """Maps of a view, with the function that returns the published form of a value."""
@@ -171,6 +173,7 @@ def state_of_view(view: RealmView) -> RealmState:
         proposals={name: proposal.copy() for name, proposal in view.proposals.items()},
         queues={key: list(queue) for key, queue in view.queues.items()},
         running=dict(view.running),
+        held=dict(view.held),
         runs=dict(view.runs),
         klis=view.klis.ledger(),
         klis_version=view.klis_version,

@@ -13,9 +13,11 @@ from world.read_models.archive import Archive
 from worldprotocol.api.read_only import RealmReader
 
 if TYPE_CHECKING:
+    from world.engine.domain_adoption import OpenProposals
     from world.engine.protocol import WorldProtocol
     from world.pipeline.unit_of_work import UnitOfWork
     from worldprotocol.api.bootstrap import Components, EventLog
+    from worldprotocol.api.program_changes import ProgramChanges
 
 __all__ = ["OPERATOR", "RealmOperator"]
 
@@ -91,13 +93,35 @@ class RealmOperator(RealmReader):
         chosen = (actors,) if isinstance(actors, str) else tuple(actors)
         return self._acting.run(lambda work: configure_shadow(work, name, chosen, by))
 
+    def changes(self) -> ProgramChanges:
+        """Return what differs between this program and what is in force: schema, code of actions, policies.
+
+        Raises:
+            RefusedError: ``LOG_READ_ONLY``.
+        """
+        from worldprotocol.api.program_changes import changes_of
+
+        return changes_of(self._archive, self._composed)
+
     def confirm_clock(self, *, reason: str, by: str = OPERATOR) -> ClockConfirmed | None:
         """Confirm that this process's clock is right; see ``LeaseCommands.confirm_clock``."""
         return self._acting.leasing.confirm_clock(by=by, reason=reason)
 
-    def adopt_domain(self, *, by: str = OPERATOR) -> bool:
-        """Adopt the loaded domain; return False if it is in force already."""
-        return self._acting.adopt_domain(by=by)
+    def adopt_domain(self, *, by: str = OPERATOR, open_proposals: OpenProposals = "supersede") -> bool:
+        """Adopt the loaded domain; return False if it is in force already.
+
+        Where the schema changes and the domain declares a migration from the version in force, one world is sealed on
+        every branch with what the migration changes. All of it is one commit.
+
+        Args:
+            by: actor id that the log records.
+            open_proposals: what becomes of undecided proposals where the schema changes: ``supersede`` ends them with
+                the reason; ``carry_over`` also submits again each intent whose action exists and whose input fits.
+
+        Raises:
+            RefusedError: ``OPEN_PROPOSALS``, ``DATA_DOES_NOT_FIT``, ``MIGRATION_FAILED``; nothing is changed then.
+        """
+        return self._acting.adopt_domain(by=by, open_proposals=open_proposals)
 
     def create_branch(
         self, name: str, world_id: str | None = None, *, by: str = OPERATOR, allow_failed: bool = False

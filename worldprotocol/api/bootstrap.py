@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -37,7 +37,6 @@ from world.code.keyword_options import check_names
 from world.code.references import load_reference
 from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
-from world.engine.administration import adopt_policy, found
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -55,7 +54,7 @@ from world.model.intent_origin import API_ORIGIN
 from world.model.snapshot import Snapshot
 from world.model.source import SourceEvent
 from world.pipeline.project import Projector
-from world.pipeline.unit_of_work import UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.archive import Archive
 from world.read_models.index import WorldIndex
 from world.read_models.packaged_views import PackagedViews
@@ -178,6 +177,7 @@ def bootstrap(
     """
     check_names(options, EngineOptions)
     engine = EngineOptions(**options)
+    engine.pop("on_change", None)  # for ``Realm.open``
     durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
     workers, clock = engine.pop("workers", None), engine.get("clock")
     components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
@@ -195,24 +195,6 @@ def bootstrap(
     if clock is None:  # a clock that the caller gave advances as the caller decides
         protocol.set_timer(Ticker(protocol.tick, SystemClock().now_ms))
     return log, components, protocol
-
-
-def found_realm(protocol: WorldProtocol, policies: Iterable[str], data: Mapping[str, Any] | None, by: str) -> None:
-    """Found a realm and adopt policies in one commit.
-
-    Args:
-        protocol: the writer of a log without a realm.
-        policies: names of loaded policies.
-        data: initial data that differs from the domain's defaults.
-        by: actor id that the log records.
-    """
-
-    def command(work: UnitOfWork) -> None:
-        found(work, by, data)
-        for name in policies:
-            adopt_policy(work, name, by)
-
-    protocol.run(command)
 
 
 def take_adopted_form(domain: Domain, log: EventLog) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from host.secrets import Secrets
 from projections import Pruning
@@ -61,12 +61,17 @@ class EngineOptions(ComponentOptions, total=False):
     """Options for opening a realm for acting.
 
     Args:
+        on_change: what opening does where the program differs from what is in force: ``adopt`` adopts the domain and
+            the given policies in one commit, with migrations; ``refuse`` raises ``PROGRAM_DIFFERS``; ``hold`` opens the
+            realm, and proposals that need what differs wait. None (the default) refuses another schema, and otherwise
+            holds and logs a warning (logger ``worldprotocol``).
         durability: ``full`` (a commit survives the loss of power) or ``normal`` (the last commits may not).
         workers: registry that names this process in the record; None names it by its host, process id and start.
         progress: called while the index is built, with the number of events done and of all events.
     """
 
     durability: Durability
+    on_change: Literal["adopt", "refuse", "hold"] | None
     workers: WorkerRegistry | None
     progress: Callable[[int, int], None] | None
 
@@ -77,10 +82,12 @@ class FoundingOptions(EngineOptions, total=False):
     Args:
         data: initial data where it differs from the defaults of the domain.
         by: founder named in the record.
+        development: whether ``worldctl dev`` may adopt changes in the realm.
     """
 
     data: Mapping[str, Any] | None
     by: str
+    development: bool
 
 
 class SubmitOptions(TypedDict, total=False):

@@ -35,6 +35,7 @@ from worldprotocol.api.requests import (
 
 if TYPE_CHECKING:  # a realm that is open for reading only needs none of these
     from world.core import Domain
+    from world.engine.domain_adoption import OpenProposals
     from world.engine.event_bus import Handler, Reaction
     from worldprotocol.api.config import Config
     from worldprotocol.api.host import Hosting
@@ -45,8 +46,6 @@ if TYPE_CHECKING:  # a realm that is open for reading only needs none of these
 class Realm(RealmOperator):
     """A realm, open for acting (``create``, ``open``) or for reading only."""
 
-    # Opening
-
     @classmethod
     def create(
         cls,
@@ -55,6 +54,7 @@ class Realm(RealmOperator):
         domain: Domain | str | Path,
         data: Mapping[str, Any] | None = None,
         by: str = OPERATOR,
+        development: bool = False,
         **options: Unpack[EngineOptions],
     ) -> Realm:
         """Found a new realm and open it.
@@ -64,6 +64,7 @@ class Realm(RealmOperator):
             domain: a ``Domain``, a reference to one, or a YAML or JSON file.
             data: initial data that differs from the domain's defaults.
             by: actor id that the log records as the founder.
+            development: record that ``worldctl dev`` may adopt changes in it; it always may in a realm that it creates.
             **options: as for ``open``; the policies given are adopted.
 
         Raises:
@@ -72,7 +73,7 @@ class Realm(RealmOperator):
         domain = fitting(domain, data, options.get("folder"), options.get("limits"))
         world = cls._opened(str(address), domain, create=True, **options)
         try:
-            world._found(data, by)
+            world._found(data, by, development=development)
         except BaseException:
             world.close()
             raise
@@ -91,7 +92,7 @@ class Realm(RealmOperator):
         """Open a realm for acting, and found it first if it does not exist.
 
         A realm does not exist if its file is missing or empty, or if the database has no tables or no log of that name.
-        An existing realm keeps its data and its policies; ``adopt_policy`` adopts a changed policy.
+        An existing realm keeps its data and its policies, unless ``on_change`` says otherwise.
 
         Args:
             address: a SQLite file, or a SQLAlchemy URL with an optional ``#name``.
@@ -128,12 +129,16 @@ class Realm(RealmOperator):
             **options: see ``worldprotocol.api.options.EngineOptions``.
 
         Raises:
-            RefusedError: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force.
+            RefusedError: ``LOG_NOT_FOUND``, ``NOT_FOUNDED``; ``SCHEMA_MISMATCH`` when another schema is in force,
+                unless ``on_change`` is ``adopt`` or ``hold``; ``PROGRAM_DIFFERS`` with ``on_change="refuse"``; with
+                ``adopt``, the codes of ``adopt_domain``; ``NOT_A_DEVELOPMENT_REALM`` in a process of ``worldctl dev``.
         """
         world = cls._opened(str(address), domain, create=False, **options)
+        from worldprotocol.api.program_changes import meet_changes
+
         try:
-            world._check_schema()
-            world._settle_at_opening()
+            if meet_changes(world._archive, world._composed, world._acting, options.get("on_change")):
+                world._settle_at_opening()
         except BaseException:
             world.close()
             raise
@@ -189,11 +194,11 @@ class Realm(RealmOperator):
             if refused.code != "CLOCK_AHEAD":
                 raise
 
-    def _found(self, data: Mapping[str, Any] | None, by: str) -> None:
+    def _found(self, data: Mapping[str, Any] | None, by: str, *, development: bool = False) -> None:
         """Found the realm and adopt its policies in one commit."""
-        from worldprotocol.api.bootstrap import found_realm
+        from worldprotocol.api.program_changes import found_realm
 
-        found_realm(self._acting, self._composed.policy_names, data, by)
+        found_realm(self._acting, self._composed.policy_names, data, by, development=development)
 
     def __enter__(self) -> Self:
         return self
@@ -212,18 +217,22 @@ class Realm(RealmOperator):
 
     @classmethod
     def open_to_adopt(
-        cls, address: str | Path, *, domain: Domain | str | Path, by: str = OPERATOR, **options: Unpack[EngineOptions]
+        cls,
+        address: str | Path,
+        *,
+        domain: Domain | str | Path,
+        by: str = OPERATOR,
+        open_proposals: OpenProposals = "supersede",
+        **options: Unpack[EngineOptions],
     ) -> Realm:
-        """Open a realm with a changed domain and adopt it.
-
-        The data of every branch head must conform to the new schema.
+        """Open a realm with a changed domain and adopt it; see ``adopt_domain``.
 
         Raises:
-            RefusedError: ``DATA_DOES_NOT_FIT``, and the codes of ``open``.
+            RefusedError: the codes of ``adopt_domain`` and ``open``.
         """
         world = cls._opened(str(address), domain, create=False, **options)
         try:
-            world.adopt_domain(by=by)
+            world.adopt_domain(by=by, open_proposals=open_proposals)
             world.settle()
         except BaseException:
             world.close()
@@ -433,15 +442,3 @@ class Realm(RealmOperator):
     def new_id(self) -> str:
         """Return a new unique id, for sessions and requests."""
         return self._composed.ids.new_id()
-
-    def _check_schema(self) -> None:
-        """Refuse a domain with another schema than the one in force (WP-schema)."""
-        in_force, loaded = self._archive.peek(schema_in_force), self._composed.domain.schema.hash
-        if in_force and in_force != loaded:
-            raise RefusedError(
-                ErrorCode.SCHEMA_MISMATCH,
-                f"Schema {in_force[:12]} is in force in the log, but the loaded domain has schema {loaded[:12]}. Open "
-                "the realm with the domain in force, or adopt the new one (`worldctl adopt`, Realm.open_to_adopt).",
-                in_force=in_force,
-                at_hand=loaded,
-            )

@@ -49,6 +49,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "resolve": LazyCommand("act.stuck:resolve", "Say what became of an effect in doubt."),
         "cancel": LazyCommand("act.stuck:cancel", "Call an approved execution off."),
         "adopt": LazyCommand("act.adopt:adopt", "Adopt a changed domain, on purpose."),
+        "dev": LazyCommand("act.dev:dev", "Run a program that adopts its changes, and restart it on change."),
         "lease": LazyCommand("lease.lease:lease", "Acquire, keep, give back, revoke and list leases."),
         "run": LazyCommand("run.run:run", "Run a command under leases, held to what it declares."),
         "backups": LazyCommand("run.backups:backups", "List, show, give back and remove backups."),

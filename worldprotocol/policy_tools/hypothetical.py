@@ -148,7 +148,7 @@ def _note(
     name = str(own["policy"])
     adopted = stand.realm.policies.get(name)
     try:
-        at_hand = _parts(world).policies.get(name).hash
+        at_hand = _parts(world).policies.describe(name, None if adopted is None else adopted.policy)["hash"]
     except RefusedError:
         at_hand = None
     if adopted is None or adopted.policy_hash != at_hand:

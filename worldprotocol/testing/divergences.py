@@ -143,10 +143,11 @@ def _flips(world: Realm, changed: list[str]) -> Iterator[FoundDivergence]:
     """Yield decisions that the loaded policies of the same names would not make."""
     parts = world.parts
     assert parts is not None
-    newest = {event.name: event.policy_hash for _, event in world.events() if isinstance(event, PolicyAdopted)}
-    for name, recorded in newest.items():
+    newest = {event.name: event for _, event in world.events() if isinstance(event, PolicyAdopted)}
+    for name, adopted in newest.items():
+        recorded = adopted.policy_hash
         try:
-            policy = parts.policies.get(name)
+            policy = parts.policies.get(name).hashed_like(adopted.policy)
         except RefusedError:  # it is not available; the recheck reported it where that matters
             continue
         if policy.hash == recorded:

@@ -19,8 +19,10 @@ from world.core import Domain
 from world.errors import RefusedError
 from world.events.policy_events import ShadowConfigured
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
+from world.events.realm_events import DomainAdopted
 from world.model.decision import Ruling
 from world.model.intent import IntentInstance
+from world.pipeline.adopted_code.adoption_plan import BranchPlan
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import Case, Conditions, Enforcement, ExecutionOrder, History, StepOutcome
 
@@ -127,6 +129,8 @@ class Prepared:
         ruling: result of the Authority.
         steps: results of the executor.
         misfits: by world id, whether its data obeys the domain's schema.
+        same_code: the adoption that the whole domain was found equal to; None where it was not compared.
+        plans: what an adoption makes of branches, by the schema in force, the branch and its head.
     """
 
     position: int
@@ -138,6 +142,8 @@ class Prepared:
     ruling: PreparedRuling | None = None
     steps: list[PreparedStep] = field(default_factory=list)
     misfits: dict[str, Misfit] = field(default_factory=dict)
+    plans: dict[tuple[str, str, str], BranchPlan] = field(default_factory=dict)
+    same_code: DomainAdopted | None = None
     _commit_at: int = 0
 
 
@@ -224,7 +230,9 @@ def take_up(work: UnitOfWork, prepared: Prepared) -> None:
     is_recordable = prepared.at is None or 0 <= work.at - prepared.at <= most
     if prepared.domain is not work.domain or not is_recordable:
         _give_up(work, prepared)
-    elif prepared.at is not None:
+        return
+    work.same_code = prepared.same_code or work.same_code
+    if prepared.at is not None:
         work.at = prepared.at
 
 

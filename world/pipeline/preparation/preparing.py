@@ -15,9 +15,12 @@ from world.events.proposal_events import ProposalSubmitted
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.model.snapshot import Snapshot
+from world.pipeline.adopted_code.adoption_plan import plan_adoption
+from world.pipeline.adopted_code.holding import needs_other_code, needs_other_policy
+from world.pipeline.adopted_code.policy_in_force import in_force
 from world.pipeline.branches import find_branch
 from world.pipeline.execution_state import order_of
-from world.pipeline.judge import case_of, in_force
+from world.pipeline.judge import case_of
 from world.pipeline.preparation.prepared import (
     Prepared,
     PreparedProjection,
@@ -27,7 +30,7 @@ from world.pipeline.preparation.prepared import (
     adopted_hash,
 )
 from world.pipeline.project import Projector, Selected, select
-from world.pipeline.schema_compatibility import is_recorded, misfit
+from world.pipeline.schema_compatibility import misfit
 from world.pipeline.shadowing import shadow_ruling, shadowed_by
 from world.pipeline.submit import Submission, base_of, check_fits, submission_event
 from world.pipeline.unit_of_work import Task, UnitOfWork
@@ -36,6 +39,7 @@ from world.state.proposal import ROLLBACK, Proposal
 
 __all__ = [
     "Reading",
+    "prepare_adoption",
     "prepare_answer",
     "prepare_effect_result",
     "prepare_projection",
@@ -114,12 +118,13 @@ def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) ->
 def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, proposal_id: str) -> None:
     """Prepare the ruling and the first step, at the prepared time."""
     actor = asked.intent.meta.origin.actor
+    schema = work.domain.schema
     is_known = actor.actor_id in work.realm.bindings and work.realm.actors[actor.actor_id].kind == actor.kind
-    if prepared.at is None or not is_known or asked.intent.body.type not in work.domain.schema.actions:
+    if prepared.at is None or not is_known or asked.intent.body.type not in schema.actions:
         return
     prepared.position, work.at = work.realm.position, prepared.at
     try:
-        check_fits(work, asked.intent)
+        check_fits(work, asked.intent, schema)
         base = base_of(work, asked)
     except RefusedError:  # it is refused again under the lock
         return
@@ -127,8 +132,12 @@ def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, pro
     submitted = submission_event(work, asked, base, proposal_id)
     proposal = Proposal(submitted)
     proposal.carries(asked.intent)
-    prepared.submitted = submitted
     binding = work.realm.bindings[actor.actor_id]
+    policy_hash = adopted_hash(work, binding)
+    if needs_other_code(work, proposal) or (policy_hash is not None and needs_other_policy(work, proposal)):
+        return  # it is held
+    prepared.same_code = work.same_code
+    prepared.submitted = submitted
     history = ReadHistory(work.history(proposal_id))
     case = case_of(work, proposal, binding, history)
     ruling = work.authority.judge(case)
@@ -137,7 +146,7 @@ def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, pro
         case=case,
         ruling=ruling,
         history=history,
-        policy_hash=adopted_hash(work, binding),
+        policy_hash=policy_hash,
         shadow=work.realm.shadow,
         shadow_ruling=None if name is None else shadow_ruling(work.authority.judge, case, name),
     )
@@ -200,7 +209,8 @@ def prepare_answer(reading: Reading, proposal_id: str, given: HumanAnswer) -> Pr
     except RefusedError:  # it is refused again under the lock
         return None
     prepared.ruling = PreparedRuling(case, ruling, history, adopted_hash(work, binding), asked=asked)
-    _add_first_step(work, prepared, proposal.submitted, case, ruling)
+    if not needs_other_code(work, proposal):
+        _add_first_step(work, prepared, proposal.submitted, case, ruling)
     return prepared
 
 
@@ -245,6 +255,8 @@ def _order(proposal: Proposal, base: Snapshot) -> ExecutionOrder:
 
 def _continues(work: UnitOfWork, proposal: Proposal, task: Task, performed: Performed, call_ms: int) -> bool:
     """Return whether an execution is computed when the result is recorded, and there is time to compute it before."""
+    if needs_other_code(work, proposal):
+        return False  # it is held
     asked = proposal.requested.get(task.requirement.id)
     started = proposal.started
     if asked is None or started is None or asked.attempt != task.attempt or task.requirement.type == ROLLBACK:
@@ -258,22 +270,41 @@ def _continues(work: UnitOfWork, proposal: Proposal, task: Task, performed: Perf
     return asked.deadline - work.at >= call_ms
 
 
-def prepare_worlds(reading: Reading, worlds: Iterable[str] | None = None) -> Prepared | None:
-    """Check whether worlds obey the schema of the domain, and compute their values.
+def prepare_worlds(reading: Reading, worlds: Iterable[str]) -> Prepared | None:
+    """Check whether worlds at which a branch is created obey the schema of the domain, and compute their values.
 
     Args:
         reading: the committed state.
-        worlds: worlds at which a branch is created; None is the heads of all branches, for the adoption of the domain.
+        worlds: ids of the worlds.
 
     Raises:
         RefusedError: ``COMPUTED_TIMED_OUT``.
     """
     work = reading.unit()
-    realm, adopted = work.realm, work.realm.domain
-    if adopted is None or (is_recorded(adopted, work.domain) if worlds is None else adopted.previous is None):
+    adopted = work.realm.domain
+    if adopted is None or adopted.previous is None:
         return None  # nothing is compared
-    prepared = Prepared(realm.position, None, work.domain)
-    for world in [branch.head for branch in realm.branches.values()] if worlds is None else worlds:
+    prepared = Prepared(work.realm.position, None, work.domain)
+    for world in worlds:
         if world not in prepared.misfits and work.lookup.world_outcome(world) is not None:
             prepared.misfits[world] = misfit(work, world)
+    return prepared
+
+
+def prepare_adoption(reading: Reading) -> Prepared | None:
+    """Plan the adoption of the domain: check the heads of all branches, and call the migration.
+
+    Args:
+        reading: the committed state.
+
+    Raises:
+        RefusedError: ``COMPUTED_TIMED_OUT``.
+    """
+    work = reading.unit()
+    adopted = work.realm.domain
+    if adopted is None or adopted.schema_hash == work.domain.schema.hash:
+        return None  # no data changes
+    plan = plan_adoption(work.realm, work.domain, work.data, work.limits.in_time)
+    prepared = Prepared(work.realm.position, None, work.domain)
+    prepared.plans = {(adopted.schema_hash, one.branch, one.head): one for one in plan.branches}
     return prepared

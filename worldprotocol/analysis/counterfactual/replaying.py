@@ -213,8 +213,8 @@ class Replaying:
         fork, self._fork = self._fork, None
         name = event.proposal_id
         self.leases.proposals.add(name)
-        if name in self.dropped:
-            return
+        if name in self.dropped or event.migration is not None:
+            return  # the adoption of the domain migrates the branches
         self.advance_to(event)
         actor = event.actor.actor_id
         self.authority.require(self.protocol.ask(lambda realm: realm.bindings.get(actor, {})))

@@ -209,9 +209,9 @@ class InForce:
         """Return a binding in its full form."""
         return self._by(binding).check_binding(binding)
 
-    def describe_policy(self, name: str) -> Mapping[str, Any]:
+    def describe_policy(self, name: str, like: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Return the description of a policy."""
-        return self.others.get(name, self.at_hand).describe_policy(name)
+        return self.others.get(name, self.at_hand).describe_policy(name, like)
 
     def _by(self, binding: Mapping[str, Any]) -> StandardAuthority:
         return self.others.get(str(binding.get("policy")), self.at_hand)
@@ -225,7 +225,7 @@ class InForce:
         self.missing.pop(name, None)
         self.others.pop(name, None)
         try:
-            if self.at_hand.describe_policy(name)["hash"] == policy_hash:
+            if self.at_hand.describe_policy(name, description)["hash"] == policy_hash:
                 return
         except RefusedError:  # it is not loaded
             pass

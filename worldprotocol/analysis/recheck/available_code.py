@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from authority import PolicyRegistry, StandardAuthority, rebuilt_policy
@@ -44,7 +44,9 @@ class AvailableCode:
             self._changed = Changed(
                 schema=self._realm.schema_hash != domain.schema.hash,
                 code=domain.changed(recorded),
-                policies=tuple(sorted(name for name, one in policies if self.hash_of(name) != one.policy_hash)),
+                policies=tuple(
+                    sorted(name for name, one in policies if self.hash_of(name, one.policy) != one.policy_hash)
+                ),
                 distributions=() if adopted is None else changed_versions(adopted, domain),
                 is_whole=adopted is None or is_whole(adopted),
             )
@@ -67,7 +69,9 @@ class AvailableCode:
         if event.name is None or event.policy_hash is None or described is None:
             return  # shadowing ended
         if self.hash_of(event.name) != event.policy_hash and event.policy_hash not in self._rebuilt:
-            rebuilt = rebuilt_policy(described, event.policy_hash)
+            is_loaded = self.hash_of(event.name, described) == event.policy_hash  # and identified by an earlier release
+            loaded = self._components.policies.get(event.name).hashed_like(described) if is_loaded else None
+            rebuilt = loaded or rebuilt_policy(described, event.policy_hash)
             if rebuilt is not None:
                 self._rebuilt[event.policy_hash] = StandardAuthority(PolicyRegistry([rebuilt]))
 
@@ -94,7 +98,7 @@ class AvailableCode:
         self.note_policy(event)
         if event.name is None or event.policy is None or event.policy_hash is None:
             return  # shadowing ended
-        loaded = self.hash_of(event.name)
+        loaded = self.hash_of(event.name, event.policy)
         if loaded == event.policy_hash or event.policy_hash in self._rebuilt:
             return
         cause = "is not loaded" if loaded is None else "was loaded in another version than the one adopted"
@@ -107,10 +111,10 @@ class AvailableCode:
             **({} if loaded is None else {"at_hand": loaded}),
         )
 
-    def hash_of(self, name: str) -> str | None:
-        """Return the hash of a loaded policy; None where none of the name is loaded."""
+    def hash_of(self, name: str, like: Mapping[str, Any] | None = None) -> str | None:
+        """Return the hash of a loaded policy, of the form of a recorded one; None where none of the name is loaded."""
         try:
-            return str(self._components.authority.describe_policy(name)["hash"])
+            return str(self._components.authority.describe_policy(name, like)["hash"])
         except RefusedError:
             return None
 

@@ -60,6 +60,7 @@ from worldprotocol.analysis.recheck.existence import (
     recheck_withdrawal,
 )
 from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_manifest, recheck_verdict
+from worldprotocol.analysis.recheck.migrations import recheck_migration, recheck_migration_ruling
 from worldprotocol.analysis.recheck.past import Nobody, PastLookup
 from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
 from worldprotocol.analysis.recheck.ruling_checks import _is_repeatable, _not_at_hand, _Question, _Refusing
@@ -74,6 +75,7 @@ __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"
 
 Progress = Callable[[int, int], None]
 PROGRESS_EVERY: Final = 500  # events between two reports
+_NOT_RECHECKED: Final = frozenset({"CANNOT_RECHECK", "POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND"})
 
 
 def recheck(
@@ -214,10 +216,7 @@ class Rechecking:
         """Return whether to report a difference: each drift is reported once and counted."""
         if difference.code not in DRIFT:
             return True
-        if (
-            difference.code in ("CANNOT_RECHECK", "POLICY_NOT_AT_HAND", "BINDING_NOT_AT_HAND")
-            and "policy" not in difference.details
-        ):
+        if difference.code in _NOT_RECHECKED and "policy" not in difference.details:
             self._steps["notRechecked"] += 1
         key = drift_key(difference)
         if key in self._drifts:
@@ -249,7 +248,8 @@ class Rechecking:
         question = self._question(event)
         self._asking.pop(event.proposal_id, None)
         recorded = event.ruling
-        is_ours = self._realm.proposals[event.proposal_id].submitted.schema_hash == self._parts.domain.schema.hash
+        submitted = self._realm.proposals[event.proposal_id].submitted
+        is_ours = submitted.schema_hash == self._parts.domain.schema.hash and submitted.migration is None
         if is_ours and recorded.verdict != "wait" and not recorded.trace:
             self._judged[event.proposal_id] = question, recorded  # its trace is in the decision
 
@@ -289,12 +289,14 @@ class Rechecking:
         return case_of(self._work, proposal, binding, PastAt(self._work.lookup, before, proposal.proposal_id))
 
     def _ruling(self, event: ProposalJudged) -> Iterator[DivergenceError]:
-        proposal = self._realm.proposals[event.proposal_id]
+        proposal, recorded = self._realm.proposals[event.proposal_id], event.ruling
+        if proposal.submitted.migration is not None:
+            yield from recheck_migration_ruling(proposal, recorded)
+            return
         other = self._code.other_schema(proposal.submitted.schema_hash, f"The ruling on {event.proposal_id}")
         if other is not None:
             yield other
             return
-        recorded = event.ruling
         if recorded.verdict == "wait" or recorded.trace:
             yield from self._compare(event.proposal_id, self._question(event), recorded)
 
@@ -361,9 +363,7 @@ class Rechecking:
             yield difference
 
     def _withdrawal(self, event: RequestWithdrawn) -> Iterator[DivergenceError]:
-        difference = recheck_withdrawal(self._work, event)
-        if difference is not None:
-            yield difference
+        yield from filter(None, [recheck_withdrawal(self._work, event)])
 
     def _start(self, event: ExecutionStarted) -> Iterator[DivergenceError]:
         difference = recheck_start(self._work, event)
@@ -376,6 +376,10 @@ class Rechecking:
         sealed = self._sealed
         if sealed is None or sealed.world_id != event.world_id:
             sealed = self._world.archive.sealed(event.world_id)  # another execution sealed the same world first
+        if proposal.submitted.migration is not None:
+            self._steps["migrations"] += 1
+            yield from recheck_migration(self._work, self._parts.domain, proposal, sealed)
+            return
         other = self._code.other_schema(sealed.schema_hash, f"The execution of {event.proposal_id}")
         if other is not None:
             yield other

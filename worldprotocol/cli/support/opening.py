@@ -18,6 +18,7 @@ from worldprotocol.cli.support.trust import refuse_untrusted
 
 if TYPE_CHECKING:
     from host.environment import HostEnvironment
+    from world.engine.domain_adoption import OpenProposals
     from world.klis.resources.names import NameComparison
     from worldprotocol.cli.support.command_context import CommandContext
 
@@ -159,7 +160,7 @@ def _names_in(world: Realm) -> NameComparison:
     return world.archive.peek(lambda realm: realm.klis.in_force.names)
 
 
-def open_to_adopt(desk: CommandContext, by: str) -> Realm:
+def open_to_adopt(desk: CommandContext, by: str, open_proposals: OpenProposals) -> Realm:
     """Open the realm under a changed domain and adopt it.
 
     Raises:
@@ -167,4 +168,6 @@ def open_to_adopt(desk: CommandContext, by: str) -> Realm:
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        return Realm.open_to_adopt(desk.log or config.log_address, by=by, **parts_of(config, progress))
+        return Realm.open_to_adopt(
+            desk.log or config.log_address, by=by, open_proposals=open_proposals, **parts_of(config, progress)
+        )

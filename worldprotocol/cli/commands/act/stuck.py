@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.held import held_remark
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
@@ -29,6 +30,7 @@ def stuck(desk: CommandContext, at: str | None) -> None:
 
     with desk.look() as world:
         realm = moment(world, at).realm()
+    held_remark(desk, realm)
     found, open_ = in_doubt(realm), under_way(realm)
     if open_ and at is None:
         how = "is" if open_ == 1 else "are"

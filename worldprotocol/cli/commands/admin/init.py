@@ -34,6 +34,7 @@ FILES: Final = (".json", ".yaml", ".yml")
     type=click.Choice(AUTHENTICATION),
     help="What shows whose manifest it is; channel unless given here (see docs/operator.md, Keys).",
 )
+@click.option("--dev", "development", is_flag=True, help="Mark the realm: `worldctl dev` may adopt changes in it.")
 @click.option("--force", is_flag=True, help="Overwrite a world.toml that is there.")
 @click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
 def init(
@@ -42,6 +43,7 @@ def init(
     data: str | None,
     *,
     authentication: str | None,
+    development: bool,
     force: bool,
     by: str,
     **references: Any,
@@ -71,7 +73,13 @@ def init(
     with made_folder(where), desk.progress("Founding") as progress:
         try:
             world = Realm.from_config(
-                config, create=True, data=initial, by=by, progress=progress, workspace=workspace_of(config)
+                config,
+                create=True,
+                data=initial,
+                by=by,
+                development=development,
+                progress=progress,
+                workspace=workspace_of(config),
             )
         except RefusedError as refused:
             if refused.code != "ALREADY_FOUNDED":

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.held import held_remark
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option
 
@@ -33,6 +34,8 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
         realm = then.realm()
         asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))
         rendered = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
+    if person is None:
+        held_remark(desk, realm)
     waiting = [one for one in rendered if person is None or not one["overdue"]]
     overdue = sum(one["overdue"] for one in waiting)
     if desk.json:

@@ -195,7 +195,8 @@ def _proposal(then: PointInTime, proposal_id: str, hidden: Redaction) -> tuple[d
 def _proposal_lines(wire: Mapping[str, Any], then: PointInTime) -> Iterator[str]:
     intent, body = wire["intent"], wire["intent"]["body"]
     origin = intent["meta"]["origin"]
-    yield f"proposal {wire['proposalId']}: {wire['status']}"
+    held = f", held: {wire['held']}" if "held" in wire else ""
+    yield f"proposal {wire['proposalId']}: {wire['status']}{held}"
     yield f"  who       {wire['actor']['actorId']} ({wire['actor']['kind']})"
     yield f"  what      {body['type']} {_json(body.get('input'))}"
     if body.get("scopeProposal") is not None:

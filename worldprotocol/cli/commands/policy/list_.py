@@ -26,7 +26,7 @@ def list_policies(desk: CommandContext, *, every: bool, at: str | None) -> None:
     if every:
         _print_history(desk, changes)
         return
-    present, faults = _at_hand(desk)
+    present, faults = _at_hand(desk, {one.name: one.policy for one in changes if one.what == "adopted"})
     adopted = {one.name for one in changes if one.what != "shadowed"}
     rendered = [
         _described(name, last_of(name, changes), present.get(name)) for name in sorted(adopted | present.keys())
@@ -57,8 +57,15 @@ def _about(change: PolicyChange) -> str:
     return f"in place of {_short(change.replaced)}" if change.replaced is not None else change.reason
 
 
-def _at_hand(desk: CommandContext) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the hashes of the loaded policies by name, and why others could not be loaded by their references."""
+def _at_hand(
+    desk: CommandContext, adopted: Mapping[str, Mapping[str, Any] | None]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the hashes of the loaded policies by name, and why others could not be loaded by their references.
+
+    Args:
+        desk: the command's context.
+        adopted: the description that each policy was last adopted with, whose form decides that of the hash.
+    """
     from authority import PolicyRegistry
     from world.errors import RefusedError
     from worldprotocol.cli.support.opening import admit_code
@@ -75,7 +82,7 @@ def _at_hand(desk: CommandContext) -> tuple[dict[str, str], dict[str, str]]:
             faults[reference] = refused.message
     for name in registry.names():
         try:
-            found[name] = str(registry.describe(name)["hash"])
+            found[name] = str(registry.describe(name, adopted.get(name))["hash"])
         except RefusedError as refused:
             faults[name] = refused.message
     return found, faults

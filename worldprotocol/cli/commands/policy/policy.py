@@ -42,15 +42,20 @@ def adopt(desk: CommandContext, name: str, by: str) -> None:
     NAME may also be a policy file that world.toml names, such as rules.toml.
     """
     name = named(desk, name)
+    from authority.policies.policy_diff import differences, words_of
+
     with desk.open() as world:
+        before = world.realm().policies.get(name)
         adopted = world.adopt_policy(name, by=by)
         in_force = world.realm().policies[name]
     rendered: dict[str, Any] = {"name": name, "adopted": adopted, "hash": in_force.policy_hash, "replaced": None}
+    changes = [] if before is None else differences(before.policy, in_force.policy)
+    rendered["changes"] = changes
     words = f"{name} {'is in force now' if adopted else 'was in force already'}: {rendered['hash'][:12]}"
     if adopted and in_force.previous is not None:
         rendered["replaced"] = in_force.previous
         words += f", in place of {in_force.previous[:12]}"
-    desk.out.tell(rendered, words)
+    desk.out.tell(rendered, "\n".join([words, *(f"  {line}" for one in changes for line in words_of(one))]))
 
 
 @policy.command("retire")

@@ -101,7 +101,7 @@ def at_hand(desk: CommandContext) -> Callable[[str], Policy]:
 def _present(before: FoundPolicy, load: Callable[[str], Policy]) -> FoundPolicy:
     from worldprotocol.policy_tools.history import FoundPolicy
 
-    return FoundPolicy(load(str(before.description["name"])).description, "at hand")
+    return FoundPolicy(load(str(before.description["name"])).hashed_like(before.description).description, "at hand")
 
 
 def _counted(found: list[dict[str, Any]]) -> str:

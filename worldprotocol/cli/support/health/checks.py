@@ -16,6 +16,7 @@ from authority import PolicyRegistry
 from world.audit.index_checks import table_faults, unreadable
 from world.clock import SystemClock
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
+from world.events.policy_events import PolicyAdopted, ShadowConfigured
 from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import VIEW_NAME, VIEW_VERSION
 from world.read_models.leases import Lack, lacks
@@ -321,15 +322,16 @@ def _policies(config: Config, realm: Any) -> Iterator[Check]:
     registry = PolicyRegistry.installed()
     for reference in config.policies:
         registry.load(reference, base=config.folder)
-    for name, adopted in realm.policies.items():
-        yield _policy(name, adopted.policy_hash, registry)
+    for adopted in realm.policies.values():
+        yield _policy(adopted, registry)
     if realm.shadow is not None:
-        yield _shadow(realm.shadow.name, realm.shadow.policy_hash, registry)
+        yield _shadow(realm.shadow, registry)
 
 
-def _policy(name: str, adopted: str, registry: PolicyRegistry) -> Check:
+def _policy(event: PolicyAdopted, registry: PolicyRegistry) -> Check:
+    name, adopted = event.name, event.policy_hash
     try:
-        rendered = str(registry.describe(name)["hash"])
+        rendered = str(registry.describe(name, event.policy)["hash"])
     except RefusedError as refused:
         return Check("policy", False, f"{name}: {refused.message}", "name it in world.toml; until then it refuses")
     if rendered != adopted:
@@ -338,9 +340,10 @@ def _policy(name: str, adopted: str, registry: PolicyRegistry) -> Check:
     return Check("policy", ok=True, facts=f"{name} {adopted[:12]}, as adopted")
 
 
-def _shadow(name: str, configured: str, registry: PolicyRegistry) -> Check:
+def _shadow(event: ShadowConfigured, registry: PolicyRegistry) -> Check:
+    name, configured = str(event.name), str(event.policy_hash)
     try:
-        rendered = str(registry.describe(name)["hash"])
+        rendered = str(registry.describe(name, event.policy)["hash"])
     except RefusedError as refused:
         advice = "name it in world.toml, or run `worldctl policy shadow off`; until then it is not asked"
         return Check("shadow", False, f"{name}: {refused.message}", advice)

@@ -218,7 +218,7 @@ def _at_hand(desk: CommandContext, adopted: PolicyAdopted) -> Policy | None:
         return None
     try:
         config = composed(desk)
-        policy = policy_named(adopted.name, config.policies, config.folder)
+        policy = policy_named(adopted.name, config.policies, config.folder).hashed_like(adopted.policy)
     except RefusedError:
         return None
     return policy if policy.hash == adopted.policy_hash else None
