@@ -24,7 +24,7 @@ from world.model.canonical_json import canonical_text
 from world.model.immutable_json import freeze
 from world.model.patch import Patch, apply_patch
 
-PROGRAM = ("second_implementation", "second_forms", "second_leases")
+PROGRAM = ("second_implementation", "second_adoptions", "second_forms", "second_leases")
 
 
 @pytest.mark.requirement("CARD-replay")

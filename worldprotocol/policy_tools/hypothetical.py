@@ -153,8 +153,8 @@ def _note(
         at_hand = None
     if adopted is None or adopted.policy_hash != at_hand:
         return (
-            f"a proposal is rejected: {name} at hand is not as adopted; adopt it (`worldctl policy adopt {name}`) "
-            "or bring the adopted one back"
+            f"a proposal is held: the loaded {name} is not as adopted; adopt it (`worldctl policy adopt {name}`) "
+            "or load the adopted one"
         )
     if name != asked["policy"] or at_hand != policy_hash:
         return f"a proposal would be judged by the actor's own policy, {name} as it was adopted"
