@@ -18,7 +18,7 @@ from worldprotocol.cli.support.submission import check_base, start_of, submissio
 @click.option("--note", help="A note for people.")
 @click.option("--intents", metavar="FILE|-", help="JSON lines of intents; see above.")
 @submission_options
-def submit(desk: CommandContext, *, stop_on_error: bool, **rendered: Any) -> int:
+def submit(desk: CommandContext, *, stop_on_error: bool, **options: Any) -> int:
     """Submit ACTION with its input, or many intents as JSON lines. `worldctl project` takes source events.
 
     A line of --intents is a full IntentInstance, or {"actor", "type", "input"?, "scopeProposal"?}. Every line gives one
@@ -28,35 +28,33 @@ def submit(desk: CommandContext, *, stop_on_error: bool, **rendered: Any) -> int
 
     Exit code 1 when anything was refused, rejected or failed; what waits for leases or people counts as clean.
     """
-    _check(rendered)
-    if rendered["intents"] is None:
-        return _one(desk, rendered)
+    _check(options)
+    if options["intents"] is None:
+        return _one(desk, options)
     from worldprotocol.cli.support.batch import intent_taker, run_batch
 
-    return run_batch(
-        desk, rendered["intents"], intent_taker(rendered), wait=rendered["wait"], stop_on_error=stop_on_error
-    )
+    return run_batch(desk, options["intents"], intent_taker(options), wait=options["wait"], stop_on_error=stop_on_error)
 
 
-def _check(rendered: dict[str, Any]) -> None:
+def _check(options: dict[str, Any]) -> None:
     """Refuse combinations of options that mean nothing."""
-    if (rendered["action"] is None) == (rendered["intents"] is None):
+    if (options["action"] is None) == (options["intents"] is None):
         raise click.UsageError("Say what to submit: ACTION or --intents FILE.")
-    if rendered["action"] is not None and rendered["actor"] is None:
+    if options["action"] is not None and options["actor"] is None:
         raise click.UsageError("Name the acting actor: --actor ID.")
-    if rendered["action"] is None and (rendered["given"] is not None or rendered["scope"] or rendered["note"]):
+    if options["action"] is None and (options["given"] is not None or options["scope"] or options["note"]):
         raise click.UsageError("--input, --scope and --note go with ACTION.")
-    check_base(rendered, is_many=rendered["action"] is None)
+    check_base(options, is_many=options["action"] is None)
 
 
-def _one(desk: CommandContext, rendered: dict[str, Any]) -> int:
+def _one(desk: CommandContext, options: dict[str, Any]) -> int:
     from worldprotocol.cli.support.input_reading import read_argument
     from worldprotocol.cli.support.rendering.proposals import FINDINGS, in_words, result_of
 
-    given = None if rendered["given"] is None else read_argument(rendered["given"], what="--input")
+    given = None if options["given"] is None else read_argument(options["given"], what="--input")
     with desk.open() as world:
-        scope, start = rendered["scope"] or None, start_of(world, rendered)
-        put = world.act(rendered["actor"], rendered["action"], given, scope=scope, note=rendered["note"], **start)
-        result = result_of(world, wait_for(world, put, rendered["wait"]))
+        scope, start = options["scope"] or None, start_of(world, options)
+        put = world.act(options["actor"], options["action"], given, scope=scope, note=options["note"], **start)
+        result = result_of(world, wait_for(world, put, options["wait"]))
     desk.out.tell(result, *in_words(result))
     return 1 if result["status"] in FINDINGS else 0
