@@ -8,6 +8,10 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 CODE   := $(wildcard world projections authority host worldprotocol conformance tests bench examples)
 
+# The tests start hundreds of processes, and pytest rewrites the assertions of every test module: without bytecode all
+# of that is compiled again each time, which takes as long as a third of the quick tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many test processes run at once, and further arguments for pytest (`make test ARGS="-k lease"`).
 WORKERS ?= 2
 ARGS    ?=
@@ -27,7 +31,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all check format bench fuzz kill damage mutate simulate constraints clean
+.PHONY: help setup demo screenshots test test-all npm-packages check format bench fuzz kill damage mutate simulate constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,11 +41,17 @@ setup: $(STAMP) ## make .venv and install everything into it
 demo: $(STAMP) ## run the worked example
 	$(PY) -m examples.repository.demo
 
+screenshots: $(STAMP) ## make the pictures of the pages in docs/screenshots, in the browser that is installed
+	$(PY) -m tests.pages.screenshots
+
 test: $(STAMP) ## run the quick tests, with the same examples every time
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
-test-all: $(STAMP) ## run all tests, with many fresh examples, and write docs/conformance.md
+test-all: $(STAMP) npm-packages ## run all tests, with many fresh examples, and write docs/conformance.md
 	HYPOTHESIS_PROFILE=full $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+npm-packages: $(STAMP) ## install the programs of npm that the tests run, into .venv/npm
+	@$(PY) -m tests.npm.install
 
 check: $(STAMP) ## format, lint, types, who imports whom, documents in step
 	$(VENV)/bin/ruff format --check .

@@ -122,6 +122,23 @@ def flow(desk: CommandContext, source: str) -> int:
     return answer_lines(desk, source, read_case, flow_of)
 
 
+@root.command("mel", cls=_Command, short_help="Compile MEL.")
+@_SOURCE
+@with_desk
+def mel(desk: CommandContext, source: str) -> int:
+    r"""Read JSON lines {source} and print {ok, schema, errors, warnings} of each.
+
+    The schema is the portable one with its hash, null where there are errors; an error has code, message and line.
+
+    \b
+    $ echo '{"source": "domain D { state { n: nubmer = 0 } }"}' | python -m conformance mel
+    {"ok":false,"schema":null,"errors":[{"code":"E_UNDEFINED",...,"line":1}],"warnings":[]}
+    """
+    from conformance.mel import mel_of
+
+    return answer_lines(desk, source, read_case, mel_of)
+
+
 @root.command("klis-run", cls=_Command, short_help="Run scenarios on an empty lease ledger.")
 @_SOURCE
 @with_desk

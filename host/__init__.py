@@ -20,6 +20,7 @@ from host.effects import (
 )
 from host.enforcement import SCOPE_VIOLATION, check_enforcement, first_outside
 from host.executor import STATE_CONFLICT, Host, HostOptions
+from host.external import ExternalOptions, external
 from host.journal import DroppedResult, ExecutionJournal, rebuild_journal
 from host.loading import find_effects, load_handlers
 from host.recheck import recheck_execution
@@ -36,11 +37,13 @@ __all__ = [
     "EffectRegistry",
     "EffectResult",
     "ExecutionJournal",
+    "ExternalOptions",
     "HandlerOptions",
     "Host",
     "HostOptions",
     "Touch",
     "check_enforcement",
+    "external",
     "find_effects",
     "first_outside",
     "handler",

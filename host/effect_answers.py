@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from host.effects import EffectFailure, EffectResult
+from world.core.effects.effect_types import EffectType
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
@@ -42,10 +43,12 @@ class EffectPlace:
     Args:
         requirement: the effect.
         now: the execution's frozen time, ms since 1970.
+        declared: the declaration with the type of its result; None accepts any JSON.
     """
 
     requirement: Requirement
     now: int
+    declared: EffectType[Any, Any, Any] | None = None
 
     def failed(self, code: str, message: str, context: Mapping[str, Any] | None = None) -> EffectAnswer:
         """Return the result of an effect that failed, with an error value that names its place.
@@ -108,7 +111,8 @@ class EffectPlace:
         for patch in given_patches:
             if not isinstance(patch, Patch):
                 return self.invalid(f"a list of patches that contains a {type(patch).__name__}.")
-        return EffectAnswer(freeze(done.value), tuple(_checked(patch) for patch in given_patches))
+        value = done.value if self.declared is None or done.patches else self.declared.recorded(done.value)
+        return EffectAnswer(freeze(value), tuple(_checked(patch) for patch in given_patches))
 
 
 def _unwrapped(given: Any) -> EffectResult:

@@ -61,7 +61,7 @@ class EffectPerformer:
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
         """Return the terms of an effect; an unknown type has the default terms and fails when performed."""
         if effect_type == ROLLBACK:
-            return EffectTerms(MAX_TIME_LIMIT_MS, idempotent=True, retries=RESTORE_RETRIES)
+            return EffectTerms(MAX_TIME_LIMIT_MS, idempotent=True, retries=RESTORE_RETRIES, needs_workspace=True)
         return self.effects.terms(effect_type, params)
 
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt | None = None) -> Performed:
@@ -94,6 +94,7 @@ class EffectPerformer:
                     f"Effect {requirement.type!r} has no handler; register one. Registered types: {types}.",
                 )
             )
+        place = replace(place, declared=handler.declared)
         watch = None
         if attempt.declared is not None and (attempt.declaration_required or self.environment is not None):
             actor = order.intent.meta.origin.actor.actor_id

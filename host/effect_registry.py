@@ -35,7 +35,9 @@ class EffectRegistry:
             self.add(given)
 
     def add(self, given: EffectHandler) -> None:
-        """Add a handler; it replaces a built-in one of the same type.
+        """Add a handler; it replaces a built-in one of the same type, and an external declaration of it.
+
+        An external declaration replaces no handler: a process with the handler performs the effect.
 
         Raises:
             RefusedError: ``DUPLICATE_HANDLER`` where its type already has a handler; the choice between two must not
@@ -44,6 +46,10 @@ class EffectRegistry:
         if given.type in self._replaceable:
             self._replaceable.remove(given.type)
             self._handlers[given.type] = given
+        known = self._handlers.get(given.type)
+        if known is not None and known.terms.external != given.terms.external:
+            self._handlers[given.type] = known if given.terms.external else given
+            return
         existing = self._handlers.setdefault(given.type, given)
         if existing is not given:
             raise RefusedError(

@@ -24,9 +24,9 @@ Source: design section 8; HC-handlers, HC-journal.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from host.effect_call import EffectCallInfo
 from host.effect_input import EFFECT_INVALID_INPUT, EffectInput
@@ -41,10 +41,12 @@ from host.effect_resources import (
     touch_to_wire,
 )
 from world.code.keyword_options import check_names
+from world.core.effects.effect_types import EffectType
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.patch import Patch
 from world.model.secrets.literal import named_literals
+from world.model.short_repr import fields_repr
 from world.state.ports import EffectTerms
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ class EffectResult:
     value: Any = None
     patches: Sequence[Patch] = ()
 
+    __repr__ = fields_repr
+
 
 @dataclass(frozen=True, slots=True)
 class EffectFailure:
@@ -116,6 +120,8 @@ class EffectFailure:
     context: Mapping[str, Any] | None = None
     retryable: bool = False
 
+    __repr__ = fields_repr
+
 
 Answer = (
     EffectResult | EffectFailure | Sequence[Patch] | Mapping[str, Any] | Sequence[Any] | str | int | float | bool | None
@@ -125,6 +131,11 @@ Answer = (
 
 EffectFunction = Callable[[Any, EffectCallInfo], Any]
 """A handler's function; an ``async`` one returns the answer when awaited."""
+
+I = TypeVar("I")  # noqa: E741 - the input of a declared effect
+O = TypeVar("O")  # noqa: E741 - its output
+TypedAnswer: TypeAlias = O | EffectResult | EffectFailure | Awaitable[O | EffectResult | EffectFailure]
+"""What the handler of a declared effect may return: its output, or one of the classes for success and failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,7 @@ class EffectHandler:
         time_limit_for: its time limit with given parameters, in milliseconds; None to use ``terms``.
         isolation: ``thread`` runs it in a thread of the engine's process; ``process`` in a process that the
             operating system confines to the declaration (``host.isolation``).
+        declared: the declaration with the type of its results; None accepts any.
 
     Raises:
         RefusedError: ``INVALID_HANDLER`` that names the handler and its fault.
@@ -154,6 +166,7 @@ class EffectHandler:
     idempotent_for: Callable[[Any], bool] | None = None
     time_limit_for: Callable[[Any], int] | None = None
     isolation: Isolation = "thread"
+    declared: EffectType[Any, Any, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, str) or not 0 < len(self.type) <= MAX_TYPE_CHARS:
@@ -208,7 +221,7 @@ class EffectHandler:
             return terms
         if not _is_between(limit, 1, MAX_TIME_LIMIT_MS):
             limit = terms.time_limit_ms
-        return EffectTerms(limit, idempotent, retries=terms.retries, backoff_ms=terms.backoff_ms)
+        return replace(terms, time_limit_ms=limit, idempotent=idempotent)
 
     def triples(self, params: Mapping[str, Any]) -> list[tuple[Predicate, str]]:
         """Return what an effect touches with given parameters: pairs of predicate and resource.
@@ -219,6 +232,17 @@ class EffectHandler:
             RefusedError: ``EFFECT_INVALID_INPUT`` with all faults of the parameters, ``EFFECT_INVALID_TOUCHES``.
         """
         return self._resources(params, self.read_params(params) if self.input is not None else params)
+
+    def touches_files(self, params: Mapping[str, Any]) -> bool:
+        """Return whether an effect with given parameters needs the workspace: it touches FILE, or a process runs it."""
+        if self.isolation == "process":
+            return True
+        if not self.touches:
+            return False
+        try:
+            return any(str(resource).startswith("FILE:") for _, resource in self.triples(params))
+        except Exception:  # noqa: BLE001 - foreign code; the fault is reported when the effect runs
+            return False
 
     def literal_secrets(self, params: Mapping[str, Any]) -> list[str]:
         """Return the paths of literals in fields that are secret by name or by the input's type."""
@@ -243,6 +267,10 @@ class EffectHandler:
             described |= {"retries": self.terms.retries, "backoffMs": self.terms.backoff_ms}
         if self.input is not None:
             described["input"] = self.input.to_wire()
+        if self.terms.external:
+            described["external"] = True
+        if self.terms.needs_workspace:
+            described["needsWorkspace"] = True
         if self.isolation != "thread":
             described["isolation"] = self.isolation
         return described
@@ -311,11 +339,27 @@ class HandlerOptions(TypedDict, total=False):
     isolation: Isolation
 
 
-def handler(effect_type: str, /, **options: Unpack[HandlerOptions]) -> Callable[[EffectFunction], EffectHandler]:
+@overload
+def handler(  # noqa: D418 - every function is documented
+    effect_type: str, /, **options: Unpack[HandlerOptions]
+) -> Callable[[EffectFunction], EffectHandler]:
+    """Convert a function to a handler of a type of effect without declared types."""
+
+
+@overload
+def handler(  # noqa: D418
+    effect_type: EffectType[Any, I, O], /, **options: Unpack[HandlerOptions]
+) -> Callable[[Callable[[I, EffectCallInfo], TypedAnswer[O]]], EffectHandler]:
+    """Convert a function to a handler of a declared type of effect: of its input, and returning its output."""
+
+
+def handler(
+    effect_type: str | EffectType[Any, Any, Any], /, **options: Unpack[HandlerOptions]
+) -> Callable[[Any], EffectHandler]:
     """Convert the decorated function to a handler, to be added to a registry.
 
     Args:
-        effect_type: the effect's name, such as ``http.get``.
+        effect_type: the effect's name, such as ``http.get``, or its declaration, which has the type of its input.
         **options: see ``HandlerOptions``.
 
     Raises:
@@ -326,7 +370,9 @@ def handler(effect_type: str, /, **options: Unpack[HandlerOptions]) -> Callable[
     time_limit = options.get("time_limit_ms", DEFAULT_TIME_LIMIT_MS)
     idempotent = options.get("idempotent", False)
     touches = options.get("touches", ())
-    input_type = options.get("input")
+    declared = effect_type if isinstance(effect_type, EffectType) else None
+    name = effect_type.type if isinstance(effect_type, EffectType) else effect_type
+    input_type = options.get("input") if declared is None else declared.input
     terms = EffectTerms(
         DEFAULT_TIME_LIMIT_MS if callable(time_limit) else time_limit,
         False if callable(idempotent) else idempotent,
@@ -334,12 +380,13 @@ def handler(effect_type: str, /, **options: Unpack[HandlerOptions]) -> Callable[
         backoff_ms=options.get("backoff_ms", DEFAULT_BACKOFF_MS),
     )
     return lambda function: EffectHandler(
-        effect_type,
+        name,
         function,
         terms,
         touches if callable(touches) else tuple(touches),
-        input=None if input_type is None else EffectInput(effect_type, input_type),
+        input=None if input_type is None else EffectInput(name, input_type),
         idempotent_for=idempotent if callable(idempotent) else None,
         time_limit_for=time_limit if callable(time_limit) else None,
         isolation=options.get("isolation", "thread"),
+        declared=declared,
     )

@@ -36,6 +36,7 @@ from host.observation.system_calls import decision_of
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from host.workspace.comparison import FolderNames, compared_names
+from host.workspace.workspace_id import keep_workspace_id, make_workspace_id, read_workspace_id
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Declaration
@@ -86,6 +87,7 @@ class HostEnvironment:
         self.keep_ms = keep_ms
         self.keep_bytes = keep_bytes
         self.namespaces_by: namespaces.Wanted = namespaces_by
+        self._workspace_id: str | None = None
 
     @property
     def scratch(self) -> Path:
@@ -211,9 +213,48 @@ class HostEnvironment:
         named = (f"/proc/self/fd/{one}" if isinstance(one, int) else one for one in folders)
         own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
         existing = [os.path.realpath(os.fsencode(one)) for one in named]
-        return tree_for(triples, self.workspace, runtime, rules, private=own, folders=existing)
+        return tree_for(
+            triples, self.workspace, runtime, rules, private=own, guarded=self.runtime.guarded, folders=existing
+        )
+
+    # The workspace's id
+
+    def identify(self) -> str | None:
+        """Return the id of the workspace, read again; None where it has none yet.
+
+        Raises:
+            RefusedError: ``WORKSPACE_COPIED``, ``WORKSPACE_ID_DAMAGED``.
+        """
+        with exempt():
+            self._workspace_id = read_workspace_id(self.workspace)
+        return self._workspace_id
+
+    def give_id(self, new_id: str, *, replace: bool = False) -> str:
+        """Give the workspace an id, and return the one that it has then.
+
+        Args:
+            new_id: the id.
+            replace: write it also where the folder has an id.
+
+        Raises:
+            RefusedError: as ``identify``.
+        """
+        with exempt():
+            if replace:
+                keep_workspace_id(self.workspace, new_id)
+            else:
+                make_workspace_id(self.workspace, new_id)
+        return self.identify() or new_id
 
     # world.state.ports.BackupService
+
+    @property
+    def workspace_id(self) -> str | None:
+        """Id of the workspace; None where it has none, or one that cannot be used."""
+        if self._workspace_id is None:
+            with suppress(RefusedError):
+                self.identify()
+        return self._workspace_id
 
     def needs(self, triples: Sequence[Triple]) -> bool:
         """Whether a grant of these triples needs a backup."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypedDict, Unpack
 
 from host.effect_answers import shown
@@ -50,6 +51,7 @@ from world.state.ports import (
     Performed,
     StepOutcome,
 )
+from world.state.proposal import ROLLBACK
 
 __all__ = ["ACTION_TIMED_OUT", "STATE_CONFLICT", "Host", "HostOptions"]
 
@@ -67,6 +69,7 @@ class HostOptions(TypedDict, total=False):
     """Options of ``Host``.
 
     Args:
+        execute: whether the process performs effects; False offers them to workers. True by default.
         enforcement: ``enforcing``, the default, refuses patches outside approvedScope; ``trusting`` does not check.
         time_limit: for each step of an action; None is no limit.
         environment: the workspace that effects touch, with its backups; None where there is none: then the declared
@@ -76,6 +79,7 @@ class HostOptions(TypedDict, total=False):
         secrets: values of references in parameters; None defines no secret.
     """
 
+    execute: bool
     enforcement: Enforcement
     time_limit: TimeLimit | None
     environment: HostEnvironment | None
@@ -101,6 +105,7 @@ class Host:
         "_effects",
         "_enforcement",
         "_environment",
+        "_executes",
         "_live",
         "_live_lock",
         "_performer",
@@ -117,6 +122,7 @@ class Host:
         check_names(options, HostOptions)
         self._domain = domain
         self._effects = effects
+        self._executes = options.get("execute", True)
         self._enforcement = check_enforcement(options.get("enforcement", "enforcing"))
         self._time_limit = options.get("time_limit") or TimeLimit()
         self._environment = options.get("environment")
@@ -146,6 +152,11 @@ class Host:
     def environment(self) -> HostEnvironment | None:
         """The workspace that effects touch."""
         return self._environment
+
+    @property
+    def executes(self) -> bool:
+        """Whether this process performs effects; otherwise it offers them to workers."""
+        return self._executes
 
     @property
     def keeper(self) -> BackupService | None:
@@ -203,8 +214,18 @@ class Host:
         return self._failed(order, _error(order, STATE_CONFLICT, message))
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
-        """Return the terms of an effect; see ``EffectPerformer.terms``."""
-        return self._performer.terms(effect_type, params)
+        """Return the terms of an effect; see ``EffectPerformer.terms``.
+
+        A process that performs no effects offers those that it has a handler for; the terms of others are unknown.
+        """
+        terms = self._performer.terms(effect_type, params)
+        if effect_type != ROLLBACK:
+            handler = self._effects.find(effect_type)
+            if handler is None:
+                return replace(terms, known=self._executes)
+            needs_workspace = terms.needs_workspace or handler.touches_files(params or {})
+            terms = replace(terms, needs_workspace=needs_workspace)
+        return terms if self._executes or terms.external else terms.offered()
 
     def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
         """Return the paths of secret fields whose value is a literal and would be recorded."""

@@ -1,14 +1,16 @@
 """Lookup of effect handlers: by reference, or in installed packages.
 
-A reference is ``package.module:attribute`` or ``path/to/file.py:attribute``; the attribute is a handler, a registry, or
-a list of handlers. Packages offer theirs as entry points of the group ``worldprotocol.effects``. The built-in handlers
-(``host.builtin``) are always available, and any other handler of the same type replaces one.
+A reference is ``package.module:attribute`` or ``path/to/file.py:attribute``; the attribute is a handler, a registry, a
+list of handlers, or ``*`` for every handler of the module. Packages offer theirs as entry points of the group
+``worldprotocol.effects``. The built-in handlers (``host.builtin``) are always available, and any other handler of the
+same type replaces one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from host.effect_registry import EffectRegistry
@@ -67,6 +69,8 @@ def load_handlers(reference: str, *, base: Path | None = None) -> list[EffectHan
 
 
 def _handlers(owner: str, value: Any) -> list[EffectHandler]:
+    if isinstance(value, ModuleType):
+        return _of_module(owner, value)
     is_several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, type))
     several = list(value) if is_several else [value]
     for item in several:
@@ -78,3 +82,18 @@ def _handlers(owner: str, value: Any) -> list[EffectHandler]:
                 given=type(item).__name__,
             )
     return several
+
+
+def _of_module(owner: str, module: ModuleType) -> list[EffectHandler]:
+    found: dict[int, EffectHandler] = {}
+    for value in vars(module).values():
+        for one in value if isinstance(value, EffectRegistry) else (value,):
+            if isinstance(one, EffectHandler):
+                found[id(one)] = one
+    if not found:
+        raise RefusedError(
+            ErrorCode.INVALID_HANDLER,
+            f"{owner} provides no effect handler; decorate a function of the module with @handler(type).",
+            given="module",
+        )
+    return list(found.values())

@@ -28,6 +28,7 @@ from world.model.actor import ActorRef
 from world.model.canonical_json import utf16_key
 from world.model.immutable_json import freeze
 from world.model.intent_origin import API_ORIGIN, DIRECT_PREFIX
+from world.model.short_repr import fields_repr
 from world.model.snapshot import SnapshotView
 from world.model.source import SourceEvent, SourceKind
 from world.model.value import MAX_ID_LENGTH
@@ -72,6 +73,8 @@ class ProjectionRequest:
     snapshot: SnapshotView
     actor: ActorRef
     source: SourceEvent
+
+    __repr__ = fields_repr
 
     def __post_init__(self) -> None:
         view = SnapshotView(freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed"))

@@ -14,6 +14,7 @@ from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
 from world.model.source import SourceEvent
+from world.model.value import is_ascii_id
 
 __all__ = ["IssueRequest", "Issuer"]
 
@@ -68,17 +69,24 @@ class Issuer:
         Raises:
             RefusedError: ``INVALID_VALUE`` for an invalid projection id or note.
         """
-        origin = IntentOrigin.read(
-            {
-                "projectionId": req.projection_id,
-                "source": req.source.ref,
-                "actor": req.actor,
-                "note": req.note,
-            }
-        )
+        origin = _origin(req)
         return IntentInstance(
             body=req.body,
             intent_id=self.ids.intent_id(),
             intent_key=req.body.key(req.schema_hash),  # INV-I2, INV-I3: independent of the origin
             meta=IntentMeta(origin=origin),
         )
+
+
+def _origin(req: IssueRequest) -> IntentOrigin:
+    """Return the origin of an intent; its members are typed already, except for the texts."""
+    if is_ascii_id(req.projection_id) and req.note is None and isinstance(req.actor, ActorRef):
+        return IntentOrigin(projection_id=req.projection_id, source=req.source.ref, actor=req.actor)
+    return IntentOrigin.read(
+        {
+            "projectionId": req.projection_id,
+            "source": req.source.ref,
+            "actor": req.actor,
+            "note": req.note,
+        }
+    )

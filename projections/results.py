@@ -12,6 +12,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.intent import IntentBody
+from world.model.short_repr import fields_repr
 
 __all__ = [
     "Answer",
@@ -31,6 +32,8 @@ class Select:
 
     body: IntentBody
 
+    __repr__ = fields_repr
+
     @property
     def kind(self) -> Literal["intent"]:
         """The kind on the wire."""
@@ -46,6 +49,8 @@ class NoIntent:
     """The projection selected no intent; a blank ``reason`` counts as none."""
 
     reason: str | None = None
+
+    __repr__ = fields_repr
 
     def __post_init__(self) -> None:
         if self.reason is not None:

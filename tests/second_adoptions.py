@@ -8,6 +8,7 @@ from typing import Any
 from tests.second_forms import must
 
 State = Mapping[str, Any]
+HELD_IN = {"workspace": ("evaluating",), "effect": ("executing",)}
 
 
 def adoption_of(proposal: State, ruling: State, domain: State, actors: Mapping[str, State]) -> State:
@@ -26,12 +27,18 @@ def adoption_of(proposal: State, ruling: State, domain: State, actors: Mapping[s
     return {"kind": "adoption", "by": domain["by"]}
 
 
-def hold_is_possible(state: State, schema: str | None, policies: State, sources: State) -> None:
+def hold_is_possible(
+    state: State, schema: str | None, policies: State, sources: State, workspace: str | None = None
+) -> None:
     """Compare what a held proposal waits for with what is in force."""
     cause, names, in_force = state["cause"], state["names"], state.get("inForce")
+    if cause == "effect":
+        must(len(names) == 1 and in_force is None and state.get("atHand") is None, "not one type of effect")
+        return
     if cause == "code":
         must(names and sources and in_force is None and state.get("atHand") is None, "no function that differs")
         return
-    expected = schema if cause == "schema" else policies.get(names[0]) if len(names) == 1 else None
+    known = {"schema": schema, "workspace": workspace}
+    expected = known[cause] if cause in known else policies.get(names[0]) if len(names) == 1 else None
     must(in_force is not None and in_force == expected, "not what is in force")
     must(state.get("atHand") != in_force, "nothing differs")

@@ -2,7 +2,8 @@
 
 ``python -m tests.second_implementation EXPORT...`` prints for each exported log whether it is sound, its tree heads,
 worlds, branches and their data; or the first bad event. Only the standard library is used; canonical text, hashes,
-patches and the forms of events are in ``tests.second_forms``, leases in ``tests.second_leases``.
+patches and the forms of events are in ``tests.second_forms``, effects and claims in ``tests.second_effects``, leases
+in ``tests.second_leases``, signatures in ``tests.second_signatures``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.second_adoptions import adoption_of, hold_is_possible
+from tests.second_access import Access
+from tests.second_adoptions import HELD_IN, adoption_of, hold_is_possible
+from tests.second_effects import Effects
 from tests.second_forms import (
     TOPICS,
     Bad,
@@ -33,6 +36,7 @@ from tests.second_forms import (
     world_ids,
 )
 from tests.second_leases import Leases
+from tests.second_signatures import check_signature
 
 __all__ = ["Bad", "Tree", "canonical", "leaf_of", "lines_of", "patched", "read", "verify", "world_ids"]
 
@@ -47,13 +51,12 @@ REFUSALS = (Bad, KeyError, IndexError, TypeError, AttributeError, ValueError)
 State = Mapping[str, Any]
 
 
-class Replay:
+class Replay(Effects):
     """The fold of the events of one log; every event is checked against what came before it."""
 
     def __init__(self) -> None:
         """Begin before the first event."""
-        self.size = 0
-        self.version = 1
+        self.size, self.version, self.log_id = 0, 1, ""
         self.streams: Counter[str] = Counter()
         self.ids: set[tuple[str, str]] = set()
         self.attempts: Counter[str] = Counter()
@@ -74,6 +77,7 @@ class Replay:
         self.running: dict[str, str] = {}
         self.runs: dict[str, str] = {}
         self.leases = Leases(self.once)
+        self.access = Access(self.once, self.actors)
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Check an event and fold it."""
@@ -88,7 +92,9 @@ class Replay:
         if stream == "klis":
             self.leases.take_time(topic, state)
         name = "on_" + topic.replace(".", "_")
-        step = getattr(self, name, None) or getattr(self.leases, name, None)
+        holder_of = self.leases.holder_of if topic.startswith("lease") else self.claimer_of
+        self.access.check(topic, state, (holder_of, self.performer_of))
+        step = getattr(self, name, None) or getattr(self.leases, name, None) or getattr(self.access, name, None)
         if step is not None:
             step(state)
         elif topic.startswith("run."):
@@ -116,12 +122,13 @@ class Replay:
     def on_log_founded(self, state: State) -> None:
         """Begin."""
         must(state["format"] == 1 and not state.get("logic"), "another format or logic")
+        self.log_id = state["logId"]
         self.on_enforcement_chosen(state)
 
     def on_enforcement_chosen(self, state: State) -> None:
         """Let an enforcement be one that a worker may have."""
-        must(state["enforcement"] in MODES, "no enforcement")
         self.modes.add(state["enforcement"])
+        must(self.modes <= MODES, "no enforcement")
 
     def on_domain_adopted(self, state: State) -> None:
         """Take a schema into force."""
@@ -256,6 +263,8 @@ class Replay:
         must(state.get("scopeRules", 2) == 2, "unknown scope rules")
         self.attempts[intent["intentKey"]] += 1
         must(state["attempt"] == self.attempts[intent["intentKey"]], "a wrong attempt")
+        ledger = self.leases
+        check_signature(state, self.log_id, ledger.keys, ledger.signed_from, ledger.signature_age)
         record = self.announced.pop(state["proposalId"], None)
         if record is not None:
             selected = record.get("intentId"), record.get("intentKey")
@@ -275,10 +284,14 @@ class Replay:
             "shadowed": False,
             "over": False,
             "said": [],
-            "requested": set(),
-            "doubted": set(),
-            "fulfilled": set(),
+            **{name: set() for name in ("requested", "doubted", "fulfilled")},
             "attempt": 0,
+            "name": state["proposalId"],
+            "verdict": None,
+            "cancelled": False,
+            "offers": {},
+            "claims": {},
+            "failures": {},
         }
 
     def shadow_of(self, proposal: State) -> str | None:
@@ -297,8 +310,10 @@ class Replay:
 
     def on_proposal_held(self, state: State) -> None:
         """Take in that a proposal waits for other code."""
-        self.open(state, "submitted", "approved", "executing")
-        hold_is_possible(state, self.schema, self.policies, self.domain["sources"])
+        proposal = self.open(state, *HELD_IN.get(state["cause"], ("submitted", "approved", "executing")))
+        is_left = state["cause"] == "workspace"
+        must(not is_left or proposal["ruling"].get("verdict") == "approve", "it wants no leases")
+        hold_is_possible(state, self.schema, self.policies, self.domain["sources"], self.leases.workspace)
 
     def on_proposal_judged(self, state: State) -> None:
         """Take a ruling in."""
@@ -334,10 +349,7 @@ class Replay:
         is_sooner = proposal["status"] == "evaluating" and None not in (wait, before) and now + wait < before
         must(state.get("deadline") == (now + wait if is_sooner else None), "a wrong deadline")
         proposal["deadline"] = state.get("deadline", before)
-        times = proposal["times"]
-        sooner = {one: now + times[one][1] - times[one][0] for one in proposal["requested"] if times[one][0] > now}
-        must(state.get("effects", {}) == sooner, "wrong deadlines of effects")
-        times |= {one: (now, deadline) for one, deadline in sooner.items()}
+        must(state.get("effects", {}) == self.sooner(proposal, now), "wrong deadlines of effects")
 
     def on_human_answered(self, state: State) -> None:
         """Take an answer in."""
@@ -371,21 +383,21 @@ class Replay:
         approves = proposal["ruling"].get("verdict") == "approve"
         lacks_leases = approves and not is_approved and self.leases.are_needed
         check_decision(proposal["ruling"], told, lacks_leases, self.version)
-        held = self.leases.held_by(proposal["actor"], name)
-        must({verdict for verdict, _ in held} == {state.get("verdictId")} - {None}, "not the verdict of its leases")
-        must(state.get("backup") in (None, *(backup for _, backup in held)), "not what the verdict says of backups")
+        held = self.leases.decided(proposal["actor"], name, state)
         if is_approved:
             scope = told.get("approvedScope")
             writes = state.get("verdictId") is not None or scope is None or scope.get("allowedPaths") != []
             is_free = not writes or proposal["migrates"] is not None
             must(held or is_free or not self.leases.are_needed, "approved without leases")
             self.approved.setdefault(proposal["key"], []).append(name)
-        proposal |= {"status": told["decision"], "decision": told}
+        proposal |= {"status": told["decision"], "decision": told, "verdict": state.get("verdictId")}
 
     def on_proposal_superseded(self, state: State) -> None:
-        """End what a switch left behind."""
+        """End what a switch left behind, or what was withdrawn."""
         self.open(state, "submitted", "evaluating")["status"] = "superseded"
         must(state["epoch"] == self.epoch, "a wrong epoch")
+        is_explained = bool(state.get("reason")) and state.get("successor") is None
+        must(state.get("by") is None or is_explained, "a withdrawal without a reason, or with a successor")
 
     # Proposals: what is done
 
@@ -406,54 +418,7 @@ class Replay:
 
     def on_execution_cancelled(self, state: State) -> None:
         """Call an execution off."""
-        self.open(state, "approved", "executing")
-
-    def on_effect_requested(self, state: State) -> None:
-        """Compare the id of an effect."""
-        proposal, wanted = self.open(state, "executing"), state["requirement"]
-        told = {
-            "schemaHash": self.schema,
-            "intentId": proposal["intent"],
-            "actionId": wanted["actionId"],
-            "nodePath": wanted["nodePath"],
-            "effect": {"name": wanted["type"], "args": wanted["params"]},
-        }
-        must(hash_of(told) == wanted["id"], "a wrong id of a requirement")
-        must(wanted["id"] not in proposal["doubted"], "an effect in doubt")
-        proposal["requested"].add(wanted["id"])
-        proposal["times"][wanted["id"]] = (state["at"], state["deadline"])
-        if wanted["type"] == "workspace.restore":
-            proposal["rollback"] = wanted["id"]
-
-    def on_effect_fulfilled(self, state: State) -> None:
-        """Take a result in."""
-        proposal, name = self.open(state, "executing"), state["requirementId"]
-        must(name in proposal["requested"] | proposal["doubted"], "not requested")
-        must(name not in proposal["fulfilled"], "fulfilled before")
-        error = state["result"].get("error")
-        must(error is None or "code" in error, "an error without a code")
-        proposal["requested"].discard(name)
-        proposal["doubted"].discard(name)
-        if proposal.get("rollback") != name:
-            proposal["fulfilled"].add(name)
-
-    def on_effect_retried(self, state: State) -> None:
-        """Take in that an effect will be made again."""
-        must(state["requirementId"] in self.open(state, "executing")["requested"], "not requested")
-
-    def on_effect_in_doubt(self, state: State) -> None:
-        """Take in that nobody knows."""
-        proposal, name = self.open(state, "executing"), state["requirementId"]
-        must(name in proposal["requested"] | proposal["doubted"], "not requested")
-        proposal["requested"].discard(name)
-        proposal["doubted"].add(name)
-
-    def on_effect_resolved(self, state: State) -> None:
-        """Take in what somebody said of an effect in doubt."""
-        proposal, name = self.open(state, "executing"), state["requirementId"]
-        must(name in proposal["doubted"], "not in doubt")
-        proposal["doubted"].discard(name)
-        proposal["requested"].add(name)
+        self.open(state, "approved", "executing")["cancelled"] = True
 
     def on_proposal_completed(self, state: State) -> None:
         """Move a branch."""

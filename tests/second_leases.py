@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.second_forms import must
 
@@ -20,6 +21,17 @@ TEXTS = {"administrators", "authentication"}
 State = Mapping[str, Any]
 
 
+CHANGING = {"PROVIDES", "MUTATES", "DELETES", "RENAMES"}
+
+
+class Grant(NamedTuple):
+    """The verdict behind a lease, whether there is a backup, and in which workspace."""
+
+    verdict: str
+    backup: bool
+    workspace: str | None
+
+
 class Leases:
     """Who is registered, who holds what, and who waits."""
 
@@ -30,7 +42,9 @@ class Leases:
         self.max_hold = 7 * 24 * 3_600_000
         self.kinds = KINDS
         self.agents: set[str] = set()
-        self.keys: dict[str, bool] = {}
+        self.keys: dict[str, tuple[str, bytes] | None] = {}  # agent and key; None once revoked
+        self.signature_age = 300_000
+        self.signed_from = 0
         self.signers: set[str] = set()
         self.authentication = "open"
         self.leases: dict[str, dict[str, Any]] = {}
@@ -38,6 +52,7 @@ class Leases:
         self.token = 0
         self.time = 0
         self.confirmed: int | None = None
+        self.workspace: str | None = None
 
     def take_time(self, topic: str, state: State) -> None:
         """Let lease time go on: to the time of an event of the stream ``klis``, unless that is earlier."""
@@ -47,10 +62,37 @@ class Leases:
         else:
             self.time = max(self.time, state["at"])
 
-    def held_by(self, agent: str, session: str) -> set[tuple[str, bool]]:
-        """Return the verdicts that granted what a session holds, each with whether there is a backup."""
-        mine = [one for one in self.leases.values() if one["holder"] == (agent, session)]
-        return {(one["verdict"], one["backup"]) for one in mine}
+    def holder_of(self, state: State) -> str | None:
+        """Return the agent that holds the lease of an event; None where there is no such lease."""
+        held = self.leases.get(state["leaseId"])
+        return None if held is None else held["holder"][0]
+
+    def held_by(self, agent: str, session: str) -> set[Grant]:
+        """Return the verdicts that granted what a session holds, each with its backup."""
+        return {one["grant"] for one in self.leases.values() if one["holder"] == (agent, session)}
+
+    def decided(self, agent: str, proposal: str, state: State) -> set[Grant]:
+        """Compare a decision with the verdict that granted the leases of its proposal, and return that."""
+        held = self.held_by(agent, proposal)
+        must({one.verdict for one in held} == {state.get("verdictId")} - {None}, "not the verdict of its leases")
+        must(state.get("backup") in (None, *(one.backup for one in held)), "not what the verdict says of backups")
+        must({state.get("workspace")} == ({one.workspace for one in held} or {None}), "not where the backup is")
+        return held
+
+    def on_workspace_registered(self, state: State) -> None:
+        """Take the realm's workspace in."""
+        must(state["workspaceId"] != self.workspace, "registered already")
+        self.workspace = state["workspaceId"]
+
+    def check_backup(self, state: State) -> None:
+        """Check that what may be changed is backed up in the realm's workspace, once there is one."""
+        backup, workspace = state.get("backup", False), state.get("workspace")
+        must(workspace is None or backup, "a workspace without a backup")
+        if self.workspace is None or state["status"] != "Granted":
+            return
+        must(not backup or workspace == self.workspace, "a backup elsewhere")
+        of_files = [one for one in state.get("leases", ()) if one["resource"].startswith("FILE:")]
+        must(backup or not any(one["predicate"] in CHANGING for one in of_files), "files without a backup")
 
     def on_klis_configured(self, state: State) -> None:
         """Let leases be needed from here on."""
@@ -69,6 +111,7 @@ class Leases:
             name: "other" if told.get("authority") else told["kind"] for name, told in state.get("types", {}).items()
         }
         self.max_hold = state["settings"].get("max_hold_ms", self.max_hold)
+        self.signature_age = state["settings"].get("max_signature_age_ms", 300_000)
 
     def check_triple(self, told: State) -> None:
         """Check that a triple can be one."""
@@ -87,13 +130,13 @@ class Leases:
     def on_key_registered(self, state: State) -> None:
         """Take a key in."""
         must(state["keyId"] not in self.keys, "registered twice")
-        self.keys[state["keyId"]] = True
+        self.keys[state["keyId"]] = state["agentId"], base64.b64decode(state["publicKey"])
         self.signers.add(state["agentId"])
 
     def on_key_revoked(self, state: State) -> None:
         """Take a key out of force."""
         must(self.keys.get(state["keyId"]), "not in force")
-        self.keys[state["keyId"]] = False
+        self.keys[state["keyId"]] = None
 
     def check_channel(self, state: State, runs: Mapping[str, str], proposals: Collection[str]) -> None:
         """Check that a manifest was authenticated; ``runs`` are the open ones with their agents."""
@@ -117,6 +160,7 @@ class Leases:
         name, status = state["requestId"], state["status"]
         must(state["agentId"] in self.agents, "not registered")
         must(status in ("Granted", "Wait", "Die"), "no verdict")
+        self.check_backup(state)
         holder = self.waiting.get(name, (state["agentId"], state["sessionId"]))
         for lease in state.get("leases", ()):
             self.once("lease", lease["leaseId"])
@@ -135,8 +179,7 @@ class Leases:
             self.token, ttl = lease["token"], state.get("ttlMs")
             self.leases[lease["leaseId"]] = {
                 "holder": holder,
-                "verdict": state["verdictId"],
-                "backup": state.get("backup", False),
+                "grant": Grant(state["verdictId"], state.get("backup", False), state.get("workspace")),
                 "ends": None if ttl is None else state["at"] + min(ttl, self.max_hold),
                 "ttl": ttl,
                 "granted": state["at"],
@@ -163,6 +206,7 @@ class Leases:
         self.confirmed = state["at"]
         if state["leaseTime"] <= state["at"]:
             return
+        self.signed_from = state["at"]
         for lease in self.leases.values():
             early = max(0, lease["granted"] - state["at"])
             lease["granted"] -= early

@@ -30,10 +30,12 @@ def test_every_benchmark_is_documented() -> None:
             ["backtest", "--decisions", "20", "--jobs", "1"],
             [r"20 decisions", r"CEL .* ratio to bare", r"Python .* ratio to bare"],
         ),
+        (["hooks", "--calls", "3"], [r"PreToolUse, one connection .* to bare +\d", r"below 25 ms; measured +\d"]),
         (
             ["reading", "--held", "50", "--seconds", "0.01"],
             [r"data .* with none held .* ratio +\d", r"blame .* ratio +\d"],
         ),
+        (["telemetry", "--proposals", "5", "--rounds", "3"], [r"no provider .* ratio +\d", r"made .* ratio +\d"]),
         (["recheck", "--decisions", "20", "--jobs", "1"], [r"20 decisions", r"ratio to the first +\d", r"whatif +\d"]),
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) and value[0].isalpha() else "",

@@ -28,6 +28,8 @@ from tests.plugins.conformance_report import (
     summary,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 LIST = """
 [sources]
@@ -144,7 +146,6 @@ def test_a_run_that_stopped_early_leaves_the_report_alone(project):
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("mark", ["('A-9')", "", "(1)"], ids=["unknown", "empty", "number"])
-@pytest.mark.slow
 def test_a_mark_that_names_no_known_requirement_is_a_collection_error(project, mark, workers):
     project.path.joinpath("tests/test_wrong.py").write_text(
         f"import pytest\n\n@pytest.mark.requirement{mark}\ndef test_it(): pass\n"
@@ -183,13 +184,11 @@ def test_the_check_accepts_the_report_of_the_tests_as_they_are(project, in_step)
     ],
     ids=["new test", "lost mark", "renamed test", "broken module"],
 )
-@pytest.mark.slow
 def test_the_check_refuses_a_report_that_fell_behind_the_tests(project, in_step, change):
     project.path.joinpath("tests/test_things.py").write_text(change(TESTS))
     assert not in_step()
 
 
-@pytest.mark.slow
 def test_the_check_refuses_a_changed_requirement_an_edited_claim_and_a_missing_report(project, in_step):
     project.path.joinpath("tests/requirements.toml").write_text(LIST.replace("third", "last"))
     assert not in_step()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
@@ -25,6 +27,16 @@ def packages_imported_by(package: str, graph: grimp.ImportGraph) -> set[str]:
     modules = {package} | graph.find_descendants(package)
     imported = {name for module in modules for name in graph.find_modules_directly_imported_by(module)}
     return {name.partition(".")[0] for name in imported} - {package}
+
+
+@pytest.fixture(autouse=True)
+def loggers() -> Iterator[None]:
+    """Enable the loggers again that import-linter disables when it configures its own."""
+    before = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    enabled = [one for one in before if not one.disabled]
+    yield
+    for one in enabled:
+        one.disabled = False
 
 
 def test_every_contract_about_imports_is_kept(monkeypatch, capsys):

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.cli.realm import COUNTER, FOUND, sale
+from tests.cli.realm import COUNTER, FOUND, CliRealm, sale
 from tests.outside import RealmWithPackages, install
 
 BINDING: Final = '''
@@ -128,10 +128,10 @@ def realm(tmp_path: Path, site: Path) -> RealmWithPackages:
     """A shop in which ann is auto-approved; packages of ``site`` are installed."""
     folder = tmp_path / "shop"
     folder.mkdir()
-    made = RealmWithPackages(folder, site=site)
+    made = CliRealm(folder)
     made(*FOUND)
     made("actor", "add", "ann", "--kind", "human", "--auto-approve")
-    return made
+    return RealmWithPackages(folder, site=site)
 
 
 def without_packages(realm: RealmWithPackages) -> RealmWithPackages:
@@ -240,6 +240,12 @@ def test_a_package_adds_a_handler_of_effects(tmp_path, site):
     realm("recheck")
 
 
+def test_a_package_adds_a_command(realm, site):
+    install(site, "acme_sales", COMMAND, {"worldprotocol.commands": "sold = sold"})
+    assert realm("sold", "--json").json == {"sold": 0}
+
+
+@pytest.mark.slow
 def test_a_package_adds_a_command_that_no_other_one_imports(realm, site):
     offers = "sold = sold\nverify = sold\nbroken = nothing\nNot-A-Name = sold"
     install(site, "acme_sales", COMMAND, {"worldprotocol.commands": offers})

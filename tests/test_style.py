@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import syntax_tree
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol", "conformance")
 MAX_FUNCTION_LINES = 70
@@ -67,7 +69,7 @@ def _is_made(path: Path) -> bool:
 def modules() -> dict[str, ast.Module]:
     """Return every Python file of the project, parsed, by its path from the root."""
     python = (path for path in project_files() if path.suffix == ".py")
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in python}
+    return {str(path.relative_to(ROOT)): syntax_tree(path) for path in python}
 
 
 def package_modules() -> dict[str, ast.Module]:
@@ -209,12 +211,19 @@ def test_the_tests_are_no_package():
 
 
 def test_every_error_of_the_product_has_a_code_of_the_enumeration():
-    errors = {"RefusedError", "DamagedLogError", "DivergenceError", "StorageFullError", "LogBusyError"}
+    errors = {
+        "RefusedError",
+        "DamagedLogError",
+        "DivergenceError",
+        "StorageFullError",
+        "LogBusyError",
+        "WaitTimeoutError",
+    }
     literal = []
-    for path in modules():
+    for path, tree in modules().items():
         if not path.startswith(PACKAGES):
             continue
-        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in errors and node.args:
                 words = [one for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)]
                 literal += [f"{path}:{one.lineno}" for one in words if str(one.value).isupper()]

@@ -86,6 +86,11 @@ def _process_id(number: int) -> str:
     return f"process-{number}-{uuid.uuid4()}"
 
 
+def wall_clock_ns() -> int:
+    """Return nanoseconds since 1970-01-01 UTC, for what is measured and not recorded."""
+    return time.time_ns()
+
+
 def boot_of(clock: Clock) -> Boot | None:
     """Return a clock's boot reading; None for a clock that has none."""
     boot = getattr(clock, "boot", None)

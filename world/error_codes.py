@@ -1,16 +1,10 @@
-"""The codes of errors, findings and faults, as one enumeration.
-
-Meaning, exit code, HTTP status and remedy of each are in ``error_codes.toml`` beside this module; ``docs/errors.md`` is
-written from that file. A code never changes its meaning.
-"""
+"""The codes of errors, findings and faults; what each means is in ``error_codes.toml``, and never changes."""
 
 from __future__ import annotations
 
-import tomllib
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
-from typing import Any
+
+from world.error_table import error_table
 
 __all__ = ["ErrorCode"]
 
@@ -40,6 +34,7 @@ class ErrorCode(StrEnum):
     BAD_EXPORT = "BAD_EXPORT"
     FILE_EXISTS = "FILE_EXISTS"
     INVALID_TARGET = "INVALID_TARGET"
+    INVALID_SQL = "INVALID_SQL"
     NO_CONFIG = "NO_CONFIG"
     CONFIG_EXISTS = "CONFIG_EXISTS"
     INVALID_CONFIG = "INVALID_CONFIG"
@@ -54,6 +49,7 @@ class ErrorCode(StrEnum):
     MALFORMED_TOML = "MALFORMED_TOML"
     PYTHON_REQUIRED = "PYTHON_REQUIRED"
     INVALID_SCHEMA = "INVALID_SCHEMA"
+    INVALID_MEL = "INVALID_MEL"
     INVALID_ACTION = "INVALID_ACTION"
     DUPLICATE_NAME = "DUPLICATE_NAME"
     LOCAL_PREDICATE = "LOCAL_PREDICATE"
@@ -138,8 +134,34 @@ class ErrorCode(StrEnum):
     FAILED_BASE = "FAILED_BASE"
     UNKNOWN_PROPOSAL = "UNKNOWN_PROPOSAL"
     CALL_FROM_HANDLER = "CALL_FROM_HANDLER"
+    CALL_REFUSED = "CALL_REFUSED"
     CALL_FROM_WITHIN = "CALL_FROM_WITHIN"
+    HOOKS_TOO_OLD = "HOOKS_TOO_OLD"
+    HOOKS_NOT_CONFIGURED = "HOOKS_NOT_CONFIGURED"
+    RIGHT_MISSING = "RIGHT_MISSING"
+    TOKEN_NOT_VALID = "TOKEN_NOT_VALID"
+    NOT_THE_VERIFIED_ACTOR = "NOT_THE_VERIFIED_ACTOR"
+    ISSUER_UNAVAILABLE = "ISSUER_UNAVAILABLE"
+    FOREIGN_SITE = "FOREIGN_SITE"
+    SIGN_IN_REQUIRED = "SIGN_IN_REQUIRED"
+    RIGHT_NOT_GRANTED = "RIGHT_NOT_GRANTED"
+    UNKNOWN_TOKEN = "UNKNOWN_TOKEN"
+    UNKNOWN_REALM = "UNKNOWN_REALM"
+    UNKNOWN_OPERATION = "UNKNOWN_OPERATION"
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    REQUEST_HEAD_TOO_LARGE = "REQUEST_HEAD_TOO_LARGE"
+    REQUEST_TOO_LARGE = "REQUEST_TOO_LARGE"
+    TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
+    REQUEST_TIMED_OUT = "REQUEST_TIMED_OUT"
+    NOT_REMOTE = "NOT_REMOTE"
+    SERVER_STOPPING = "SERVER_STOPPING"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
+    SERVER_FAILED = "SERVER_FAILED"
+    NOT_OVER_SERVER = "NOT_OVER_SERVER"
+    UNSAFE_LISTENER = "UNSAFE_LISTENER"
+    NOT_ENDED_IN_TIME = "NOT_ENDED_IN_TIME"
     NOT_WAITING = "NOT_WAITING"
+    SHOWN_CHANGED = "SHOWN_CHANGED"
     OWN_PROPOSAL = "OWN_PROPOSAL"
     NOT_ASKED = "NOT_ASKED"
     ALREADY_VOTED = "ALREADY_VOTED"
@@ -173,6 +195,7 @@ class ErrorCode(StrEnum):
     WAIT_CANCELLED = "WAIT_CANCELLED"
     LEASE_LOST = "LEASE_LOST"
     LEASE_NOT_ACTIVE = "LEASE_NOT_ACTIVE"
+    UNKNOWN_REQUEST = "UNKNOWN_REQUEST"
     UNKNOWN_LEASE = "UNKNOWN_LEASE"
     NOT_THE_HOLDER = "NOT_THE_HOLDER"
     LEASE_NOT_TIMED = "LEASE_NOT_TIMED"
@@ -204,6 +227,11 @@ class ErrorCode(StrEnum):
     COMMAND_NOT_EXECUTABLE = "COMMAND_NOT_EXECUTABLE"
     UNKNOWN_RUN = "UNKNOWN_RUN"
     WORKSPACE_MISSING = "WORKSPACE_MISSING"
+    NO_HANDLER = "NO_HANDLER"
+    WORKSPACE_ELSEWHERE = "WORKSPACE_ELSEWHERE"
+    OTHER_WORKSPACE = "OTHER_WORKSPACE"
+    WORKSPACE_COPIED = "WORKSPACE_COPIED"
+    WORKSPACE_ID_DAMAGED = "WORKSPACE_ID_DAMAGED"
     NOT_A_FOLDER = "NOT_A_FOLDER"
     OUTSIDE_WORKSPACE = "OUTSIDE_WORKSPACE"
     LINK_OUT_OF_WORKSPACE = "LINK_OUT_OF_WORKSPACE"
@@ -220,6 +248,7 @@ class ErrorCode(StrEnum):
     INVALID_BACKUP_ID = "INVALID_BACKUP_ID"
     RESTORE_FAILED = "RESTORE_FAILED"
     NOT_IN_DOUBT = "NOT_IN_DOUBT"
+    CLAIM_LOST = "CLAIM_LOST"
     RUN_NOT_ENDED = "RUN_NOT_ENDED"
     NOT_RUNNING = "NOT_RUNNING"
     INVALID_SCENARIO = "INVALID_SCENARIO"
@@ -254,6 +283,7 @@ class ErrorCode(StrEnum):
     NOTHING_TO_SALVAGE = "NOTHING_TO_SALVAGE"
     UNKNOWN_EVENT = "UNKNOWN_EVENT"
     BAD_EVENT = "BAD_EVENT"
+    BAD_CLAIM = "BAD_CLAIM"
     BAD_RECORD = "BAD_RECORD"
     BAD_WORLD = "BAD_WORLD"
     NO_GENESIS = "NO_GENESIS"
@@ -269,6 +299,7 @@ class ErrorCode(StrEnum):
     WAITS_THE_WRONG_WAY = "WAITS_THE_WRONG_WAY"
     BAD_TRIPLE = "BAD_TRIPLE"
     BAD_RESOURCE = "BAD_RESOURCE"
+    WITHOUT_RIGHT = "WITHOUT_RIGHT"
     EVENT_CHANGED = "EVENT_CHANGED"
     EVENT_MISSING = "EVENT_MISSING"
     EVENT_UNSEALED = "EVENT_UNSEALED"
@@ -301,6 +332,12 @@ class ErrorCode(StrEnum):
     PLAYED_DIFFERENTLY = "PLAYED_DIFFERENTLY"
     INVALID_INPUT = "INVALID_INPUT"
     ACTION_UNAVAILABLE = "ACTION_UNAVAILABLE"
+    TOOL_FAILED = "TOOL_FAILED"
+    TOOL_NOT_CALLED = "TOOL_NOT_CALLED"
+    TOOL_OUTCOME_UNKNOWN = "TOOL_OUTCOME_UNKNOWN"
+    MADE_ALREADY = "MADE_ALREADY"
+    TOOL_NOT_PINNED = "TOOL_NOT_PINNED"
+    IN_DOUBT = "IN_DOUBT"
     ACTION_RAISED = "ACTION_RAISED"
     ACTION_TIMED_OUT = "ACTION_TIMED_OUT"
     ACTION_INVALID_RESULT = "ACTION_INVALID_RESULT"
@@ -357,6 +394,7 @@ class ErrorCode(StrEnum):
     LEASES_REVOKED = "LEASES_REVOKED"
     EFFECT_TOO_LARGE = "EFFECT_TOO_LARGE"
     WORLD_TOO_LARGE = "WORLD_TOO_LARGE"
+    INTENT_NOT_DISPATCHABLE = "INTENT_NOT_DISPATCHABLE"
     INTERNAL_ERROR = "INTERNAL_ERROR"
     RULE_TIMED_OUT = "RULE_TIMED_OUT"
     SCHEMA_ERROR = "SCHEMA_ERROR"
@@ -366,34 +404,46 @@ class ErrorCode(StrEnum):
     V_003 = "V-003"
     V_004 = "V-004"
     V_005 = "V-005"
+    MEL_LEXER = "MEL_LEXER"
+    MEL_PARSER = "MEL_PARSER"
+    E_UNDEFINED = "E_UNDEFINED"
+    E_UNKNOWN_FN = "E_UNKNOWN_FN"
+    E_ARG_COUNT = "E_ARG_COUNT"
+    E_TYPE_MISMATCH = "E_TYPE_MISMATCH"
+    E_DUPLICATE = "E_DUPLICATE"
+    E_DUPLICATE_FIELD = "E_DUPLICATE_FIELD"
+    E_MISSING_DEFAULT = "E_MISSING_DEFAULT"
+    E_RESERVED_NAME = "E_RESERVED_NAME"
+    E_SCHEMA = "E_SCHEMA"
+    E_UNSUPPORTED = "E_UNSUPPORTED"
+    E_LIMIT = "E_LIMIT"
+    E_UNGUARDED_PATCH = "E_UNGUARDED_PATCH"
+    E_UNGUARDED_EFFECT = "E_UNGUARDED_EFFECT"
+    W_HOST_EFFECT = "W_HOST_EFFECT"
+    W_UNUSED_FLOW = "W_UNUSED_FLOW"
 
     @property
     def section(self) -> str:
         """The group of codes that it belongs to."""
-        return str(_table()[self]["section"])
+        return str(error_table()[self]["section"])
 
     @property
     def text(self) -> str:
         """What it means, as a part of a sentence."""
-        return str(_table()[self]["text"])
+        return str(error_table()[self]["text"])
 
     @property
     def remedy(self) -> str | None:
         """What to do; None where its group says so for all."""
-        remedy: str | None = _table()[self].get("remedy")
+        remedy: str | None = error_table()[self].get("remedy")
         return remedy
 
     @property
     def exit_code(self) -> int:
         """Exit code of ``worldctl``: 1 for the state of things, 2 for wrong input, 3 for a damaged log."""
-        return int(_table()[self]["exit_code"])
+        return int(error_table()[self]["exit_code"])
 
     @property
     def http_status(self) -> int:
         """Status of an HTTP answer with this code (RFC 9110)."""
-        return int(_table()[self]["http_status"])
-
-
-@cache
-def _table() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((files(__package__) / "error_codes.toml").read_text(encoding="utf-8"))
+        return int(error_table()[self]["http_status"])

@@ -4,7 +4,8 @@
     |-- RefusedError            the caller's mistake, or a request that the rules do not allow
     |   |-- ScopeViolationError an agent attempted what it had not declared
     |   |-- StorageFullError    the disk is full; what was committed before stays as it was
-    |   `-- LogBusyError        another writer kept the log's lock for too long
+    |   |-- LogBusyError        another writer kept the log's lock for too long
+    |   `-- WaitTimeoutError    the time of a wait was over; a ``TimeoutError`` too
     |-- DamagedLogError         the history contradicts itself: bytes, hashes, order or references
     `-- DivergenceError         a recheck performed a recorded step again and got another result
 
@@ -68,6 +69,10 @@ class StorageFullError(RefusedError):
 
 class LogBusyError(RefusedError):
     """Another writer held the log's lock longer than the caller was willing to wait."""
+
+
+class WaitTimeoutError(RefusedError, TimeoutError):
+    """The time of a wait was over; what the caller waited for may still happen."""
 
 
 class ScopeViolationError(RefusedError):

@@ -30,3 +30,9 @@ MAX_DOMAIN_BYTES: Final = 8 << 20
 
 MAX_CONFIG_BYTES: Final = 1 << 20
 """Bytes of a world.toml."""
+
+MAX_MEL_BYTES: Final = 256 << 10
+"""Bytes of a MEL source; parsing one takes seconds at most."""
+
+MAX_MEL_DEPTH: Final = 450
+"""Levels of brackets, and of anything else, in MEL: JSON of ``MAX_DEPTH`` levels fits in."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from authority import Approve, Escalate, Narrow, Policy, Reject, rule
-    from host import EffectFailure, EffectResult, handler
+    from host import EffectFailure, EffectResult, external, handler
     from projections import NoIntent, ProjectionRequest, Select, projection
-    from world.core import ActionContext, ActionSteps, Domain, Patch, effect, merge, set_, unset
+    from world.core import ActionContext, ActionSteps, Domain, EffectType, Patch, effect, merge, set_, unset
     from world.errors import (
         DamagedLogError,
         DivergenceError,
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
         RefusedError,
         ScopeViolationError,
         StorageFullError,
+        WaitTimeoutError,
         WorldProtocolError,
     )
     from world.model.intent import IntentBody, IntentInstance, IntentScope
     from world.model.source import SourceEvent
     from world.state.ports import Case
+    from worldprotocol.api.asynchronous.realm import AsyncRealm
+    from worldprotocol.api.executing.worker import Worker
     from worldprotocol.api.realm import Realm
     from worldprotocol.api.requests import ProjectionOutcome
     from worldprotocol.runs.governed import RunOptions
@@ -82,9 +85,9 @@ _refuse_clashes()
 
 _HOMES = {
     "authority": ("Approve", "Escalate", "Narrow", "Policy", "Reject", "rule"),
-    "host": ("EffectResult", "EffectFailure", "handler"),
+    "host": ("EffectResult", "EffectFailure", "external", "handler"),
     "projections": ("NoIntent", "ProjectionRequest", "Select", "projection"),
-    "world.core": ("ActionContext", "ActionSteps", "Domain", "Patch", "effect", "merge", "set_", "unset"),
+    "world.core": ("ActionContext", "ActionSteps", "Domain", "EffectType", "Patch", "effect", "merge", "set_", "unset"),
     "world.errors": (
         "DamagedLogError",
         "DivergenceError",
@@ -92,11 +95,14 @@ _HOMES = {
         "RefusedError",
         "ScopeViolationError",
         "StorageFullError",
+        "WaitTimeoutError",
         "WorldProtocolError",
     ),
     "world.model.intent": ("IntentBody", "IntentInstance", "IntentScope"),
     "world.state.ports": ("Case",),
     "world.model.source": ("SourceEvent",),
+    "worldprotocol.api.executing.worker": ("Worker",),
+    "worldprotocol.api.asynchronous.realm": ("AsyncRealm",),
     "worldprotocol.api.realm": ("Realm",),
     "worldprotocol.api.requests": ("ProjectionOutcome",),
     "worldprotocol.runs.governed": ("RunOptions",),
@@ -107,12 +113,14 @@ __all__ = [
     "ActionContext",
     "ActionSteps",
     "Approve",
+    "AsyncRealm",
     "Case",
     "DamagedLogError",
     "DivergenceError",
     "Domain",
     "EffectFailure",
     "EffectResult",
+    "EffectType",
     "Escalate",
     "IntentBody",
     "IntentInstance",
@@ -132,8 +140,11 @@ __all__ = [
     "Select",
     "SourceEvent",
     "StorageFullError",
+    "WaitTimeoutError",
+    "Worker",
     "WorldProtocolError",
     "effect",
+    "external",
     "handler",
     "merge",
     "projection",

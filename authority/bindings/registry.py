@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Final, get_args
 
 from authority.bindings.auto_approve import AutoApproveBinding
@@ -19,6 +19,7 @@ from authority.bindings.hitl import HitlBinding
 from authority.bindings.policy_rules import PolicyRulesBinding
 from authority.bindings.tribunal import TribunalBinding
 from authority.bounded_text import error_text
+from world.code.entry_points import entry_points
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 

@@ -19,6 +19,7 @@ from world.errors import RefusedError
 from world.model.decision import Quorum, RuleAnswer
 from world.model.intent import IntentScope
 from world.model.scope_patterns import check_number
+from world.model.short_repr import fields_repr
 from world.model.value import Identifier
 from world.sizes import MAX_SCOPE_PATTERNS
 
@@ -46,6 +47,8 @@ class Approve:
     reason: str = ""
     answer: ClassVar[RuleAnswer] = "approve"
 
+    __repr__ = fields_repr
+
     def __post_init__(self) -> None:
         _check_reason(self)
 
@@ -64,6 +67,8 @@ class Reject:
 
     reason: str = ""
     answer: ClassVar[RuleAnswer] = "reject"
+
+    __repr__ = fields_repr
 
     def __post_init__(self) -> None:
         _check_reason(self)
@@ -87,6 +92,8 @@ class Narrow:
     scope: IntentScope
     reason: str
     answer: ClassVar[RuleAnswer] = "narrow"
+
+    __repr__ = fields_repr
 
     def __init__(self, scope: IntentScope | str | Iterable[str], reason: str = "") -> None:
         """Accept the scope in any of its forms."""
@@ -127,6 +134,8 @@ class Escalate:
     reason: str
     vote: Vote | None
     answer: ClassVar[RuleAnswer] = "escalate"
+
+    __repr__ = fields_repr
 
     def __init__(
         self,

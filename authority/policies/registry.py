@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Final, Self
 
 from authority.policies.loading import as_policy, policy_from_entry_point, policy_from_reference
 from authority.policies.policy import Policy
 from authority.policies.rules import Rule
+from world.code.entry_points import entry_points
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict

@@ -22,11 +22,11 @@ class Account:
         errors: how often which error made one fail, by its code.
     """
 
-    ends: dict[str, str] = field(default_factory=dict)
-    decisions: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    completed: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    errors: Counter[str] = field(default_factory=Counter)
+    ends: dict[str, str] = field(default_factory=dict[str, str])
+    decisions: dict[str, tuple[str, str, str]] = field(default_factory=dict[str, tuple[str, str, str]])
+    completed: list[str] = field(default_factory=list[str])
+    failed: list[str] = field(default_factory=list[str])
+    errors: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def statuses(self) -> Counter[str]:
@@ -58,7 +58,7 @@ def account_of(realm: Realm) -> Account:
 
 def differences(one: Account, other: Account) -> list[str]:
     """Return in which respects two accounts differ, as sentences; none when they are equal."""
-    found = []
+    found: list[str] = []
     for noun, mine, others in (
         ("completed worlds", one.completed, other.completed),
         ("failed worlds", one.failed, other.failed),

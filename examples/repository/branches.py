@@ -6,7 +6,7 @@ It translates and judges nothing: who may do what is the policy's business, what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final, cast
 
 from examples.repository.domain import Op, area_of, counts_of, place_of
 from projections import NoIntent, ProjectionRequest, projection
@@ -24,12 +24,12 @@ OPS: Final[Mapping[str, Op]] = {
 @projection("repository.branch")
 def branch(request: ProjectionRequest) -> IntentBody | NoIntent:
     """Select ``change.apply`` for a merged branch; for any other event nothing."""
-    told = request.source.payload
-    if not isinstance(told, Mapping) or "session" not in told:
+    payload = request.source.payload
+    if not isinstance(payload, Mapping) or "session" not in payload:
         return NoIntent("The event is no merged branch: it names no session.")
-    changes = [
-        {"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")} for triple in told["scope"]
-    ]
+    told = cast("Mapping[str, Any]", payload)
+    scope: list[Mapping[str, str]] = told["scope"]
+    changes = [{"op": OPS[triple["predicate"]], "path": triple["resource"].removeprefix("FILE:")} for triple in scope]
     paths = [change["path"] for change in changes]
     return IntentBody.read(
         {

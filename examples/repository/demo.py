@@ -13,7 +13,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from examples.repository.history import Session, read_sessions
 from examples.repository.importing import WORLD_NAME, Import, Progress
 from examples.repository.killing import kill_import
 from examples.repository.programs import Programs
+from examples.repository.rules import MAINTAINER
 from examples.repository.show import show_blame, show_counts, show_refusal, show_stretch, show_world
 from examples.repository.timing import intent_id_of
 from world.audit.replay import replay
@@ -70,6 +71,8 @@ class Demo:
             self._show(realm, account)
             self._check_import(realm, account)
             self._check_log(realm)
+            for right in ("approver", "reader"):
+                realm.access.grant(MAINTAINER, right, by="operator")
         self._kill()
         with self._continued() as realm:
             self._compare(account, account_of(realm))
@@ -206,7 +209,7 @@ def refused_by_a_rule(realm: Realm, account: Account) -> Proposal | None:
 
 
 @contextmanager
-def progress(description: str) -> Iterator[Progress | None]:
+def progress(description: str) -> Generator[Progress | None, None, None]:
     """Show a bar while something runs, on a terminal only."""
     if not sys.stderr.isatty():
         yield None
@@ -236,6 +239,8 @@ def main(folder: Path = DEMO, branches: int | None = None) -> int:
         print("   worldctl --config examples/repository/world.toml worlds")
         print("and at what the programs did with")
         print(f"   worldctl --config {demo.folder / SHARED_NAME / 'world.toml'} runs")
+        print("Open its inbox, worlds, leases and log in a browser, by the link that this command prints:")
+        print(f"   worldctl --config examples/repository/world.toml serve --port 0 --sign-in {MAINTAINER}")
     return 1 if demo.failures else 0
 
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -130,7 +130,7 @@ class Programs:
             self._check(False, f"worldctl {arguments[0]} ends with {code}")
 
     @contextmanager
-    def _program(self, agent: str, *arguments: str) -> Iterator[Program]:
+    def _program(self, agent: str, *arguments: str) -> Generator[Program, None, None]:
         how = [] if self.why_not is None else ["--unconfined"]
         command = [sys.executable, "-m", "worldprotocol", "--config", str(self.config), "run", "--agent", agent, *how]
         with Program([*command, *arguments], self.checkout) as program:
@@ -151,7 +151,7 @@ class Programs:
 
     def _last_run(self) -> str:
         with Realm.open_read_only(read_config(self.config).log_address) as realm:
-            run_id = str(realm.archive.rows("runs", {"most": 1})[0][0])
+            run_id = str(realm.archive.rows("runs", {"most": 1, "before": 1 << 40})[0][0])
             record = read_verification(realm.archive, run_id)
         self._check(
             [one.resource for one in record.violations] == ["FILE:/.github/workflows/ci.yml"]
@@ -199,7 +199,7 @@ class Program:
             RuntimeError: it ended before it said so.
         """
         assert self._process.stdout is not None
-        said = []
+        said: list[str] = []
         for one in self._process.stdout:
             if one.strip() == line:
                 return
@@ -231,7 +231,7 @@ def shown(arguments: Sequence[str]) -> Iterator[str]:
 
 def main(folder: Path) -> int:
     """Show all of it; returns the exit code."""
-    failures = []
+    failures: list[str] = []
 
     def check(holds: bool, sentence: str) -> None:
         print(f"   {'ok    ' if holds else 'FAILED'} {sentence}")

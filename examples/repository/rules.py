@@ -18,7 +18,7 @@ the same branch may be judged otherwise a year later, and a recheck still comes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from authority import Approve, Escalate, Narrow, Opinion, Policy, Reject, rule
 from examples.repository.branches import scope_of
@@ -44,7 +44,8 @@ def paths_of(case: Case) -> list[str]:
     told = case.intent.body.input
     if case.intent.body.type != "change.apply" or not isinstance(told, Mapping):
         return []
-    return [change["path"] for change in told["changes"]]
+    changes: list[Mapping[str, str]] = cast("Mapping[str, Any]", told)["changes"]
+    return [change["path"] for change in changes]
 
 
 def is_core(path: str) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from examples.repository.account import Account, proposal_of
 from examples.repository.domain import entry_of
@@ -76,7 +76,8 @@ def rendering_of(event: Event) -> str:
 def _paths(rendered: Any) -> str:
     if not isinstance(rendered, Mapping) or "changes" not in rendered:
         return ""
-    paths = [change["path"] for change in rendered["changes"]]
+    changes: list[Mapping[str, str]] = cast("Mapping[str, Any]", rendered)["changes"]
+    paths = [change["path"] for change in changes]
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 

@@ -38,15 +38,12 @@ from host.workspace.names import name_of, path_of
 from host.workspace.root import Workspace
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource, recorded_resource
-from world.klis.triple import Triple
+from world.klis.triple import CHANGES, Triple
 
 __all__ = ["CHANGES", "BackupInfo", "Backups", "resources_to_save"]
 
 _SUFFIX: Final = ".json"
-CHANGES: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
-"""Predicates that permit their holder to change a resource."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ def tree_for(
     rules: Rules,
     *,
     private: Iterable[bytes] = (),
+    guarded: Iterable[bytes] = (),
     folders: Iterable[bytes] = (),
 ) -> MountTree:
     """Return the tree for a command with these rules.
@@ -85,6 +86,7 @@ def tree_for(
         runtime: from which the rules were made.
         rules: the grants.
         private: absolute paths of the engine's own files and folders.
+        guarded: absolute paths that may be read where they are visible, and never changed.
         folders: absolute real paths that must exist at least as empty folders: the working directory, the home.
     """
     declared = list(triples)
@@ -99,6 +101,8 @@ def tree_for(
         making.follow(named)
     for path in private:
         making.cover(os.path.realpath(path))
+    for path in guarded:
+        making.keep(path)
     for path in (workspace.root_bytes, *folders):
         making.lead(path)
     making.show()
@@ -199,6 +203,13 @@ class _Making:
         """Cover a path where it would be visible."""
         if _nearest(path, self._mounts) is not None and os.path.lexists(path) and not os.path.islink(path):
             self._covers.add(path)
+
+    def keep(self, path: bytes) -> None:
+        """Mount a path read-only where it could be changed."""
+        above = _nearest(path, self._mounts)
+        is_real = os.path.lexists(path) and not os.path.islink(path)
+        if above is not None and self._mounts[above] and is_real and _nearest(path, self._covers) is None:
+            self._mounts[path] = False
 
     def lead(self, path: bytes) -> None:
         """Create a folder, which may be empty."""

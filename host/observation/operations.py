@@ -54,6 +54,7 @@ class RuntimePaths:
         read: absolute paths below which reading is not observed.
         write: absolute paths below which nothing is observed.
         private: absolute paths of files and folders that no agent may touch.
+        guarded: absolute paths of files and folders that agents may read and never change, whatever they declared.
         modules: folders of importable code; outside the workspace they may be read, inside they are its content.
         named: those of ``read`` that the operator configured.
         searched: folders that an interpreter searches, although confinement hides their content.
@@ -62,19 +63,26 @@ class RuntimePaths:
     read: tuple[bytes, ...] = ()
     write: tuple[bytes, ...] = ()
     private: tuple[bytes, ...] = ()
+    guarded: tuple[bytes, ...] = ()
     modules: tuple[bytes, ...] = ()
     named: tuple[bytes, ...] = ()
     searched: tuple[bytes, ...] = ()
 
     @classmethod
     def standard(
-        cls, *, read: Iterable[str | Path] = (), write: Iterable[str | Path] = (), private: Iterable[str | Path] = ()
+        cls,
+        *,
+        read: Iterable[str | Path] = (),
+        write: Iterable[str | Path] = (),
+        private: Iterable[str | Path] = (),
+        guarded: Iterable[str | Path] = (),
     ) -> RuntimePaths:
         """Return the paths of this system and this interpreter, and further ones of the operator."""
         return cls(
             read=(*_SYSTEM, *_python(), *_real(read)),
             write=(*_USABLE, *_real(write)),
             private=_real(private),
+            guarded=_named_and_real(guarded),
             modules=_real(path for path in (*sys.path, *admitted_packages()) if os.path.isabs(path)),
             named=_real(read),
         )
@@ -113,6 +121,12 @@ class RuntimePaths:
 def _python() -> tuple[bytes, ...]:
     """Return the folders of this interpreter and its libraries."""
     return _real({sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))})
+
+
+def _named_and_real(paths: Iterable[str | Path]) -> tuple[bytes, ...]:
+    """Return paths by their own names, and what they denote where they are links."""
+    named = [str(path) for path in paths]
+    return tuple(sorted({*map(os.fsencode, map(os.path.abspath, named)), *_real(named)}))
 
 
 def _prefixes(folders: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -154,6 +168,7 @@ class Operations:
         paths = runtime or RuntimePaths.standard()
         self._freed = paths.freed(workspace.root_bytes)
         self._private = _prefixes((*paths.private, os.path.join(workspace.root_bytes, PRIVATE)))
+        self._guarded = _prefixes(paths.guarded)
         self._below = _prefixes([workspace.root_bytes])
         self._searched = frozenset(paths.searched)
         own = os.path.join(workspace.root_bytes, PRIVATE)
@@ -352,7 +367,7 @@ class Operations:
         place = real + b"/"
         if predicate is Predicate.CONSUMES and (real in self._for_git or (names_only and real in self._searched)):
             return []
-        is_engines = place.startswith(self._private)
+        is_engines = place.startswith(self._private) or self._changes_guarded(predicate, place)
         if not is_engines:
             inside = place.startswith(self._below)
             if place.startswith(self._freed[predicate is not Predicate.CONSUMES, inside]):
@@ -363,6 +378,13 @@ class Operations:
                 return [Seen(predicate, resource, call, looks=names_only)]
         text = printable(real)
         return [Seen(predicate, outside_resource(text), call, outside=text, is_engines=is_engines)]
+
+    def _changes_guarded(self, predicate: Predicate, place: bytes) -> bool:
+        """Whether an operation changes a guarded file, or moves or deletes a folder above one."""
+        if predicate is Predicate.CONSUMES or not self._guarded:
+            return False
+        takes_away = predicate in (Predicate.RENAMES, Predicate.DELETES)
+        return place.startswith(self._guarded) or (takes_away and any(one.startswith(place) for one in self._guarded))
 
     def _connection(self, host: str, port: int, call: str) -> Seen:
         return Seen(Predicate.CONSUMES, _url(host, port), call, address=(host, port))

@@ -24,6 +24,8 @@ from worldprotocol import Realm
 from worldprotocol.analysis import log_partitions as stretches
 from worldprotocol.analysis.backtest import Backtest, BacktestSetup, CaseSelection
 
+pytestmark = pytest.mark.slow
+
 START = 1_700_000_000_000
 DECISIONS = 1_000
 RULES = """
@@ -104,7 +106,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str],
 
 @pytest.mark.requirement("CARD-policy", "CARD-replay")
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.slow
 def test_planted_flips_among_a_thousand_decisions_are_found_exactly(
     recorded: tuple[Path, list[str], list[str]], jobs: int
 ) -> None:
@@ -258,7 +259,14 @@ def test_the_command_lists_flips_as_lines_and_ends_with_one(tmp_path: Path) -> N
     said = realm("policy", "backtest", "--with", policy, "--json", code=1)
     flip, summary = said.lines
     assert (flip["kind"], flip["proposalId"], flip["laterWorlds"]) == ("flip", first.proposal_id, 1)
-    assert summary == {"kind": "summary", "judged": 2, "same": 1, "flips": 1, "undecided": 0, "otherBindings": 0}
+    size = summary["upto"]
+    counts = {"judged": 2, "same": 1, "flips": 1, "undecided": 0, "otherBindings": 0}
+    assert summary == {"kind": "summary", **counts, "after": 0, "upto": size}
+    [newest] = realm("policy", "backtest", "--with", policy, "--last", "1", "--json").lines
+    assert (newest["judged"], newest["flips"], newest["upto"]) == (1, 0, size)
+    assert flip["position"] <= newest["after"] < size
+    both = realm("policy", "backtest", "--with", policy, "--last", "2", "--jobs", "2", "--json", code=1).lines
+    assert (both[0], both[1]["judged"], both[1]["after"]) == (flip, 2, flip["position"] - 1)
     words = realm("policy", "backtest", "--with", "other.toml", "--jobs", "1", code=1).out
     assert "approve (small_sales_pass) -> reject (by default)\t1 later worlds" in words
     assert "the same: 2, flips: 0" in realm("policy", "backtest", "--with", "till").out
@@ -460,7 +468,6 @@ endless = Policy("endless", [thinks_for_ever])
 """
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_a_backtest_with_all_its_processes_in_the_middle_of_a_rule(tmp_path: Path) -> None:
     with opened(tmp_path) as world:
         for _ in range(4):

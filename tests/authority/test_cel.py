@@ -341,7 +341,7 @@ def test_a_condition_comes_to_what_the_library_makes_of_the_whole_case(text, dat
     try:
         condition = read_when(text)
     except ConditionError as wrong:
-        assert "loops stand inside of each other" in str(wrong)  # noqa: PT017 - the only reason there is
+        assert "loops are nested" in str(wrong)  # noqa: PT017 - the only reason there is
         return
     loops = [value_at(read.path, case) for read in condition.reading.reads if read.way == "loop"]
     if not any(isinstance(value, dict) for value in loops):

@@ -16,6 +16,7 @@ from authority.policies.policy import Policy
 from authority.policies.policy_file import FileRule, fits, policy_from_text
 from authority.policies.policy_text import MAX_BYTES
 from tests.authority.cases import ASKING, always, by_policy, make_case, scope
+from tests.patience import PATIENCE_S
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
@@ -301,7 +302,7 @@ def test_a_condition_that_fails_refuses_and_the_trace_says_so(when, why):
 def test_a_rule_whose_question_into_the_past_takes_too_long_refuses():
     class Slow:
         def count(self, **conditions):
-            end = time.monotonic() + 20
+            end = time.monotonic() + PATIENCE_S
             while time.monotonic() < end:
                 pass
             return 0

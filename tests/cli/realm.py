@@ -23,7 +23,7 @@ FOUND = [
 
 def environment() -> dict[str, str]:
     """Return this process's environment with nothing in it that the command line reads."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLD_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WORLD_", "WORLDCTL_"))}
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
 
 

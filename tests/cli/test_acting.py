@@ -14,6 +14,8 @@ from tests.cli.realm import COUNTER, FOUND, CliRealm, founded, sale
 from tests.patience import PATIENCE_S
 from worldprotocol import Realm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory) -> Path:
@@ -174,7 +176,6 @@ def test_init_takes_a_policy_file_from_the_current_folder(tmp_path):
         (["inbox", "--frobnicate"], 2, "USAGE"),
     ],
 )
-@pytest.mark.slow
 def test_what_is_wrong_is_one_sentence_and_one_exit_code(template, arguments, code, word):
     said = CliRealm(template)(*arguments, "--json", code=code)
     assert said.json["error"]["code"] == word
@@ -243,7 +244,6 @@ def test_source_events_go_through_the_projections(realm):
     assert realm("project", json.dumps(source), "--actor", "ann", "--json").json["status"] == "completed"
 
 
-@pytest.mark.slow
 def test_the_inbox_says_who_waits_for_whom_and_people_answer(realm):
     given = sale("bot", count=3) + sale("kid") + sale("bot", count=4) + sale("kid", count=2)
     lines = realm("submit", "--intents", "-", given=given).lines
@@ -272,7 +272,6 @@ def test_an_ambiguous_prefix_lists_the_candidates(realm):
     assert len(said.json["error"]["details"]["candidates"]) == 2
 
 
-@pytest.mark.slow
 def test_branches_are_made_listed_and_switched(realm):
     told = realm("submit", "--intents", "-", given=sale("ann") + sale("ann") + sale("kid")).lines
     first = told[0]["worldId"]
@@ -357,7 +356,6 @@ def test_ctrl_c_while_waiting_for_input_ends_at_once(realm):
     assert json.loads(out)["error"]["code"] == "INTERRUPTED"
 
 
-@pytest.mark.slow
 def test_nobody_reading_the_output_is_no_error_and_loses_nothing(realm):
     (realm.folder / "many.jsonl").write_text(sale("ann") * 3_000)
     running = realm.start("submit", "--intents", "many.jsonl")

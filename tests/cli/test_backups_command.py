@@ -22,6 +22,8 @@ from worldprotocol import Realm
 from worldprotocol.api.config import WorkspaceConfig
 from worldprotocol.runs.backups import BackupAdministration
 
+pytestmark = pytest.mark.slow
+
 LONG = ("--ttl-ms", "600000")
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -15,12 +15,12 @@ import pytest
 import worldprotocol
 from tests.cli.realm import ROOT, CliRealm
 from world.errors import DamagedLogError, DivergenceError, LogBusyError, RefusedError, StorageFullError
+from worldprotocol.api.lookup.id_lookup import the_one
 from worldprotocol.cli.program import root, run
 from worldprotocol.cli.registry import COMMANDS
 from worldprotocol.cli.support import input_reading as reading
 from worldprotocol.cli.support import output
 from worldprotocol.cli.support.exit_codes import exit_code_of
-from worldprotocol.cli.support.id_lookup import the_one
 
 
 def leaves(command):
@@ -213,11 +213,13 @@ def test_doctor_says_what_is_no_log(tmp_path):
 
 def test_public_names_are_these_and_all_are_there():
     assert worldprotocol.__all__ == [
-        "ActionContext", "ActionSteps", "Approve", "Case", "DamagedLogError", "DivergenceError", "Domain",
-        "EffectFailure", "EffectResult", "Escalate", "IntentBody", "IntentInstance", "IntentScope", "LogBusyError",
+        "ActionContext", "ActionSteps", "Approve", "AsyncRealm", "Case", "DamagedLogError", "DivergenceError", "Domain",
+        "EffectFailure", "EffectResult", "EffectType", "Escalate", "IntentBody", "IntentInstance", "IntentScope",
+        "LogBusyError",
         "Narrow", "NoIntent", "Patch", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError",
         "Reject", "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError",
-        "WorldProtocolError", "effect", "handler", "merge", "projection", "rule", "set_", "unset",
+        "WaitTimeoutError", "Worker", "WorldProtocolError", "effect", "external", "handler", "merge", "projection",
+        "rule", "set_", "unset",
     ]  # fmt: skip
     for name in worldprotocol.__all__:
         assert getattr(worldprotocol, name) is not None

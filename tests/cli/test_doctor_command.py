@@ -19,6 +19,8 @@ from world.limits import Limits
 from world.pipeline.recorded_time import as_moment
 from worldprotocol import Realm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory) -> Path:

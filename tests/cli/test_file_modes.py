@@ -119,20 +119,19 @@ def test_a_part_that_was_left_behind_does_not_open_what_replaces_it(tmp_path: Pa
         assert stat.S_IMODE(os.fstat(out.fileno()).st_mode) == 0o600
 
 
-def test_doctor_names_a_log_that_others_may_read(used: Path) -> None:
-    realm = CliRealm(used)
-    (used / "world.db").chmod(0o644)
-    try:
-        said = {one["check"]: one for one in realm("doctor", "--json", code=1).json["checks"]}
-    finally:
-        (used / "world.db").chmod(0o600)
+def test_doctor_names_a_log_that_others_may_read(tmp_path: Path) -> None:
+    realm = CliRealm(tmp_path)
+    realm(*FOUND)
+    (tmp_path / "world.db").chmod(0o644)
+    said = {one["check"]: one for one in realm("doctor", "--json", code=1).json["checks"]}
     assert said["modes"]["ok"] is False
     assert "world.db (0644)" in said["modes"]["found"]
     assert "chmod o=" in said["modes"]["advice"]
 
 
-def test_a_configuration_counts_where_its_address_holds_a_password(used: Path) -> None:
-    config, path = read_config(used / "world.toml"), used / "world.toml"
+def test_a_configuration_counts_where_its_address_holds_a_password(tmp_path: Path) -> None:
+    CliRealm(tmp_path)(*FOUND)
+    config, path = read_config(tmp_path / "world.toml"), tmp_path / "world.toml"
     assert path not in sensitive_files(config, "world.db")
     with_password = config.model_copy(update={"log": "postgresql://ann:word@db.example/worlds"})
     assert path in sensitive_files(with_password, "world.db")

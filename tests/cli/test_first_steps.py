@@ -37,7 +37,7 @@ def founded(place: Path, **parts: Any) -> Realm:
 def test_the_example_of_the_readme_can_be_run_again_in_the_same_folder(tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     example = text.partition("```python\n")[2].partition("```")[0]
-    for _ in range(3):
+    for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", example],
             cwd=tmp_path,

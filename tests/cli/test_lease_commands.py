@@ -22,6 +22,8 @@ from world.klis.predicate import Predicate
 from world.read_models.leases import Wait, check_edges, waits
 from worldprotocol.api.realm import Realm
 
+pytestmark = pytest.mark.slow
+
 LONG = ("--ttl-ms", "600000")
 
 
@@ -61,7 +63,6 @@ def last_verdict(realm: CliRealm) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("KP-4a", "KP-4b")
-@pytest.mark.slow
 def test_leases_are_acquired_listed_kept_and_given_back(realm: CliRealm) -> None:
     got = held(realm, "old", "o2", "FILE:/a", "FILE:/b")
     assert [one["resource"] for one in got["leases"]] == ["FILE:/a", "FILE:/b"]
@@ -105,7 +106,6 @@ def test_a_younger_agent_is_told_why_it_dies(realm: CliRealm) -> None:
 
 
 @pytest.mark.requirement("KP-3a", "KP-3b", "KP-3d")
-@pytest.mark.slow
 def test_an_older_agent_waits_and_is_shown_as_waiting_until_the_way_is_free(realm: CliRealm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60", "--json")
     (wait,) = realm("waits", "--json").json["waits"]
@@ -132,7 +132,6 @@ def test_a_wait_that_is_too_long_ends_and_leaves_nothing_behind(realm: CliRealm)
     assert realm("waits", "--json").json == {"waits": [], "circles": [], "retrying": []}
 
 
-@pytest.mark.slow
 def test_ctrl_c_takes_the_request_back(realm: CliRealm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60")
     running.send_signal(signal.SIGINT)
@@ -160,7 +159,6 @@ def test_ctrl_c_takes_the_request_back(realm: CliRealm) -> None:
     ],
 )
 @pytest.mark.requirement("KM-6.1", "KM-6.2", "KM-6.3", "KM-7.2")
-@pytest.mark.slow
 def test_what_cannot_be_granted_is_refused_and_changes_nothing(
     realm: CliRealm, words: list[str], code: int, said: str
 ) -> None:
@@ -170,7 +168,6 @@ def test_what_cannot_be_granted_is_refused_and_changes_nothing(
 
 
 @pytest.mark.requirement("KM-7.3")
-@pytest.mark.slow
 def test_paths_are_hidden_where_that_is_wished(realm: CliRealm) -> None:
     realm("lease", "acquire", "FILE:/old", "--agent", "young", code=1)
     verdict = last_verdict(realm)["verdictId"]
@@ -186,7 +183,6 @@ def test_paths_are_hidden_where_that_is_wished(realm: CliRealm) -> None:
 
 
 @pytest.mark.requirement("KM-7.1")
-@pytest.mark.slow
 def test_a_signed_manifest_is_taken_once_while_its_key_is_in_force(realm: CliRealm) -> None:
     made = realm("keys", "new", "old.pem", "--json").json
     assert stat.S_IMODE((realm.folder / "old.pem").stat().st_mode) == 0o600
@@ -221,7 +217,6 @@ def test_a_signed_manifest_is_taken_once_while_its_key_is_in_force(realm: CliRea
 
 
 @pytest.mark.requirement("KM-7.1", "KM-5")
-@pytest.mark.slow
 def test_a_manifest_that_somebody_hands_in_needs_a_signature_in_json_and_in_yaml(realm: CliRealm) -> None:
     text = "ver: '1.0'\nsession_id: s\nagent_id: old\nscope:\n  - predicate: MUTATES\n    resource: FILE:/x\n"
     for name in ("m.yaml", "m.yml", "m.json"):
@@ -251,7 +246,6 @@ def test_the_verdict_on_a_proposal_is_explained_by_the_proposal(realm: CliRealm)
 
 
 @pytest.mark.requirement("KP-3b")
-@pytest.mark.slow
 def test_an_edge_against_the_order_of_age_would_be_told(realm: CliRealm) -> None:
     running = waiting(realm, "lease", "acquire", "FILE:/young", "--agent", "old", "--wait", "60")
     with Realm.open_read_only(realm.folder / "world.db") as world:

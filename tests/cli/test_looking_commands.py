@@ -15,6 +15,8 @@ from tests.golden.garden import FOLDER, record
 from world.log.sql.statement import LOG_SHIFT
 from worldprotocol import Realm
 
+pytestmark = pytest.mark.slow
+
 ROOT = FOLDER.parent.parent
 
 
@@ -66,7 +68,6 @@ def test_log_follows_until_it_has_enough(folder: Path) -> None:
 
 
 @pytest.mark.requirement("IC-audit", "CARD-audit")
-@pytest.mark.slow
 def test_show_says_who_what_when_and_why(folder: Path) -> None:
     submitted = lines(folder, "log", "--topic", "proposal.submitted")
     weed = next(
@@ -145,7 +146,6 @@ def test_a_damaged_log_ends_with_three_and_names_the_event(tmp_path: Path) -> No
     assert worldctl(tmp_path, "replay").returncode == 3
 
 
-@pytest.mark.slow
 def test_a_log_is_exported_and_imported(folder: Path, tmp_path: Path) -> None:
     file, copy = str(tmp_path / "log.jsonl"), str(tmp_path / "copy.db")
     assert worldctl(folder, "export", file).returncode == 0
@@ -161,7 +161,6 @@ def test_a_log_is_exported_and_imported(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "bad.db").exists()
 
 
-@pytest.mark.slow
 def test_looking_changes_no_byte(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for words in (["log"], ["worlds"], ["show", "3"], ["replay"], ["verify"], ["recheck"], ["export"]):

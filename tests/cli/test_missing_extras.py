@@ -15,9 +15,17 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "cedar": ["cedarpy"],
+    "claude-agent": ["claude_agent_sdk"],
+    "langchain": ["langchain", "langgraph"],
+    "openai-agents": ["agents"],
+    "pydantic-ai": ["pydantic_ai"],
     "keyring": ["keyring"],
+    "lsp": ["pygls"],
+    "mcp": ["mcp", "mcp_types"],
     "postgres": ["psycopg"],
     "report": ["jinja2", "markupsafe"],
+    "server": ["fastapi", "joserfc", "prometheus_client", "sse_starlette", "uvicorn"],
+    "sql": ["duckdb", "pyarrow"],
     "watch": ["watchfiles"],
     "testing": ["coverage", "hypothesis", "pytest", "_pytest"],
 }
@@ -52,7 +60,12 @@ COMMANDS: list[tuple[str, list[str], int]] = [
     ("postgres", ["--log", "postgresql://localhost/db", "verify"], 2),
     ("postgres", ["--log", "postgresql://localhost/db", "doctor"], DOCTOR_FOUND),
     ("report", ["report", "-o", "page.html"], 2),
+    ("server", ["serve", "--port", "0"], 2),
+    ("sql", ["--log", "w.db", "sql", "SELECT 1"], 2),
+    ("sql", ["--log", "w.db", "export", "--format", "parquet", "tables"], 2),
     ("watch", ["dev", "rules.py"], 2),
+    ("lsp", ["domain", "lsp"], 2),
+    ("mcp", ["mcp", "--actor", "ann"], 2),
     ("testing", ["policy", "test", "rules.py:house", "--coverage"], NOT_MEASURED),
 ]
 
@@ -64,6 +77,10 @@ CALLS: list[tuple[str, str]] = [
     ("postgres", "from world.log import open_log; open_log('postgresql://localhost/db')"),
     ("keyring", "from host.secrets import KeyringSecrets; KeyringSecrets('shop').read('TOKEN')"),
     ("report", "from worldprotocol.report.page import _environment; _environment()"),
+    ("claude-agent", "import worldprotocol.agents.frameworks.claude_agent"),
+    ("langchain", "import worldprotocol.agents.frameworks.langchain"),
+    ("openai-agents", "import worldprotocol.agents.frameworks.openai_agents"),
+    ("pydantic-ai", "import worldprotocol.agents.frameworks.pydantic_ai"),
     ("testing", "import worldprotocol.testing.strategies"),
     ("testing", "import worldprotocol.testing.scenarios"),
     ("testing", "import worldprotocol.testing.recordings"),
@@ -137,7 +154,12 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(folder: Path, ext
 
 
 def test_every_extra_of_the_distribution_is_tried() -> None:
+    """Traces are no refusal: without their extra there is a warning (tests/telemetry)."""
     import tomllib
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert extras.keys() - {"dev"} == PACKAGES.keys() == {extra for extra, *_ in (*COMMANDS, *CALLS)}
+    assert (
+        extras.keys() - {"dev", "telemetry"}
+        == PACKAGES.keys()
+        == {extra for extra, *_ in (*COMMANDS, *CALLS)}
+    )

@@ -22,6 +22,8 @@ from world.errors import RefusedError
 from worldprotocol.cli.registry import COMMANDS
 from worldprotocol.cli.support.trust import refuse_untrusted
 
+pytestmark = pytest.mark.slow
+
 MODULES = (
     "html", "json", "typing", "logging", "pkgutil", "multiprocessing", "rich", "yaml", "sqlalchemy", "click",
     "colorama", "IPython", "email_validator", "sitecustomize", "usercustomize", "conftest", "planted",
@@ -73,6 +75,15 @@ ARGUMENTS = {
     "import": "exported.jsonl",
     "salvage": "-o saved.db",
     "simulate": "--steps 20",
+    "rights grant": "bot reader",
+    "rights revoke": "bot reader --reason tried",
+    "token create": "--actor bot --can actor",
+    "token revoke": "01 --reason tried",
+    "worker": "--once",
+    "serve": "--host 0.0.0.0",
+    "domain compile": "shop.mel",
+    "domain check": "shop.mel",
+    "domain format": "shop.mel",
     "klis sign": "--key bot.key",
     "klis verify": "--public bot.key.pub",
 }
@@ -91,8 +102,8 @@ def leaves(name: str, found: click.Command) -> Iterator[str]:
 
 
 EVERY = [leaf for name, entry in COMMANDS.items() for leaf in leaves(name, entry.load())]
-FEW = {"settle", "doctor", "policy list", "recheck", "whatif", "submit", "run"}
-"""The commands that executed a planted file once; the quick tests run these, ``make test-all`` runs every one."""
+FEW = {"settle", "recheck", "run"}
+"""Commands that executed a planted file once; the quick tests run these, ``make test-all`` runs every one."""
 
 
 @dataclass(frozen=True)
@@ -166,12 +177,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
             "projection": "orders",
         }.items()
     ]
-    founded = [sys.executable, str(site.script), "init", str(site.realm), *named]
-    subprocess.run(founded, cwd=site.cwd, env=environment(), check=True, capture_output=True)
-    site.run("actor", "add", "ann", "--kind", "human", "--auto-approve").check_returncode()
-    site.run("actor", "add", "bot", "--kind", "agent", "--policy", "house").check_returncode()
+    realm = CliRealm(site.realm)
+    realm("init", ".", *named)
+    realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
+    realm("actor", "add", "bot", "--kind", "agent", "--policy", "house")
     (site.cwd / "sales.jsonl").write_text(sale("bot") + sale("ann"))
-    site.run("submit", "--intents", "sales.jsonl").check_returncode()
+    realm("submit", "--intents", str(site.cwd / "sales.jsonl"))
     site.plant(site.cwd)
     site.plant(site.realm)
     return site
@@ -192,7 +203,6 @@ def test_no_command_runs_a_planted_file(site: Site, name: str) -> None:
     assert "MODULE_SHADOWED" not in done.stderr
 
 
-@pytest.mark.slow
 def test_commands_do_their_work_beside_planted_files(site: Site) -> None:
     for words in (
         ["settle"],
@@ -209,7 +219,6 @@ def test_commands_do_their_work_beside_planted_files(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["html", "json", "world"])
-@pytest.mark.slow
 def test_a_file_that_a_governed_command_made_is_not_run_by_the_next_commands(tmp_path: Path, name: str) -> None:
     """The realm is YAML and TOML alone, so no Python has to be loaded at all."""
     (tmp_path / "domain.yaml").write_text(YAML)
@@ -274,7 +283,6 @@ COMMANDS_WITH_CODE = (["settle"], ["recheck"], ["whatif", "--from", "3"], ["poli
 
 
 @pytest.mark.parametrize("changed", ["world.toml", "shop.py", "."])
-@pytest.mark.slow
 def test_code_that_others_may_write_needs_trust(tmp_path: Path, changed: str) -> None:
     realm = foreign(tmp_path)
     (tmp_path / changed).chmod(0o777)
@@ -321,7 +329,6 @@ def compiled(place: Path, source: str) -> Path:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("reference", ["shop.py:counter", "shop:counter", "shop.domain:counter"])
-@pytest.mark.slow
 def test_a_planted_cache_of_a_named_module_is_not_run(tmp_path: Path, reference: str) -> None:
     place = tmp_path / ("shop/domain.py" if "." in reference.removeprefix("shop.py") else "shop.py")
     place.parent.mkdir(exist_ok=True)
@@ -338,7 +345,6 @@ def test_a_planted_cache_of_a_named_module_is_not_run(tmp_path: Path, reference:
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("planted", ["{}/__init__.py", "{}" + EXTENSION_SUFFIXES[0], "{}.abi3.so"])
-@pytest.mark.slow
 def test_what_python_prefers_to_a_named_module_is_not_run_in_its_place(
     tmp_path: Path, planted: str, within: bool
 ) -> None:
@@ -385,7 +391,6 @@ def test_a_module_within_a_package_is_imported_when_it_is_first_needed(tmp_path:
 
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize("entry", ["", ".", "bin"])
-@pytest.mark.slow
 def test_no_program_of_the_current_folder_is_run_for_the_engine(tmp_path: Path, entry: str) -> None:
     (tmp_path / "domain.yaml").write_text(YAML)
     realm = CliRealm(tmp_path)

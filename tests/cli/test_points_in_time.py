@@ -28,11 +28,13 @@ def listed(text: str) -> list[str]:
 ACTING: Final = frozenset(
     listed(
         """
-        init, actor add, actor bind, policy adopt, policy retire, policy shadow on, policy shadow off, submit, project,
+        init, new, hooks install, hooks uninstall, hooks call, hooks git, mcp, mcp proxy, mcp pin,
+        actor add, actor bind, policy adopt, policy retire, policy shadow on, policy shadow off, submit, project,
         decide, dev,
         branch create, branch switch, settle, resolve, cancel, adopt, lease acquire, lease heartbeat, lease release,
         lease revoke, run, backups restore, backups prune, keys new, keys register, keys revoke, checkpoint keygen,
-        import, klis configure, clock confirm
+        import, klis configure, clock confirm, rights grant, rights revoke, token create, token revoke, serve, worker,
+        workspace keep, workspace register
         """
     )
 )
@@ -41,7 +43,8 @@ ACTING: Final = frozenset(
 WITHOUT_A_LOG: Final = frozenset(
     listed(
         """
-        simulate, policy lint, policy test, klis schema, klis validate, klis sign, klis verify
+        simulate, policy lint, policy test, domain check, domain compile, domain format, domain lsp, klis schema,
+        klis validate, klis sign, klis verify, hooks status
         """
     )
 )
@@ -51,13 +54,14 @@ GENERAL: Final = [
     words.split()
     for words in listed(
         """
-        state, blame, worlds, inbox, stuck, waits, runs, runs --open, branch list, actor list, lease list, keys list,
-        policy list, policy list --all, policy diff, policy shadow show, actions --all --explain, log,
+        state, blame, worlds, inbox, stuck, effects, rights list, token list, waits, runs, runs --open, branch list,
+        actor list, lease list,
+        keys list, policy list, policy list --all, policy diff, policy shadow show, actions --all --explain, log,
         log --status completed, log --reverse, replay --data, report, recheck, show HEAD --data, show main,
         state --branch main, worlds --branch main, trace HEAD
         """
     )
-]
+] + [["sql", "SELECT * FROM proposals ORDER BY proposal_id"]]
 """Commands for every realm."""
 
 
@@ -247,7 +251,9 @@ def test_no_point_in_the_past_is_guessed(at: str, code: str, said: str, garden: 
 
 @pytest.mark.parametrize("name", sorted(WITH_AT))
 def test_every_command_refuses_a_point_that_there_is_not(name: str, garden: Past) -> None:
-    more = {"show": ["HEAD"], "trace": ["HEAD"], "explain": ["0"], "policy show": ["garden"]}.get(name, [])
+    more = {"show": ["HEAD"], "trace": ["HEAD"], "explain": ["0"], "policy show": ["garden"], "sql": ["SELECT 1"]}.get(
+        name, []
+    )
     if name == "policy ask":
         (garden.realm.folder / "pay.json").write_text("{}")
         more = ["--actor", "bot", "--intent", "pay.json"]

@@ -18,6 +18,8 @@ from tests.cli.realm import COMMAND, CliRealm, Said, environment, founded
 from tests.patience import PATIENCE_S
 from world.events.run_events import RunAmended, RunClosed
 
+pytestmark = pytest.mark.slow
+
 CONFIG = "WORLD_CONFIG"
 STRACE = shutil.which("strace")
 
@@ -99,7 +101,6 @@ def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(realm: CliRe
         (["./docs"], 126, "COMMAND_NOT_EXECUTABLE"),
     ],
 )
-@pytest.mark.slow
 def test_what_cannot_be_run_has_an_exit_code_of_its_own_and_leaves_no_lease(
     realm: CliRealm, command: list[str], code: int, said: str
 ) -> None:
@@ -131,7 +132,6 @@ def test_what_is_refused_is_not_run(realm: CliRealm, words: list[str], said: str
     assert realm("runs", "--json").json == []
 
 
-@pytest.mark.slow
 def test_stdout_stdin_and_stderr_are_the_commands_own(realm: CliRealm) -> None:
     done = subprocess.run(
         [*COMMAND, "run", "--agent", "old", "--reads", "a.txt", "--", "sh", "-c", r"cat; printf '\0\377'; echo e >&2"],
@@ -149,7 +149,6 @@ def test_stdout_stdin_and_stderr_are_the_commands_own(realm: CliRealm) -> None:
 
 
 @pytest.mark.requirement("KO-4")
-@pytest.mark.slow
 def test_the_verification_log_is_written_where_it_is_wished(realm: CliRealm) -> None:
     told = run(realm, "--reads", "a.txt", "--report", "report.json", script="cat a.txt")
     assert told.out == "one\n"
@@ -242,7 +241,6 @@ def test_what_was_declared_and_not_used_is_told_and_is_no_violation(realm: CliRe
 
 
 @pytest.mark.requirement("KO-4")
-@pytest.mark.slow
 def test_a_signed_manifest_says_all(realm: CliRealm) -> None:
     made = realm("keys", "new", "old.pem", "--json").json
     realm("keys", "register", "old", made["publicKey"])
@@ -267,7 +265,6 @@ def test_a_signed_manifest_says_all(realm: CliRealm) -> None:
 
 
 @pytest.mark.requirement("KM-2.1", "KM-5")
-@pytest.mark.slow
 def test_a_manifest_in_yaml_is_taken_from_a_file_and_from_stdin(realm: CliRealm) -> None:
     text = "ver: '1.0'\nsession_id: s\nagent_id: old\nscope:\n  - {predicate: MUTATES, resource: FILE:/a.txt}\n"
     (realm.folder / "m.yaml").write_text(text)
@@ -394,7 +391,6 @@ def test_what_an_unconfined_command_did_is_found_in_the_content_and_undone_as_fa
 
 
 @pytest.mark.requirement("KO-5.2")
-@pytest.mark.slow
 def test_what_others_changed_under_their_leases_is_not_the_commands_doing(realm: CliRealm) -> None:
     realm("lease", "acquire", "FILE:/a.txt", "--agent", "young", "--session", "y", "--ttl-ms", "600000")
     running = started(realm, "--unconfined", "--writes", "src/**", script="echo ready; read line; echo 2 > src/x.py")
@@ -443,7 +439,6 @@ def test_without_strace_a_command_that_is_to_be_traced_is_not_run(
 # Several at once
 
 
-@pytest.mark.slow
 def test_the_younger_of_two_commands_dies_and_comes_after_the_older_when_it_asks_again(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo ready; read line; echo old >> a.txt")
     died = run(realm, "--writes", "a.txt", "--wait", "0", agent="young", script="echo never", code=123)
@@ -465,7 +460,6 @@ def verdicts(realm: CliRealm) -> list[dict[str, Any]]:
     return [one["state"] for one in realm("log", "--topic", "verdict.given", "--json").lines]
 
 
-@pytest.mark.slow
 def test_an_older_command_waits_and_gives_up_when_its_time_is_over(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", agent="young", script="echo ready; read line; echo young >> a.txt")
     late = run(realm, "--writes", "a.txt", "--wait", "0.2", script="echo never", code=124)
@@ -492,7 +486,6 @@ def test_two_commands_that_touch_different_places_run_at_once(realm: CliRealm) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-@pytest.mark.slow
 def test_a_signal_to_worldctl_is_the_commands(realm: CliRealm, number: signal.Signals) -> None:
     word = number.name.removeprefix("SIG")
     script = f"trap 'echo got {word}; exit 5' {word}; echo ready; read line; while read line; do :; done"
@@ -505,7 +498,6 @@ def test_a_signal_to_worldctl_is_the_commands(realm: CliRealm, number: signal.Si
     assert last(realm)["exitCode"] == 5
 
 
-@pytest.mark.slow
 def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line")
     running.send_signal(signal.SIGTERM)
@@ -515,7 +507,6 @@ def test_a_command_that_a_signal_to_worldctl_ends_is_undone(realm: CliRealm) -> 
 
 
 @pytest.mark.requirement("KO-3.3")
-@pytest.mark.slow
 def test_a_command_whose_lease_is_revoked_is_ended(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo two > a.txt; echo ready; read line; echo three > a.txt")
     (lease,) = [one for one in realm("lease", "list", "--json").json if one["resource"] == "FILE:/a.txt"]
@@ -531,7 +522,6 @@ def test_a_command_whose_lease_is_revoked_is_ended(realm: CliRealm) -> None:
 @pytest.mark.requirement("KO-3.3", "KO-7")
 @pytest.mark.parametrize("unconfined", [False, True])
 @pytest.mark.parametrize("way", ["settle", "run"])
-@pytest.mark.slow
 def test_a_command_whose_worldctl_was_killed_is_ended_and_undone_by_the_next(
     realm: CliRealm, unconfined: bool, way: str
 ) -> None:
@@ -570,7 +560,6 @@ def test_a_command_whose_worldctl_was_killed_is_ended_and_undone_by_the_next(
 
 
 @pytest.mark.requirement("KO-7")
-@pytest.mark.slow
 def test_the_backup_is_there_before_the_command_may_change_anything(realm: CliRealm) -> None:
     running = started(realm, "--writes", "a.txt", script="echo ready; read line; echo two > a.txt")
     (info,) = realm("backups", "list", "--json").json

@@ -19,6 +19,8 @@ import pytest
 from tests.cli.realm import COMMAND, CliRealm, environment
 from tests.cli.test_run_probes import CONFINED, SECLUDED, VIOLATED, attempt, realm, secret, template
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["realm", "secret", "template"]
 
 
@@ -42,7 +44,6 @@ def test_which_walls_held_is_recorded(realm: CliRealm) -> None:
 
 
 @pytest.mark.parametrize("wall", ["namespaces", "landlock"])
-@pytest.mark.slow
 def test_who_requires_a_wall_is_refused_where_there_is_none(realm: CliRealm, wall: str) -> None:
     there = SECLUDED if wall == "namespaces" else CONFINED
     ended = realm(
@@ -174,7 +175,6 @@ while True:
 
 @pytest.mark.requirement("KO-3.3")
 @pytest.mark.parametrize("how", ["ends", "is killed with its engine"])
-@pytest.mark.slow
 def test_a_daemon_that_forgot_where_it_came_from_ends_with_the_command(realm: CliRealm, how: str) -> None:
     waits = "" if how == "ends" else "import time; time.sleep(600)"
     code = DAEMON.replace(

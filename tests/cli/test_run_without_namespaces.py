@@ -30,6 +30,8 @@ from tests.cli.test_run_probes import (
 )
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["secret", "template"]
 
 
@@ -62,7 +64,6 @@ def attempt(realm: CliRealm, code: str, *words: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.requirement("KO-4", "KO-5.2")
-@pytest.mark.slow
 def test_the_record_says_which_walls_held_and_the_check_says_why(realm: CliRealm) -> None:
     said = attempt(realm, "print(open('a.txt').read())", "--reads", "a.txt")
     checked = worldctl(realm, "doctor")
@@ -75,7 +76,6 @@ def test_the_record_says_which_walls_held_and_the_check_says_why(realm: CliRealm
 
 
 @pytest.mark.requirement("KO-5.2")
-@pytest.mark.slow
 def test_who_requires_namespaces_is_refused_with_the_reason(realm: CliRealm) -> None:
     words = ("run", "--agent", "eve", "--reads", "a.txt", "--require")
     said = worldctl(realm, *words, "namespaces", "--", "true")
@@ -122,14 +122,12 @@ def test_nothing_undeclared_is_done_to_files(realm: CliRealm, secret: Path, how:
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
 @pytest.mark.parametrize("name", ["world.db", ".klock/scan-cache", "other.txt"])
-@pytest.mark.slow
 def test_the_engines_files_and_undeclared_ones_of_the_workspace_are_not_read(realm: CliRealm, name: str) -> None:
     said = attempt(realm, f"print(open({name!r}, 'rb').read())", "--reads", "a.txt")
     assert not CONFINED or (said.returncode, said.stdout) == (VIOLATED, ""), said
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-@pytest.mark.slow
 def test_no_daemon_behind_a_socket_is_talked_to(realm: CliRealm, secret: Path) -> None:
     door = secret.parent / "s"
     abstract = f"\\0worldprotocol-{os.getpid()}"
@@ -146,7 +144,6 @@ def test_no_daemon_behind_a_socket_is_talked_to(realm: CliRealm, secret: Path) -
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-@pytest.mark.slow
 def test_no_connection_is_made_without_a_declared_url(realm: CliRealm) -> None:
     with socket.create_server(("127.0.0.1", 0)) as serving, socket.socket(type=socket.SOCK_DGRAM) as hearing:
         serving.setblocking(False)
@@ -164,7 +161,6 @@ def test_no_connection_is_made_without_a_declared_url(realm: CliRealm) -> None:
 
 
 @pytest.mark.requirement("KO-5.2")
-@pytest.mark.slow
 def test_no_other_process_is_reached(realm: CliRealm) -> None:
     with subprocess.Popen(["/bin/sleep", "600"], env={"TOKEN": "SECRET"}, start_new_session=True) as other:
         try:
@@ -188,7 +184,6 @@ for how in (lambda: os.kill({other.pid}, 9), lambda: os.killpg({other.pid}, 9), 
 
 
 @pytest.mark.requirement("KO-5.2")
-@pytest.mark.slow
 def test_a_daemon_ends_with_its_command(realm: CliRealm) -> None:
     code = """
 import os, sys
@@ -207,7 +202,6 @@ os.wait()
 
 
 @pytest.mark.requirement("KO-5.2", "KO-3")
-@pytest.mark.slow
 def test_python_code_in_a_process_of_its_own_is_held_there_too(tmp_path: Path) -> None:
     program = """
 import sys
@@ -235,7 +229,6 @@ print((folder / "w" / "notes.txt").read_text(), end="")
 
 
 @pytest.mark.requirement("KO-5.2")
-@pytest.mark.slow
 def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: CliRealm) -> None:
     code = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith(('CapPrm', 'CapEff'))])"
     said = attempt(realm, code, "--reads", "a.txt")
@@ -245,7 +238,6 @@ def test_of_roots_capabilities_a_few_are_left_without_namespaces_too(realm: CliR
 
 
 @pytest.mark.requirement("KO-3", "KO-5.2")
-@pytest.mark.slow
 def test_no_memory_is_written_when_a_process_crashes_without_namespaces_either(realm: CliRealm) -> None:
     said = attempt(realm, CRASH, "--writes", "copy.yaml")
     assert [name for name in os.listdir(realm.folder) if name.startswith("core")] == []

@@ -12,6 +12,8 @@ from tests.cli.inside import Inside
 from tests.cli.realm import CliRealm
 from tests.simulation.planted import patches_are_not_held_to_their_scope
 
+pytestmark = pytest.mark.slow
+
 SCENARIO = """
 from worldprotocol.simulation import Player, Scenario, DrawnIntent
 from worldprotocol.simulation.depot import depot

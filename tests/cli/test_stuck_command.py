@@ -171,5 +171,7 @@ def test_what_is_not_in_doubt_cannot_be_resolved_or_called_off(tmp_path: Path) -
     telling = ("--by", "ann", "--reason", "because")
     assert "[NOT_IN_DOUBT]" in realm("resolve", ended, "--retry", *telling, code=1).err
     assert "[NOT_RUNNING]" in realm("cancel", ended, *telling, code=1).err
-    assert "[NOT_RUNNING]" in realm("cancel", waiting, *telling, code=1).err
     assert len(realm("inbox", "--json").json) == 1
+    withdrawn = realm("cancel", waiting[:30], *telling, "--json").json
+    assert (withdrawn["proposalId"], withdrawn["status"]) == (waiting, "superseded")
+    assert realm("inbox", "--json").json == []

@@ -14,6 +14,8 @@ from tests.patience import PATIENCE_S
 from world.log import open_log
 from worldprotocol import Realm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory) -> Path:
@@ -64,7 +66,6 @@ def test_the_list_has_heads_and_its_json_has_the_leaf_hashes(template):
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
-@pytest.mark.slow
 def test_ctrl_c_ends_following_quietly(template, more):
     running = CliRealm(template).start("log", "--follow", *more)
     assert running.stdout is not None

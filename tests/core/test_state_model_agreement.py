@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
+from tests.plugins.examples import examples
 from world.core.state_model.checking import NEW, Checker, Touched
 from world.core.state_model.dialect import DIALECT, SchemaNode, read_model
 from world.errors import RefusedError
 from world.model.immutable_json import FrozenDict, freeze, thaw
 from world.model.patch import Patch, apply_patch
 from world.model.paths import format_path
+
+pytestmark = pytest.mark.slow
 
 NAMES = ["a", "b", "a.b", "0", "1", "kind"]
 TEXTS = ["", "a", "ab", "abc", "kind", "2024-02-29", "2023-02-29", "0b9f7c1e-3a52-4d7e-9a55-6f1f0c2f8a11", "é"]
@@ -138,7 +142,7 @@ PATCHES = st.one_of(
 
 
 @given(ROOTS, st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300, quick=60))
 def test_the_check_of_a_change_finds_a_fault_where_the_check_of_the_whole_does(
     schema: Any, data: st.DataObject
 ) -> None:

@@ -162,7 +162,8 @@ def the_record_of_a_careless_agent(user: User) -> None:
     assert [one["resource"] for one in told["violations"]] == ["FILE:/.github/workflows/ci.yml"]
     given_back, *left = told["rollbacks"]
     assert "/src/greetings.py" in given_back["restored"]
-    assert given_back["removed"] == ["/src/notes.md"]
+    caches = {"/src/__pycache__", "/tests/__pycache__"}  # Python leaves them where the environment allows it
+    assert set(given_back["removed"]) - caches == {"/src/notes.md"}
     assert [one["failed"][0].partition(" ")[0] for one in left] == [
         name for name in ["FILE:/.github/workflows/ci.yml"] if not user.confined
     ]

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from tests.golden import World, clocks, garden, harbour
+from tests.golden import World, access, clocks, couriers, garden, gate, harbour, orchard, signed
 from tests.golden.garden import FOLDER, record, record_portable
 from world.audit.replay import replay
 from world.clock import ManualClock
@@ -80,6 +80,11 @@ RECORDED = {
     "ledger-leased": record_portable,
     "harbour": recording(harbour, "harbour", "harbour", harbour.record),
     "clocks": recording(clocks, "harbour", "clocks", clocks.record),
+    "orchard": orchard.record,
+    "gate": recording(gate, "gate", "gate", gate.record),
+    "couriers": recording(couriers, "couriers", "couriers", couriers.record),
+    "access": recording(access, "harbour", "access", access.record),
+    "signed": recording(signed, "harbour", "signed", signed.record),
 }
 """The logs as they are recorded today; ``garden`` and ``ledger`` are from before there were leases."""
 

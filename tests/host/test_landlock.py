@@ -10,6 +10,7 @@ import pytest
 
 from host.confinement import Access, Rules, landlock
 from tests.host.confining import Ground, allow, can_hold, ground, triples
+from tests.patience import PATIENCE_S
 
 __all__ = ["ground"]
 
@@ -196,7 +197,7 @@ def swap():
         os.rename('in', 'was'); os.symlink({str(ground.outside)!r}, 'in')
         os.unlink('in'); os.rename('was', 'in')
 _thread.start_new_thread(swap, ())
-read, turns, until = set(), 0, time.monotonic() + 30
+read, turns, until = set(), 0, time.monotonic() + {PATIENCE_S}
 while (13 not in read or turns < 500) and time.monotonic() < until:
     turns += 1
     for how in (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_RDWR | os.O_TRUNC):

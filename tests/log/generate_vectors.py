@@ -84,7 +84,20 @@ WORLDS: list[tuple[Any, Vector | None, str | None]] = [
     ),
     ({"n": 1e21}, {"code": "E", "message": "m", "timestamp": 7}, "ab"),
 ]
-LOGS = ["clocks", "garden", "garden-leased", "garden-forged", "harbour", "ledger", "ledger-leased"]
+LOGS = [
+    "access",
+    "clocks",
+    "couriers",
+    "garden",
+    "garden-leased",
+    "garden-forged",
+    "gate",
+    "harbour",
+    "ledger",
+    "ledger-leased",
+    "orchard",
+    "signed",
+]
 
 
 def canonical() -> Iterator[Vector]:

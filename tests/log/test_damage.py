@@ -18,8 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -89,7 +87,6 @@ def place() -> Iterator[Path]:
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(tempfile, "tempdir", folder)  # what is read in for a look is written there too
-        patch.setattr("world.code.references.entry_points", cache(entry_points))  # what is installed does not change
         domain = yaml.safe_load((FOLDER / "ledger.yaml").read_text())
         Path(folder, "ledger.json").write_text(json.dumps(domain))  # which is read faster, thousands of times
         Path(folder, "world.toml").write_text('log = "sound.db"\ndomain = "ledger.json"\n')

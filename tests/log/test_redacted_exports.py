@@ -264,7 +264,9 @@ WITHOUT_INPUTS = {
     *("decision.made", "human.timed_out", "proposal.superseded", "execution.started", "execution.cancelled"),
     *("proposal.completed", "verdict.given", "request.withdrawn", "lease.renewed", "lease.released", "lease.expired"),
     *("lease.revoked", "run.opened", "run.observed", "run.violated", "run.amended", "run.rolled_back", "run.compared"),
-    *("run.closed", "clock.confirmed", "proposal.rescheduled", "proposal.held"),
+    *("run.closed", "clock.confirmed", "proposal.rescheduled", "proposal.held", "workspace.registered"),
+    *("effect.claimed", "effect.extended", "effect.lapsed", "right.granted", "right.revoked"),
+    *("token.created", "token.revoked"),
 }
 """Topics whose fields are no inputs and not made of any, but for texts and names of resources that may quote one."""
 

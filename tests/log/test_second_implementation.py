@@ -24,7 +24,16 @@ from world.model.canonical_json import canonical_text
 from world.model.immutable_json import freeze
 from world.model.patch import Patch, apply_patch
 
-PROGRAM = ("second_implementation", "second_adoptions", "second_forms", "second_leases")
+PROGRAM = (
+    "second_implementation",
+    "second_access",
+    "second_adoptions",
+    "second_effects",
+    "second_forms",
+    "second_leases",
+    "second_signatures",
+    "second_states",
+)
 
 
 @pytest.mark.requirement("CARD-replay")

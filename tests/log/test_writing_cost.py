@@ -48,6 +48,8 @@ def test_a_proposal_takes_these_statements_on_sqlite(tmp_path: Path) -> None:
         propose(world, 3)
         writer_of(world).set_trace_callback(None)
     assert statements(traced) == [
+        "PRAGMA data_version",  # the look for commits of others when the intent is issued
+        "PRAGMA data_version",  # the same before it is prepared; neither reads the head again
         "BEGIN",
         "PRAGMA data_version",  # whether others have written to the file, to any of its logs
         "SELECT (SELECT",  # head, last event, clocks and views
@@ -131,7 +133,7 @@ def test_a_proposal_takes_two_round_trips_on_postgresql(postgres_database: str, 
         for number in range(5):
             propose(world, number)
         waits, executed = counted.of(world, lambda: propose(world, 5))
-    assert waits == 2, executed  # the opening under the lock, and the commit
+    assert waits <= 2, executed  # the opening under the lock, and the commit; an answer may be there already
     assert len(executed) == 7, executed  # BEGIN, lock, opening, intent, index, events with tree head, COMMIT
     assert counted.under_lock == []
 
@@ -145,7 +147,7 @@ def test_proposals_of_others_are_taken_in_within_the_same_round_trips(postgres_d
             propose(other, number)
         waits, executed = counted.of(world, lambda: propose(world, 5))
         assert world.data() == other.data()
-    assert waits == 2, executed
+    assert waits <= 2, executed
     assert len(executed) == 8, executed  # with the events of others
     assert counted.under_lock == []  # the state of their worlds follows from their patches
 

@@ -156,7 +156,9 @@ class History:
         self.inserted: list[str] = []
         self.sizes: list[int] = []
         ids = SequentialIds("record" if like is None else "real")
-        self.log, parts, _ = bootstrap(str(file), create=True, domain=shop, policies=[HOUSE], clock=self.clock, ids=ids)
+        self.log, parts, _ = bootstrap(
+            str(file), create=True, domain=shop, policies=[HOUSE], clock=self.clock, ids=ids, execute=True
+        )
         self.protocol = Later(
             self.log,
             domain=parts.domain,

@@ -1,4 +1,7 @@
-"""A realm whose foreign code is held by the test: ``held ADDRESS BRANCH COUNT`` acts on it in a process of its own."""
+"""A realm whose foreign code is held by the test.
+
+As a program, it acts on such realms in a process of its own: each line ``ADDRESS BRANCH COUNT`` is answered by one.
+"""
 
 from __future__ import annotations
 
@@ -118,10 +121,12 @@ def act_often(world: Realm, branch: str, count: int) -> list[str]:
     return [world.act("ann", "count", {"hang": ""}, branch=branch).status for _ in range(count)]
 
 
-def main(address: str, branch: str, count: str) -> None:
-    with opened(address) as world:
-        print(" ".join(act_often(world, branch, int(count))))
+def main() -> None:
+    for line in sys.stdin:
+        address, branch, count = line.split("\t")
+        with opened(address) as world:
+            print(" ".join(act_often(world, branch, int(count))), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -80,3 +80,6 @@ def ask_ann(case: Any) -> Any:
 
 
 asking = Policy("asking", [ask_ann])
+
+SECOND = second()
+"""The second version, for references to it."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from authority import Approve, Policy, rule
+from tests.engines import engine_of
 from tests.patience import PATIENCE_S
 from tests.pipeline.office import Desk, Post, an_office, holding, office, verdicts
 from world.audit.verify import verify
@@ -249,7 +250,7 @@ def test_what_goes_on_by_itself_goes_on_at_once_where_it_is_disjoint(tmp_path: P
 def test_a_type_with_a_canonical_form_of_its_own_counts_for_direct_requests_too(tmp_path: Path) -> None:
     table = ResourceType("TABLE", "opaque", canonical=str.lower)
     with an_office(str(tmp_path / "w.db"), Post()) as world:
-        world._acting._types = STANDARD.with_types(table)
+        engine_of(world)._types = STANDARD.with_types(table)
         world.leases.acquire(agent="old", resource="TABLE:users", timeout=0)
         with pytest.raises(RefusedError) as refused:
             world.leases.acquire(agent="mid", resource="TABLE:Users", timeout=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 import tomllib
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, get_type_hints
 
 import grimp
@@ -26,13 +27,23 @@ ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "world" / "pipeline"
 ROOMS = ("world", "projections", "authority", "host", "worldprotocol")
 
-STAGE_MODULES = ("project", "submit", "judge", "arbitrate", "decide", "execute", "seal", "recover")
+STAGE_MODULES = (
+    "project",
+    "submit",
+    "judge",
+    "arbitrate",
+    "decide",
+    "execute",
+    "seal",
+    "recover",
+    "effects.external_effects",
+)
 
 MAX_LINES = 200
 MAX_DEPTH = 10
-MAX_CALLS = 1_260
-MAX_MODULES = 121
-"""What a source event costs as the engine is; lower these with the cost. A fifth of the calls encodes events."""
+MAX_CALLS = 1_072
+MAX_MODULES = 125
+"""What a source event costs as the engine is; lower these with the cost."""
 
 NO_CALLS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 """Frames that newer versions of Python inline."""
@@ -128,7 +139,7 @@ def test_no_stage_imports_another_one_and_a_contract_says_so() -> None:
 def test_no_stage_is_called_but_by_the_table() -> None:
     stages = {stage.__name__ for stage in STAGES.values()}
     for name in (*STAGE_MODULES, "driver"):
-        tree = ast.parse((PIPELINE / f"{name}.py").read_text(encoding="utf-8"))
+        tree = ast.parse((PIPELINE / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8"))
         called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")}
         assert called.isdisjoint(stages)
 
@@ -159,7 +170,8 @@ def test_what_follows_from_a_step_comes_before_the_next_step(monkeypatch: pytest
     stages: dict[Any, Callable[..., Any]] = {Split: split, Whole: whole}
     monkeypatch.setattr(driver, "STAGES", stages)
     steps: Any = (Split("ab"), Whole("c"))
-    advance(None, steps)  # type: ignore[arg-type]  # no stage here needs a unit of work
+    work: Any = SimpleNamespace(observer=None)  # no stage here needs more of a unit of work
+    advance(work, steps)
     assert done == ["a", "after a", "b", "after b", "c"]
 
 
@@ -180,6 +192,21 @@ def test_a_source_event_costs_no_more_calls_than_it_did(walk: list[Called]) -> N
     assert {"world/pipeline/driver.py", "world/pipeline/seal.py", "world/log/transaction.py"} <= modules
     assert len(walk) <= MAX_CALLS
     assert len(modules) <= MAX_MODULES
+
+
+def test_a_source_event_leaves_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    with open_shop(f"sqlite:///{tmp_path / 'shop.db'}", projections=[till]) as world:
+        for number in range(3):
+            world.project(click(number, button="sell", item="tea"), "ann")
+        gc.collect()
+        gc.disable()
+        try:
+            came = world.project(click(3, button="sell", item="tea"), "ann")
+            left = gc.collect()
+        finally:
+            gc.enable()
+    assert came.proposal is not None
+    assert left == 0  # a reference cycle keeps the events of the whole unit until the collector runs
 
 
 def _rows() -> list[tuple[str, str, str, list[str]]]:

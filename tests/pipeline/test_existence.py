@@ -208,7 +208,7 @@ def use(ctx: ActionContext, input: Need) -> Any:  # noqa: A002
 
 
 def a_shelf(address: str, **parts: Any) -> Realm:
-    given = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), "domain": shelf, **parts}
+    given = {"clock": ManualClock(1_000, 1), "ids": SequentialIds(), "domain": shelf, "execute": True, **parts}
     world = Realm.create(address, **given)
     world.register("ann", "human", binding={"kind": "auto_approve"})
     world.register("kid", "human", binding={"kind": "hitl", "ask": ["ann"]})

@@ -113,7 +113,7 @@ def test_what_cannot_be_given_back_is_told_and_the_proposal_ends_all_the_same(
             tries.append(backup)
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr("world.pipeline.execute.MAX_BACKOFF_MS", 1)
+        monkeypatch.setattr("world.pipeline.effects.effect_results.MAX_BACKOFF_MS", 1)
         monkeypatch.setattr(world.host.premises.backups, "restore", broken)
         failed = world.act("ann", "run", plan)
         assert failed.error is not None
@@ -151,7 +151,7 @@ def test_an_effect_in_doubt_that_is_called_off_is_given_back_by_whoever_calls_it
 
 @pytest.mark.requirement("HC-handlers")
 def test_without_a_workspace_nothing_is_watched_and_file_effects_say_what_is_missing(address: str) -> None:
-    with Realm.create(address, domain=workshop) as world:
+    with Realm.create(address, domain=workshop, execute=True) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         failed = world.act("ann", "run", {"mutates": ["FILE:/b.txt"], "steps": STEPS[1:2]})
         assert failed.error is not None

@@ -98,5 +98,5 @@ def test_what_a_child_cannot_find_again_is_no_handler() -> None:
         handler("own.local", isolation="process")(lambda params, call: None)
     assert refused.value.code == "INVALID_HANDLER"
     with pytest.raises(RefusedError, match="isolation"):
-        handler("own.local", isolation="container")(done)  # type: ignore[arg-type]
+        handler("own.local", isolation="container")(done)  # type: ignore[call-overload]
     assert [one.to_wire()["isolation"] for one in HANDLERS] == ["process"] * 4

@@ -319,8 +319,10 @@ def test_migrations_change_only_the_members_that_differ() -> None:
     from world.model.immutable_json import freeze
 
     domain = second(migrates=False)
-    domain.migration("1")(lambda data: {"total": 1, "people": {**data["people"], "b": 2, "n": {"same": 1, "new": 3}}})
-    migration = domain.migration_from("1")
+    domain.migration("1.0.0")(
+        lambda data: {"total": 1, "people": {**data["people"], "b": 2, "n": {"same": 1, "new": 3}}}
+    )
+    migration = domain.migration_from("1.0.0")
     assert migration is not None
     patches = migration.patches(freeze({"total": 1, "people": {"a": 1, "b": True, "n": {"same": 1, "gone": 0}}}))
     assert sorted((one.op, one.path) for one in patches) == [
@@ -330,6 +332,6 @@ def test_migrations_change_only_the_members_that_differ() -> None:
     ]
     assert misfits(domain.schema, freeze({"total": 1, "people": {}})) == []
     with pytest.raises(RefusedError) as refused:
-        domain.migration("1")(up)
+        domain.migration("1.0.0")(up)
     assert refused.value.code == "DUPLICATE_NAME"
     assert issubclass(AddMore, BaseModel)

@@ -211,7 +211,7 @@ def test_a_step_that_took_its_time_is_rechecked_without_a_limit() -> None:
         return "done"
 
     with pytest.raises(TimeLimitError):
-        TimeLimit(20).run(slow)
+        TimeLimit(20).run(for_ever)
     assert unlimited(lambda: TimeLimit(20).run(slow)) == "done"
 
 

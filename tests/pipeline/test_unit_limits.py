@@ -13,6 +13,7 @@ import world.pipeline.arbitrate
 import world.pipeline.judge
 import world.pipeline.unit_of_work
 from host import handler
+from tests.engines import engine_of
 from tests.pipeline.shop import open_shop
 from world.audit.verify import verify
 from world.clock import ManualClock
@@ -77,21 +78,21 @@ def stopwatch() -> Stopwatch:
 def realm(log_url: str, stopwatch: Stopwatch) -> Iterator[Realm]:
     with Realm.create(log_url, domain=cells, effects=[ring], limits=Limits(max_unit_ms=3_000)) as opened:
         opened.register("ann", "human", binding={"kind": "auto_approve"})
-        opened._acting._stopwatch = stopwatch
+        engine_of(opened)._stopwatch = stopwatch
         yield opened
 
 
 def units(opened: Realm, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the number of events of every unit from here on."""
     sizes: list[int] = []
-    run = opened._acting._run_unit
+    run = engine_of(opened)._run_unit
 
     def counted(commands: Any) -> Any:
         committed = run(commands)
         sizes.append(len(committed))
         return committed
 
-    monkeypatch.setattr(opened._acting, "_run_unit", counted)
+    monkeypatch.setattr(engine_of(opened), "_run_unit", counted)
     return sizes
 
 
@@ -123,7 +124,7 @@ def test_the_other_commands_of_the_commit_are_done_without_it(realm: Realm, stop
         Pending(slow),
         Pending(lambda work: submit(work, Submission(intents[1]), "last")),
     ]
-    realm._acting._run_batch(batch)
+    engine_of(realm)._run_batch(batch)
     assert [item.settled for item in batch] == [True] * 3
     with pytest.raises(RefusedError) as refused:
         batch[1].outcome()
@@ -146,7 +147,7 @@ def test_commands_that_together_take_too_long_are_divided_among_commits(
         return command
 
     batch: list[Any] = [Pending(slow(name)) for name in ("a", "b", "c")]
-    realm._acting._run_batch(batch)
+    engine_of(realm)._run_batch(batch)
     assert [item.outcome() is not None for item in batch] == [True] * 3
     assert len(sizes) == 2
     assert realm.data() == {"cells": {"a": 1, "b": 1, "c": 1}}
@@ -177,8 +178,8 @@ def test_recovery_is_divided_until_nothing_is_left(realm: Realm, monkeypatch: py
     names = [f"p{number}" for number in range(7)]
     for name in names:  # requested, and the worker forgets about it
         intent = realm.issue("ann", "call", {"name": name}, scope=[f"data.cells.{name}"])
-        realm._acting._group.submit(partial(submit_as, intent=intent, name=name))
-    realm._acting._performing.clear()
+        engine_of(realm)._group.submit(partial(submit_as, intent=intent, name=name))
+    engine_of(realm)._performing.clear()
     monkeypatch.setattr(world.pipeline.unit_of_work, "DUE_AT_ONCE", 2)
     sizes = units(realm, monkeypatch)
     realm.settle()

@@ -10,6 +10,7 @@ import pytest
 
 from authority import Approve, Escalate, Policy, rule
 from projections import projection
+from tests.engines import engine_of
 from tests.pipeline.shop import Bank, Sale, Shop, charge, close, house, left, open_shop, sell, shop
 from tests.pipeline.test_whatif import ask, by_id, sealed
 from world.audit.verify import verify
@@ -242,8 +243,9 @@ def test_what_was_broken_off_then_is_broken_off_here(file: Path) -> None:
     parts: dict[str, Any] = {"clock": ManualClock(1_000, 1), "policies": [policy], "limits": Limits(max_call_ms=100)}
     with Realm.create(file, domain=domain, **parts) as world:
         world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "slow"})
+        world.register("ann", "human", binding={"kind": "auto_approve"})  # no rule is called, which could be late
         start = world.branch().head
-        ended = [world.act("bot", action) for action in ("note", "count")]
+        ended = [world.act("bot", "note"), world.act("ann", "count")]
     assert [one.status for one in ended] == ["rejected", "failed"]
     slow[0] = False
     report = ask(file, world=start, domain=domain, at_hand=[policy])
@@ -330,7 +332,7 @@ def test_an_effect_in_doubt_where_the_branch_begins_gets_what_a_person_said_of_i
 
     ids = SequentialIds()
     world = open_shop(str(file), ids=ids, workers=Mortal("first"))
-    protocol = world._acting
+    protocol = engine_of(world)
     protocol.make = _raising  # type: ignore[method-assign]
     with pytest.raises(RuntimeError):
         world.act("ann", "charge", {"amount": 5})

@@ -52,9 +52,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path.name.startswith(NEEDS_ONE) and installed() is None else None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Start the browser, without a window."""
+    """Start the browser, without a window; its event loop ends with the module, so that others may run theirs."""
     from playwright.sync_api import sync_playwright
 
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to run as root otherwise

@@ -6,7 +6,7 @@ every run, so that two runs of one commit agree; ``mutation`` (``make mutate``) 
 prints a command for each failed property test that runs it with the very example that failed (``--repeat-example``): a
 seed alone makes other examples in another process, because Hypothesis also draws constants of the modules that are
 imported there. None has a deadline: a loaded machine is no fault in the code. A test may ask for another number of
-examples by itself.
+examples by itself, and for fewer of them where the examples stay the same (``examples``).
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ settings.register_profile(
 settings.register_profile(FUZZ, parent=settings.get_profile(FULL), max_examples=10_000)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", QUICK)
 settings.load_profile(PROFILE)
+
+
+def examples(number: int, *, quick: int) -> int:
+    """Return the ``max_examples`` of a test that asks for a number of its own.
+
+    Args:
+        number: examples of the profiles that make fresh ones.
+        quick: examples of the profiles that make the same ones in every run.
+    """
+    return quick if PROFILE in SAME else number
 
 
 @pytest.hookimpl(tryfirst=True)

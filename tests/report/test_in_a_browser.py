@@ -18,6 +18,8 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from tests.report.pages import golden, hostile, reported
 from tests.report.test_page import NASTY, SECTIONS
 
+pytestmark = pytest.mark.slow
+
 CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
 """What differs between light and dark."""
 
@@ -79,7 +81,6 @@ def rgb(told: str) -> tuple[int, ...]:
     return tuple(int(float(part)) for part in re.findall(r"[\d.]+", told)[:3])
 
 
-@pytest.mark.slow
 def test_the_page_asks_for_nothing_and_complains_of_nothing(tab, evil):
     said, asked = [], []
     tab.on("console", lambda message: said.append(message.text))
@@ -114,7 +115,6 @@ def test_hostile_words_are_shown_as_they_are(tab, evil):
 
 
 @pytest.mark.parametrize(("scheme", "width", "rules"), [("light", 1100, None), ("dark", 360, CONTRAST)])
-@pytest.mark.slow
 def test_the_page_is_accessible_in_light_and_dark(browser, file, scheme, width, rules):
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800}, bypass_csp=True)
     tab = context.new_page()

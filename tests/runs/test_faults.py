@@ -195,7 +195,7 @@ def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -
         "        world.host._leases",
     )
     later = Later()
-    with opened(tmp_path, workspace=None, clock=later) as blind:  # it has no workspace, so it makes no backup
+    with opened(tmp_path, execute=False, clock=later) as blind:  # it recovers nothing
         held = blind.leases.acquire(agent="bob", resource="FILE:/src/a.py", timeout=PATIENCE_S)
         (root / "src" / "a.py").write_text("bob's")
         with opened(tmp_path, clock=later) as world:
@@ -214,7 +214,7 @@ def test_recovery_releases_only_what_the_vanished_run_held(tmp_path: Path, root:
         "    with world.host.session(agent='ann', session='s', writes=['/src/**']):\n"
         "        (root / 'src/a.py').write_text('half done')",
     )
-    with opened(tmp_path, workspace=None) as world:
+    with opened(tmp_path, execute=False) as world:
         held = world.leases.acquire(agent="ann", session="s", resource="FILE:/docs/*", timeout=PATIENCE_S)
         with opened(tmp_path):
             assert text_of(root) == BEFORE

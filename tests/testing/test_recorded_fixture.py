@@ -13,6 +13,8 @@ from tests.golden import garden
 from tests.golden.generate import rehashed
 from worldprotocol.testing.recordings import Recordings
 
+pytestmark = pytest.mark.slow
+
 SHOP = """
 from pydantic import BaseModel
 
@@ -233,7 +235,6 @@ def test_scenes_that_an_exception_left_prove_nothing(project: Project, is_record
 
 @pytest.mark.requirement("CARD-tests")
 @pytest.mark.parametrize("second", ["proposal='00'", "proposal='0', code='EXECUTION_DIVERGED'"])
-@pytest.mark.slow
 def test_two_markers_stand_for_two_divergences(project: Project, second: str) -> None:
     project.recorded().change("have - input.count)", "have - 2 * input.count)")
     test = ("import pytest\n" + TEST).partition("        assert world.data()")[0]
@@ -394,7 +395,6 @@ def test_more(given):
 
 
 @pytest.mark.requirement("CARD-tests")
-@pytest.mark.slow
 def test_a_recorded_log_that_no_test_uses_fails_a_run_of_all_tests(project: Project) -> None:
     project.recorded()
     second = project.golden.with_name("old.jsonl")
@@ -467,5 +467,5 @@ def test_a_run_that_uses_nothing_of_this_imports_nothing_of_it(pytester: pytest.
             assert of_the_roof == ["worldprotocol.pytest_plugin"]
         """
     )
-    options = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio")
+    options = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio", "-p", "no:schemathesis")
     pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)

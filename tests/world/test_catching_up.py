@@ -20,7 +20,12 @@ from world.state.catch_up import apply_others
 from world.state.realm_state import RealmState, apply_event
 from world.state.recent_worlds import KEPT_WORLDS, RecentWorlds
 
-HINTS = {"deadlines", "retries", "effects"}  # heaps that may name ended proposals, which are dropped when they are due
+HINTS = {
+    "deadlines",
+    "retries",
+    "effects",
+    "claim_deadlines",
+}  # heaps that may name ended proposals, which are dropped when they are due
 
 
 def logged(name: str, tmp_path: Path) -> list[LoggedEvent]:
@@ -35,7 +40,13 @@ def content(realm: RealmState) -> dict[str, Any]:
 
 def sorted_due(realm: RealmState) -> list[tuple[int, str]]:
     effects = [(at, name) for at, name, _ in realm.effects]
-    return sorted(one for one in [*realm.deadlines, *realm.retries, *effects] if one[1] in realm.proposals)
+    claims = {
+        (at, name)
+        for at, name, requirement in realm.claim_deadlines
+        if name in realm.proposals and at == getattr(realm.proposals[name].claims.get(requirement), "deadline", None)
+    }
+    others = [one for one in [*realm.deadlines, *realm.retries, *effects] if one[1] in realm.proposals]
+    return sorted([*others, *claims])
 
 
 @pytest.mark.requirement("WP-lineage")

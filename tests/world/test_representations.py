@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+import worldprotocol
 from tests.pipeline.shop import house, open_shop, shop
 from world.model.decision import DecisionRecord
+from world.model.immutable_json import FrozenDict
 from world.model.short_repr import MAX_REPR, short_repr
-from worldprotocol import Realm
+from world.model.snapshot import SnapshotView
+from worldprotocol import (
+    ActionContext,
+    Approve,
+    AsyncRealm,
+    Case,
+    Domain,
+    EffectFailure,
+    EffectResult,
+    EffectType,
+    Escalate,
+    IntentBody,
+    IntentScope,
+    Narrow,
+    NoIntent,
+    Policy,
+    ProjectionOutcome,
+    ProjectionRequest,
+    Realm,
+    Reject,
+    RunOptions,
+    Select,
+    SourceEvent,
+    Worker,
+    rule,
+    set_,
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +99,85 @@ def test_a_closed_realm_still_has_a_representation(tmp_path: Path):
     with open_shop(str(tmp_path / "shop.db")) as realm:
         pass
     assert "shop.db" in repr(realm)
+
+
+class Letter(BaseModel):
+    text: str
+
+
+LONG = "a text of several words and\nof two lines\x1b " * 40
+
+
+def public_values(realm: Realm) -> dict[str, Any]:
+    """Return a value of every public class that is no error, each with as much content as it takes."""
+    intent = realm.issue("ann", "sell", {"item": LONG}, note=LONG)
+    source = SourceEvent(kind="ui", event_id="e1", payload={"text": LONG})
+    snapshot = SnapshotView(FrozenDict({"text": LONG}), FrozenDict())
+    request = ProjectionRequest("some schema", snapshot, intent.meta.origin.actor, source)
+    body = IntentBody(type="sell", input={"item": LONG})
+    contexts: list[Any] = []
+    cases: list[Any] = []
+
+    @rule
+    def keep(case: Case) -> Approve:
+        cases.append(case)
+        return Approve(LONG)
+
+    domain = Domain("urn:test:long", version="1.0.0", state={"fields": {}})
+
+    @domain.action("go", version="1")
+    def go(ctx: ActionContext) -> None:
+        contexts.append(ctx)
+
+    with Realm.create("sqlite:///:memory:", domain=domain, policies=[Policy("house", [keep])]) as other:
+        other.register("bot", "agent", binding={"kind": "policy_rules", "policy": "house"})
+        proposal = other.act("bot", "go", note=LONG)
+    assert proposal.status == "completed"
+    return {
+        "ActionContext": contexts[0],
+        "Approve": Approve(LONG),
+        "AsyncRealm": AsyncRealm(realm),
+        "Case": cases[0],
+        "Domain": domain,
+        "EffectFailure": EffectFailure("CODE", LONG),
+        "EffectResult": EffectResult({"text": LONG}),
+        "EffectType": EffectType("mail." + "x" * 400, input=Letter, output=str),
+        "Escalate": Escalate("ann", LONG),
+        "IntentBody": body,
+        "IntentInstance": intent,
+        "IntentScope": IntentScope(allowed_paths=("a.b",) * 100),
+        "Narrow": Narrow(["a"], LONG),
+        "NoIntent": NoIntent(LONG),
+        "Patch": set_("a", LONG),
+        "Policy": house,
+        "ProjectionOutcome": ProjectionOutcome("till", LONG, proposal),
+        "ProjectionRequest": request,
+        "Realm": realm,
+        "Reject": Reject(LONG),
+        "RunOptions": RunOptions(by="ann"),
+        "Select": Select(body),
+        "SourceEvent": source,
+        "Worker": Worker(realm, types=["bank.charge"], name="w" * 60),
+    }
+
+
+def test_the_representation_of_every_public_value_is_one_line(tmp_path: Path):
+    classes = {
+        name
+        for name in worldprotocol.__all__
+        if inspect.isclass(kind := getattr(worldprotocol, name)) and not issubclass(kind, Exception)
+    }
+    with open_shop(str(tmp_path / "shop.db")) as realm:
+        values = public_values(realm)
+        assert set(values) == classes
+        assert {name: type(value).__name__ for name, value in values.items()} == {name: name for name in values}
+        wrong = {name: line for name in values if len(line := repr(values[name])) > MAX_REPR or not line.isprintable()}
+        assert wrong == {}
+        assert "sell" in repr(values["IntentBody"])
+        assert repr(values["AsyncRealm"]).startswith("<AsyncRealm Realm ")
+
+
+def test_the_representation_of_an_error_is_one_line():
+    errors = [getattr(worldprotocol, name) for name in worldprotocol.__all__ if name.endswith("Error")]
+    assert len(errors) >= 8
+    assert [repr(kind("CODE", LONG)) for kind in errors if not repr(kind("CODE", LONG)).isprintable()] == []

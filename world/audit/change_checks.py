@@ -1,15 +1,17 @@
-"""Checks of what changed code records: migrations (``world.model.adoption``) and held proposals."""
+"""Checks of migrations (``world.model.adoption``), held proposals, and backups in the realm's workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from world.events.lease_events import VerdictGiven
 from world.events.proposal_events import ProposalHeld, ProposalJudged, ProposalSubmitted
 from world.events.realm_events import DomainAdopted
+from world.klis.triple import CHANGES
 from world.model.adoption import MIGRATE, MIGRATION_ACTOR, adoption_binding, migration_ruling
 from world.state.realm_view import ReadableRealm
 
-__all__ = ["faults_of_hold", "faults_of_migration"]
+__all__ = ["faults_of_backup", "faults_of_hold", "faults_of_migration"]
 
 
 def faults_of_migration(
@@ -41,6 +43,28 @@ def faults_of_migration(
         yield "the ruling does not follow from the migration"
 
 
+def faults_of_backup(event: VerdictGiven, realm: ReadableRealm) -> Iterator[str]:
+    """Yield what contradicts the backup that a verdict records, as sentences.
+
+    From the registration of a workspace on, the backups of all leases to change files are in that workspace.
+
+    Args:
+        event: the verdict.
+        realm: the state before it.
+    """
+    if event.workspace is not None and not event.backup:
+        yield "it names a workspace and no backup"
+    registered = realm.workspace
+    if registered is None or event.status != "Granted":
+        return
+    if event.backup and event.workspace != registered.workspace_id:
+        yield f"the backup is in workspace {event.workspace}, and the realm's is {registered.workspace_id}"
+    changing = {one.value for one in CHANGES}
+    claims = [one for one in event.leases if one.predicate in changing and one.resource.startswith("FILE:")]
+    if claims and not event.backup:
+        yield "leases to change files were granted without a backup"
+
+
 def faults_of_hold(event: ProposalHeld, realm: ReadableRealm) -> Iterator[str]:
     """Yield what contradicts the record that a proposal is held, as sentences.
 
@@ -48,6 +72,13 @@ def faults_of_hold(event: ProposalHeld, realm: ReadableRealm) -> Iterator[str]:
         event: the record.
         realm: the state before it.
     """
+    if event.cause == "effect":
+        proposal = realm.proposals.get(event.proposal_id)
+        if len(event.names) != 1 or (event.in_force, event.at_hand) != (None, None):
+            yield "it waits for the handler of one type of effect"
+        elif proposal is not None and (proposal.requested or proposal.in_doubt):
+            yield "its effect is under way or in doubt"
+        return
     if event.cause == "code":
         known = {} if realm.domain is None else realm.domain.sources
         if not event.names:
@@ -55,8 +86,13 @@ def faults_of_hold(event: ProposalHeld, realm: ReadableRealm) -> Iterator[str]:
         elif (event.in_force, event.at_hand) != (None, None) or not known:
             yield "the domain in force has no functions that could differ"
         return
-    if event.cause == "schema":
-        in_force: str | None = realm.schema_hash
+    if event.cause == "workspace":
+        proposal = realm.proposals.get(event.proposal_id)
+        if proposal is not None and not proposal.wants_leases:
+            yield "it does not want leases, so that it needs no workspace"
+        in_force: str | None = None if realm.workspace is None else realm.workspace.workspace_id
+    elif event.cause == "schema":
+        in_force = realm.schema_hash
     else:
         adopted = realm.policies.get(event.names[0]) if len(event.names) == 1 else None
         in_force = None if adopted is None else adopted.policy_hash

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from world.audit.change_checks import faults_of_hold, faults_of_migration
+from world.audit.change_checks import faults_of_backup, faults_of_hold, faults_of_migration
+from world.audit.claim_checks import CLAIM_TOPICS, ClaimEvent, faults_of_claims, faults_of_offer
 from world.audit.decision_checks import faults_of_decision, fits_time_limit
 from world.audit.registry_checks import RegistryChecks
 from world.audit.replay import KnownWorld, Lineages, Step
@@ -17,8 +18,8 @@ from world.error_codes import ErrorCode
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.execution_events import EffectRequested, ExecutionStarted
-from world.events.lease_events import KeyRegistered, VerdictGiven
-from world.events.policy_events import PolicyAdopted, PolicyRetired, ProposalShadowed, ShadowConfigured
+from world.events.lease_events import VerdictGiven
+from world.events.policy_events import ProposalShadowed
 from world.events.proposal_events import (
     DecisionMade,
     HumanAnswered,
@@ -32,15 +33,13 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import (
-    ActorBound,
     BranchCreated,
     BranchSwitched,
-    DomainAdopted,
-    EnforcementChosen,
     LogFounded,
     WorldSealed,
 )
 from world.klis.identity.authentication import channel_fault
+from world.klis.identity.intent_signature import signature_fault
 from world.model.decision import HUMAN_ANSWER, REMARKS, DecisionRecord, Ruling
 from world.model.identity import content_id, requirement_id, world_id
 from world.model.patch import allows
@@ -69,17 +68,11 @@ class Checks(RegistryChecks):
         self._sealed: WorldSealed | None = None
         self._over: set[str] = set()  # proposals whose time limit has passed; a ruling must follow
         self._confirmed: int | None = None  # time of the last confirmation of the clock
-        self._backups: dict[str, bool] = {}  # per open proposal with leases: whether a backup exists
+        self._backups: dict[str, VerdictGiven] = {}  # per open proposal with leases: the verdict that granted them
         self.version = 1  # stored version of the current event
         self.world: KnownWorld | None = None
         self.by_topic: Mapping[str, Step] = {
-            LogFounded.TOPIC: self._founded,
-            EnforcementChosen.TOPIC: self._enforcement,
-            DomainAdopted.TOPIC: self._domain,
-            ActorBound.TOPIC: self._bound,
-            PolicyAdopted.TOPIC: self._policy,
-            PolicyRetired.TOPIC: self._retired,
-            ShadowConfigured.TOPIC: self._shadow,
+            **self.registry,
             BranchCreated.TOPIC: self._branch,
             ClockConfirmed.TOPIC: self._clock,
             ProposalRescheduled.TOPIC: self._rescheduled,
@@ -96,10 +89,10 @@ class Checks(RegistryChecks):
             ProposalSuperseded.TOPIC: self._superseded,
             ExecutionStarted.TOPIC: self._started,
             EffectRequested.TOPIC: self._requested,
+            **dict.fromkeys(CLAIM_TOPICS, self._of_claim),
             ProposalCompleted.TOPIC: self._ended,
             ProposalFailed.TOPIC: self._ended,
             VerdictGiven.TOPIC: self._verdict,
-            KeyRegistered.TOPIC: self._key,
         }
 
     def at_the_beginning(self, event: Event) -> None:
@@ -196,6 +189,9 @@ class Checks(RegistryChecks):
         record = self._announced.pop(event.proposal_id, None)
         if record is not None and (record.intent_id, record.intent_key) != (intent.intent_id, intent.intent_key):
             self._bad(ErrorCode.BAD_REFERENCE, f"projection record {record.record_id} selected another intent")
+        fault = signature_fault(realm.klis, "" if realm.founded is None else realm.founded.log_id, event)
+        if fault is not None:
+            self._bad(ErrorCode.BAD_EVENT, f"the intent {intent.intent_id} is not authenticated: {fault}")
 
     def _shadowed(self, event: ProposalShadowed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
@@ -336,22 +332,27 @@ class Checks(RegistryChecks):
                 ErrorCode.BAD_REFERENCE,
                 f"the decision names verdict {event.verdict_id}, which did not grant its leases",
             )
-        backup = self._backups.pop(event.proposal_id, None)
-        if event.backup not in (None, backup):
-            self._bad(ErrorCode.BAD_REFERENCE, "backup differs from that of the verdict")
+        verdict = self._backups.pop(event.proposal_id, None)
+        backup, workspace = (None, None) if verdict is None else (verdict.backup, verdict.workspace)
+        if event.backup not in (None, backup) or event.workspace != workspace:
+            self._bad(ErrorCode.BAD_REFERENCE, "backup or workspace differs from that of the verdict")
 
     def _verdict(self, event: VerdictGiven, _: int) -> None:
         realm = self._realm
         fault = channel_fault(realm.klis, event, runs=realm.runs, proposals=realm.proposals.keys())
         if fault is not None:
             self._bad(ErrorCode.BAD_EVENT, f"the manifest of verdict {event.verdict_id} is not authenticated: {fault}")
+        for sentence in faults_of_backup(event, realm):
+            self._bad(ErrorCode.BAD_REFERENCE, sentence)
         if event.status == "Granted" and event.request_id in self._realm.proposals:
-            self._backups[event.request_id] = event.backup
+            self._backups[event.request_id] = event
 
     def _superseded(self, event: ProposalSuperseded, _: int) -> None:
         self._backups.pop(event.proposal_id, None)
         if event.epoch != self._realm.epoch:
             self._bad(ErrorCode.BAD_REFERENCE, f"the epoch is {self._realm.epoch}, not {event.epoch}")
+        if event.by is not None and (not event.reason or event.successor is not None):
+            self._bad(ErrorCode.BAD_EVENT, "a withdrawal has a reason and no successor")
 
     def _started(self, event: ExecutionStarted, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)
@@ -382,6 +383,15 @@ class Checks(RegistryChecks):
         )
         if expected != asked.id:
             self._bad(ErrorCode.WRONG_HASH, f"the requirement's id is {expected}, not {asked.id}")
+        for fault in faults_of_offer(event, proposal):
+            self._bad(ErrorCode.BAD_CLAIM, fault)
+
+    def _of_claim(self, event: ClaimEvent, position: int) -> None:
+        proposal = self._realm.proposals.get(event.proposal_id)
+        if proposal is None:
+            return  # the fold reports it
+        for fault in faults_of_claims(event, proposal, self._realm, position):
+            self._bad(ErrorCode.BAD_CLAIM, fault)
 
     def _ended(self, event: ProposalCompleted | ProposalFailed, _: int) -> None:
         proposal = self._realm.proposals.get(event.proposal_id)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from world.audit.replay import Step
 from world.error_codes import ErrorCode
+from world.events.access_events import RightGranted, RightRevoked, TokenCreated, TokenRevoked
 from world.events.lease_events import KeyRegistered
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.realm_events import (
@@ -14,6 +17,7 @@ from world.events.realm_events import (
     DomainAdopted,
     EnforcementChosen,
     LogFounded,
+    WorkspaceRegistered,
 )
 from world.model.decision import voters
 from world.model.identity import (
@@ -26,6 +30,9 @@ __all__ = ["RegistryChecks"]
 
 _KEY_BYTES: Final = 32
 """Length of an Ed25519 public key."""
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+"""SHA-256 in hex."""
 
 _MODES: Final = frozenset({"enforcing", "trusting"})
 
@@ -43,6 +50,21 @@ class RegistryChecks:
         self._realm = realm
         self._bad = bad
         self._modes: set[str] = set()  # chosen enforcement modes; a worker records its mode before it executes
+        self.registry: Mapping[str, Step] = {
+            LogFounded.TOPIC: self._founded,
+            EnforcementChosen.TOPIC: self._enforcement,
+            WorkspaceRegistered.TOPIC: self._workspace,
+            DomainAdopted.TOPIC: self._domain,
+            ActorBound.TOPIC: self._bound,
+            RightGranted.TOPIC: self._right,
+            RightRevoked.TOPIC: self._right_revoked,
+            TokenCreated.TOPIC: self._token,
+            TokenRevoked.TOPIC: self._token_revoked,
+            PolicyAdopted.TOPIC: self._policy,
+            PolicyRetired.TOPIC: self._retired,
+            ShadowConfigured.TOPIC: self._shadow,
+            KeyRegistered.TOPIC: self._key,
+        }
 
     def _founded(self, event: LogFounded, _: int) -> None:
         if self._realm.position != 0:
@@ -58,6 +80,11 @@ class RegistryChecks:
         self._modes.add(event.enforcement)
         if event.enforcement not in _MODES:
             self._bad(ErrorCode.BAD_EVENT, f"the enforcement {event.enforcement!r} does not exist")
+
+    def _workspace(self, event: WorkspaceRegistered, _: int) -> None:
+        registered = self._realm.workspace
+        if registered is not None and registered.workspace_id == event.workspace_id:
+            self._bad(ErrorCode.BAD_REFERENCE, f"the workspace {event.workspace_id} is registered already")
 
     def _domain(self, event: DomainAdopted, _: int) -> None:
         if schema_hash(event.schema) != event.schema_hash:
@@ -85,6 +112,26 @@ class RegistryChecks:
         for member in voters(event.binding):
             if member not in self._realm.actors:
                 self._bad(ErrorCode.BAD_REFERENCE, f"the member {member!r} of a tribunal is not registered")
+
+    def _right(self, event: RightGranted, _: int) -> None:
+        if event.actor_id not in self._realm.actors:
+            self._bad(ErrorCode.BAD_REFERENCE, f"the actor {event.actor_id!r} is not registered")
+        if event.redaction is not None and event.right != "reader":
+            self._bad(ErrorCode.BAD_EVENT, f"the right {event.right} has rules of redaction")
+
+    def _right_revoked(self, event: RightRevoked, _: int) -> None:
+        if event.right not in self._realm.rights.get(event.actor_id, {}):
+            self._bad(ErrorCode.BAD_REFERENCE, f"the actor {event.actor_id!r} did not have the right {event.right}")
+
+    def _token(self, event: TokenCreated, _: int) -> None:
+        if event.actor_id not in self._realm.actors:
+            self._bad(ErrorCode.BAD_REFERENCE, f"the actor {event.actor_id!r} is not registered")
+        if not _DIGEST.fullmatch(event.digest):
+            self._bad(ErrorCode.BAD_EVENT, "the digest of the token is not SHA-256 in hex")
+
+    def _token_revoked(self, event: TokenRevoked, _: int) -> None:
+        if event.token_id not in self._realm.tokens:
+            self._bad(ErrorCode.BAD_REFERENCE, f"the token {event.token_id} was not in force")
 
     def _policy(self, event: PolicyAdopted, _: int) -> None:
         self._check_policy(event, event.policy)

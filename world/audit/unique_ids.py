@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from world.events.access_events import TokenCreated
 from world.events.base import Event
+from world.events.claim_events import EffectClaimed
 from world.events.lease_events import VerdictGiven
 from world.events.proposal_events import DecisionMade, HumanAnswered, ProjectionRecorded, ProposalSubmitted
 from world.events.realm_events import WorldSealed
@@ -27,6 +29,8 @@ _IDS: Final[Mapping[type[Event], Callable[[Any], tuple[tuple[str, str], ...]]]] 
     ),
     HumanAnswered: lambda event: (("answer", event.answer.answer_id),),
     ProjectionRecorded: lambda event: (("record", event.record_id),),
+    EffectClaimed: lambda event: (("claim", event.claim_id),),
+    TokenCreated: lambda event: (("token", event.token_id),),
 }
 """The ids that an event introduces, each with the kind of entity, by type of event."""
 

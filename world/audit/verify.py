@@ -42,6 +42,7 @@ from world.events.realm_events import WorldSealed
 from world.log import EventLog, LogFinding, LoggedEvent, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
+from world.state.access import access_fault
 from world.state.realm_state import RealmState, apply_event
 
 
@@ -236,6 +237,8 @@ class _Checker:
         try:
             if kind.step is not None:
                 kind.step(event, position)
+            if (fault := access_fault(self._realm, event)) is not None:
+                self._add(ErrorCode.WITHOUT_RIGHT, position, fault.message)
             self._repeats.take(event)
             apply_event(self._realm, event, position)
             self.index.take(event, position, self._checks.world)

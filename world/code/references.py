@@ -11,11 +11,11 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from functools import reduce
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from world.code.entry_points import entry_points
 from world.code.named_modules import admit, why_not_admitted
 from world.code.source_modules import FromSource
 from world.error_codes import ErrorCode
@@ -30,7 +30,8 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
     """Return the object of a reference.
 
     Args:
-        reference: ``package.module:attribute`` or ``file.py:attribute``; the attribute may be dotted.
+        reference: ``package.module:attribute`` or ``file.py:attribute``; the attribute may be dotted, and ``*`` is the
+            module itself.
         base: the folder that relative file names start from, and that the named module may be imported from where it
             is found nowhere else (``world.code.named_modules``); None is the current folder, and no folder for modules.
 
@@ -53,7 +54,7 @@ def load_reference(reference: str, *, base: Path | None = None) -> Any:
             if module_name.endswith(".py")
             else importlib.import_module(module_name)
         )
-        return reduce(getattr, attribute.split("."), module)
+        return module if attribute == "*" else reduce(getattr, attribute.split("."), module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # foreign code may raise anything, SystemExit too

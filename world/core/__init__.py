@@ -10,6 +10,7 @@ from world.core.compute import Computation, apply, availability, compute, genesi
 from world.core.derive import recompute
 from world.core.domain import Domain
 from world.core.domain_files import load_domain
+from world.core.effects.effect_types import EffectCall, EffectType, effect
 from world.core.execution import ComputeContext, EffectAnswer, Invocation
 from world.core.expressions.expression import compile_expression
 from world.core.expressions.expression_ast import check_expression, dependencies
@@ -18,9 +19,7 @@ from world.core.python_action import (
     ActionContext,
     ActionFailedError,
     ActionSteps,
-    EffectCall,
     EffectFailedError,
-    effect,
 )
 from world.core.schema import DomainSchema, load_schema, unchecked_schema
 from world.core.values import ExpressionError
@@ -38,6 +37,7 @@ __all__ = [
     "EffectAnswer",
     "EffectCall",
     "EffectFailedError",
+    "EffectType",
     "ExpressionError",
     "Invocation",
     "LocalPredicate",

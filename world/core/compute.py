@@ -74,7 +74,8 @@ def compute(
         The computation; equal arguments give an equal one.
     """
     try:
-        intent = replace(intent, input=freeze(intent.input))
+        frozen = freeze(intent.input)
+        intent = intent if frozen is intent.input else replace(intent, input=frozen)
     except RefusedError as refused:
         return _refused(program, snapshot, replace(intent, input=None), context, refused)
     execution = Execution(program, snapshot, intent, context, journal)

@@ -8,12 +8,13 @@ from typing import Any, TypedDict, get_type_hints
 
 from pydantic import BaseModel
 
+from world.core.lint import is_version
 from world.core.schema import DomainSchema
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import freeze
 
-__all__ = ["ActionOptions", "check_declared", "check_predicate", "model_of_input", "refuse_python"]
+__all__ = ["ActionOptions", "check_declared", "check_migration", "check_predicate", "model_of_input", "refuse_python"]
 
 
 class ActionOptions(TypedDict, total=False):
@@ -88,6 +89,29 @@ def check_predicate(action: str, function: Callable[..., Any]) -> None:
             ErrorCode.INVALID_ACTION,
             f"The predicate of {action!r} must be a plain function of one context, which answers at once.",
             action=action,
+        )
+
+
+def check_migration(version: str, function: Callable[..., Any]) -> None:
+    """Raise for a migration that is not a plain function of the old data, or whose version cannot be in force."""
+    if not is_version(version):
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"@domain.migration({version!r:.80}) takes the version of the earlier schema, such as '1.0.0'.",
+            version=str(version),
+        )
+    is_plain = not (inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function))
+    try:
+        inspect.signature(function).bind({})
+    except TypeError:
+        is_plain = False
+    except ValueError:  # a function of C has no signature
+        pass
+    if not is_plain:
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"The migration from version {version} must be a plain function f(data) that returns the new data.",
+            version=version,
         )
 
 

@@ -319,7 +319,7 @@ class Domain(Generic[S]):
             version: version of the schema that it starts from, such as ``"1.0.0"``.
 
         Raises:
-            RefusedError: ``DUPLICATE_NAME`` for a second one from that version.
+            RefusedError: ``DUPLICATE_NAME`` for a second one from that version; ``INVALID_ACTION`` otherwise.
         """
 
         def register(function: F) -> F:

@@ -1,4 +1,4 @@
-"""Reading of portable domains: JSON data, and JSON and YAML files.
+"""Reading of portable domains: JSON data, and JSON, YAML and MEL files.
 
 A portable domain is a schema and, beside it, the member ``migrations`` (``world.core.migrations``), which is no part of
 the schema. Source: design section 4.
@@ -27,10 +27,11 @@ def load_domain(source: str | Path | Mapping[str, Any]) -> Domain[Any]:
     """Read a domain from portable data.
 
     Args:
-        source: the schema as JSON data, or the path of a JSON or YAML file.
+        source: the schema as JSON data, or the path of a JSON, YAML or MEL file.
 
     Raises:
-        RefusedError: ``INVALID_SCHEMA`` with every fault; ``PYTHON_REQUIRED`` where functions are named;
+        RefusedError: ``INVALID_SCHEMA`` with every fault; ``INVALID_MEL`` with every error of a MEL source;
+            ``PYTHON_REQUIRED`` where functions are named;
             ``MALFORMED_JSON``, ``MALFORMED_YAML``, ``YAML_TOO_LARGE``, ``NOT_CANONICAL`` or ``FILE_UNREADABLE`` for
             the file.
     """
@@ -66,6 +67,10 @@ def _read_file(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise RefusedError(ErrorCode.FILE_UNREADABLE, f"It cannot be read: {why}.", path=str(path)) from None
+    if path.suffix == ".mel":
+        from world.core.mel.loading import schema_of_mel
+
+        return schema_of_mel(content, path.name)
     if path.suffix not in (".yaml", ".yml"):
         return read_json(content)
     return freeze(load_yaml(content))

@@ -163,8 +163,8 @@ class Execution:
     """The working state of one execution, driven by flows and Python actions."""
 
     __slots__ = (
-        "_computed", "_computed_for", "action_id", "answered", "asked", "asked_before", "change", "context", "data",
-        "depth", "invocation", "journal", "keeps", "patches", "program", "schema", "scope", "suspended",
+        "_base", "_computed", "_computed_for", "_scope", "action_id", "answered", "asked", "asked_before", "change",
+        "context", "data", "depth", "invocation", "journal", "keeps", "patches", "program", "schema", "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -193,14 +193,23 @@ class Execution:
         self.depth = 0
         self.keeps = False
         self.suspended: Suspended | None = None
-        self.scope = Scope(
-            snapshot.data,
-            computed=_LiveComputed(self),
-            input=invocation.input,
-            system=_SystemOnDemand(snapshot),
-            meta=snapshot.meta.to_wire(),
-            context=EvaluationContext(invocation.intent_id, invocation.type, context.now, context.random_seed),
-        )
+        self._base = snapshot
+        self._scope: Scope | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of expressions, made for the first one; so an action without any leaves no reference cycle."""
+        if self._scope is None:
+            invocation, context = self.invocation, self.context
+            self._scope = Scope(
+                self.data,
+                computed=_LiveComputed(self),
+                input=invocation.input,
+                system=_SystemOnDemand(self._base),
+                meta=self._base.meta.to_wire(),
+                context=EvaluationContext(invocation.intent_id, invocation.type, context.now, context.random_seed),
+            )
+        return self._scope
 
     @property
     def computed(self) -> FrozenDict:
@@ -229,7 +238,8 @@ class Execution:
             self.data = apply_patch(self.data, patch)
         except RefusedError as refused:
             self.fail(refused.code, refused.message, at)
-        self.scope.data = self.data
+        if self._scope is not None:
+            self._scope.data = self.data
         self.patches.append(patch)
 
     def check_end(self) -> None:

@@ -17,7 +17,7 @@ from world.core.state_model.dialect import is_model
 from world.model.identity import schema_hash
 from world.model.paths import parse_path
 
-__all__ = ["schema_faults"]
+__all__ = ["is_version", "schema_faults"]
 
 _KEYS: Final = frozenset({"id", "version", "hash", "types", "state", "computed", "actions", "meta", "description"})
 _ACTION_KEYS: Final = frozenset({"input", "available", "flow", "python", "label", "description", "manifest", "meta"})
@@ -25,6 +25,11 @@ _COMPUTED_KEYS: Final = frozenset({"deps", "expr", "python", "description"})
 _RESERVED: Final = frozenset({"meta", "system", "input", "computed", ""})
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
+
+
+def is_version(text: object) -> bool:
+    """Return whether a value is a semantic version such as 1.0.0."""
+    return isinstance(text, str) and _VERSION.fullmatch(text) is not None
 
 
 def schema_faults(schema: Any) -> list[SchemaFault]:
@@ -73,7 +78,7 @@ class _ExpressionReader:
         self._unknown_keys(schema, _KEYS, "$")
         if not isinstance(schema.get("id"), str) or not _ID.fullmatch(schema["id"]):
             self.add("SCHEMA_ERROR", "$.id", "id is a URI such as urn:example:todo, or a UUID.")
-        if not isinstance(schema.get("version"), str) or not _VERSION.fullmatch(schema["version"]):
+        if not is_version(schema.get("version")):
             self.add("SCHEMA_ERROR", "$.version", "version is a semantic version such as 1.0.0.")
         if schema.get("hash") and schema["hash"] != schema_hash(schema):
             self.add(

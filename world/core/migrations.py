@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from world.code.identity import identity_of
+from world.core.declaration_checks import check_migration
 from world.core.expressions.expression import compile_expression
 from world.core.expressions.expression_ast import check_expression
 from world.core.expressions.scope import Scope
 from world.core.fields import FieldSpec, check_value
+from world.core.lint import is_version
 from world.core.schema import DomainSchema
 from world.core.validate import StateFault, check_state
 from world.core.values import strict_equal
@@ -26,7 +28,7 @@ from world.errors import RefusedError
 from world.model.canonical_json import digest
 from world.model.identity import semantic_data
 from world.model.immutable_json import FrozenDict, freeze, thaw
-from world.model.patch import Patch, apply_patches, set_, unset
+from world.model.patch import Patch, apply_patches, merge, set_, unset
 from world.model.paths import format_path
 
 __all__ = [
@@ -41,6 +43,9 @@ __all__ = [
 
 PORTABLE_KIND: Final = "patches-1"
 """Prefix of the identity of a migration in portable form: a hash of its patches."""
+
+_MANY: Final = 256
+"""Number of members of one object that patches change one by one."""
 
 MAX_MISFITS: Final = 1_000
 """Maximum number of places that are listed for one world."""
@@ -94,9 +99,13 @@ class Migration:
 
     def _called(self, old: FrozenDict) -> FrozenDict:
         try:
-            made = freeze(self.function(thaw(old)))
+            returned = self.function(thaw(old))
         except Exception as error:
             raise self._failed(f"it raised {type(error).__name__}: {error}") from error
+        try:
+            made = freeze(returned)
+        except RefusedError as refused:
+            raise self._failed(f"it returned data that is no JSON. {refused.message:.500}".rstrip(".")) from None
         if not isinstance(made, FrozenDict):
             raise self._failed(f"it returned a {type(made).__name__}, and the data is an object")
         if any(name.startswith("$") for name in made):
@@ -118,7 +127,11 @@ def python_migration(version: str, function: Callable[[Any], Any], without: tupl
         version: version of the schema that it starts from.
         function: from the old data to the new.
         without: types that have an identity of their own; see ``world.code.identity.identity_of``.
+
+    Raises:
+        RefusedError: ``INVALID_ACTION`` for another version or another function.
     """
+    check_migration(version, function)
     found = identity_of(function, without=without)
     return Migration(version, None if found is None else found.text, function)
 
@@ -140,6 +153,8 @@ def portable_migrations(portable: Any) -> dict[str, Migration]:
 
 def _portable(version: str, patches: Any) -> Migration:
     where = f"$.migrations.{version}"
+    if not is_version(version):
+        raise _invalid(where, "it is named by the version of the earlier schema, such as 1.0.0.")
     if not isinstance(patches, list):
         raise _invalid(where, "it is a list of patches.")
     steps = [_step(one, f"{where}[{at}]") for at, one in enumerate(patches)]
@@ -226,14 +241,22 @@ def migrated_patches(
 
 
 def _differences(old: FrozenDict, new: FrozenDict, at: tuple[str, ...]) -> Iterator[Patch]:
-    """Yield the patches from one object to another: objects member by member, other values whole."""
-    for name in old:
-        if name not in new:
-            yield unset(format_path((*at, name)))
-    for name, value in new.items():
+    """Yield the patches from one object to another: objects member by member, other values whole.
+
+    An object of which many members differ is replaced as a whole: each patch inside it copies it.
+    """
+    removed = [name for name in old if name not in new]
+    changed = {name: value for name, value in new.items() if name not in old or not strict_equal(old[name], value)}
+    is_many = len(removed) + len(changed) > _MANY
+    if is_many and at:
+        yield set_(format_path(at), new)
+        return
+    yield from (unset(format_path((*at, name))) for name in removed)
+    if is_many:
+        yield merge("", changed)
+        return
+    for name, value in changed.items():
         before = old.get(name)
-        if name in old and strict_equal(before, value):
-            continue
         if isinstance(before, FrozenDict) and isinstance(value, FrozenDict):
             yield from _differences(before, value, (*at, name))
         else:

@@ -15,14 +15,15 @@ only. At re-entry the generator runs again from its start and is answered from t
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, cast
+from typing import Any, Generic, NoReturn, TypeAlias, cast
 
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
+from world.core.effects.effect_types import EffectCall, effect
 from world.core.execution import Execution, StopError, Suspended
 from world.core.expressions.scope import seeded_fraction
+from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import FrozenDict, freeze, thaw
 from world.model.patch import Patch
@@ -38,32 +39,6 @@ __all__ = [
     "resume_python",
     "run_python",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class EffectCall:
-    """An effect that a generator requests.
-
-    Args:
-        type: the effect's name.
-        args: its arguments, frozen JSON.
-    """
-
-    type: str
-    args: FrozenDict
-
-
-def effect(type: str, /, **args: Any) -> EffectCall:  # noqa: A002 - the specification's word
-    """Return an effect to yield.
-
-    Args:
-        type: the effect's name, such as ``http.post``.
-        **args: JSON.
-
-    Raises:
-        RefusedError: ``NOT_CANONICAL`` for arguments that are no JSON.
-    """
-    return EffectCall(type, freeze(args))
 
 
 class EffectFailedError(Exception):
@@ -185,8 +160,14 @@ class ActionContext(Generic[S]):
 
 Action = Callable[..., Any]
 
-ActionSteps = Generator[EffectCall | Patch | list[Patch], Any, list[Patch] | None]
-"""Generator of an action: yields effects and patches, and returns patches."""
+A = TypeVar("A", default=Any)
+"""The type of the results of an action's effects; any where it is not named."""
+
+ActionSteps: TypeAlias = Generator[EffectCall[Any] | Patch | list[Patch], A, list[Patch] | None]
+"""Generator of an action: yields effects and patches, and returns patches.
+
+``ActionSteps[Receipt]`` is that of an action whose effects all have the result ``Receipt``.
+"""
 
 
 def run_python(execution: Execution, function: Action, model: type[BaseModel] | None) -> None:
@@ -287,10 +268,17 @@ def _answer(execution: Execution, generator: Generator[Any, Any, Any], asked: An
         return generator.__next__
     # Effects of one action are identified by their number: the same call twice is two effects.
     result = execution.effect(asked.type, asked.args, f"{at}[{len(execution.answered)}]")
-    if result.error is not None:
-        failed = EffectFailedError(result.error)
-        return lambda: generator.throw(failed)
-    return lambda: generator.send(result.value)
+    error = result.error
+    if error is None:
+        try:
+            value = asked.read(result.value)
+        except RefusedError as refused:
+            now = execution.context.now
+            error = ErrorValue.at(refused.code, refused.message, execution.action_id, at, now)
+        else:
+            return lambda: generator.send(value)
+    failed = EffectFailedError(error)
+    return lambda: generator.throw(failed)
 
 
 def _close(generator: Generator[Any, Any, Any]) -> None:

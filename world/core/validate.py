@@ -75,8 +75,22 @@ def check_input(spec: FieldSpec | None, value: Any) -> list[InvalidValue]:
         spec: the action's input spec; None accepts anything.
         value: the input; None is an absent one.
     """
+    global _passed  # noqa: PLW0603 - the newest check; another thread's replaces it as a whole
     if spec is None or (value is None and not spec.required):
         return []
+    if type(value) is FrozenDict and _passed[1] is value and _passed[0] is spec:
+        return []  # an input is checked before its preparation, in its computation, and when it is submitted
+    faults = _input_faults(spec, value)
+    if not faults:
+        _passed = spec, value
+    return faults
+
+
+_passed: tuple[FieldSpec | None, Any] = None, None
+"""Spec and input of the newest check that found no fault; both are immutable."""
+
+
+def _input_faults(spec: FieldSpec, value: Any) -> list[InvalidValue]:
     if spec.model is not None:
         found = islice(Checker().faults(spec.model, value), MAX_FAULTS)
         return [InvalidValue(f"input{fault.shown}", fault.message) for fault in found]
@@ -173,8 +187,8 @@ def _member_fault(
     if any(fault.is_shape for fault in found):
         inside = path.removeprefix(f"{patch.path}.") if path != patch.path else ""
         return _mismatch(patch.path, InvalidValue(inside, found[0].message))
-    told = told_faults([StateFault(path, found[0].message)])
-    return PatchFault("INVALID_STATE", f"The state does not fit its model: {path} {found[0].message}.", told)
+    context = told_faults([StateFault(path, found[0].message)])
+    return PatchFault("INVALID_STATE", f"The state does not fit its model: {path} {found[0].message}.", context)
 
 
 def _mismatch(path: str, fault: InvalidValue) -> PatchFault:

@@ -19,14 +19,13 @@ from world.events.realm_events import (
     BranchCreated,
     EnforcementChosen,
     LogFounded,
-    WorldSealed,
 )
 from world.events.streams import LINEAGE_STREAM, REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.decision import voters
 from world.model.id_alphabet import check_new_id
-from world.model.identity import content_id, state_hash, world_id
 from world.pipeline.leasing.klis_settings_in_force import configure_klis
+from world.pipeline.seal import WorldContent, record_world
 from world.pipeline.unit_of_work import UnitOfWork
 
 LOG_FORMAT = 1
@@ -65,26 +64,7 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, developm
     )
     emit_domain(work, by)
     configure_klis(work, by)
-    schema = work.domain.schema.hash
-    snapshot_hash = state_hash(first.data)
-    world = world_id(schema, snapshot_hash, None)
-    work.emit(
-        LINEAGE_STREAM,
-        WorldSealed(
-            at=work.at,
-            world_id=world,
-            content_id=content_id(schema, snapshot_hash),
-            schema_hash=schema,
-            snapshot_hash=snapshot_hash,
-            parent=None,
-            created_by=None,
-            branch=MAIN,
-            outcome="completed",
-            height=0,
-            data=first.data,
-        ),
-    )
-    work.keep(world, first.data, first.computed, 0)
+    world = record_world(work, WorldContent(first.data, first.computed), MAIN, None)
     work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=MAIN, world_id=world, by=by))
     return world
 
@@ -105,7 +85,7 @@ def register(work: UnitOfWork, actor: ActorRef, by: str) -> None:
             actor_id=actor.actor_id,
         )
     if known != actor:
-        work.emit(REALM_STREAM, ActorRegistered(at=work.at, actor=actor, by=by))
+        work.emit(REALM_STREAM, work.of_caller(ActorRegistered(at=work.at, actor=actor, by=by)))
 
 
 def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -> None:
@@ -123,26 +103,25 @@ def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -
             policy=policy,
         )
     if work.realm.bindings.get(actor_id) != full:
-        work.emit(REALM_STREAM, ActorBound(at=work.at, actor_id=actor_id, binding=full, by=by))
+        bound = ActorBound(at=work.at, actor_id=actor_id, binding=full, by=by)
+        work.emit(REALM_STREAM, work.of_caller(bound))
 
 
 def adopt_policy(work: UnitOfWork, name: str, by: str) -> bool:
     """Bring a loaded policy into force; False when it is already. Raises ``RefusedError`` ``UNKNOWN_POLICY``."""
-    told = dict(work.authority.describe_policy(name))
+    described = dict(work.authority.describe_policy(name))
     known = work.realm.policies.get(name)
-    if known is not None and known.policy_hash == told["hash"]:
+    if known is not None and known.policy_hash == described["hash"]:
         return False
-    work.emit(
-        REALM_STREAM,
-        PolicyAdopted(
-            at=work.at,
-            name=name,
-            policy_hash=told["hash"],
-            policy=told,
-            by=by,
-            previous=None if known is None else known.policy_hash,
-        ),
+    adopted = PolicyAdopted(
+        at=work.at,
+        name=name,
+        policy_hash=described["hash"],
+        policy=described,
+        by=by,
+        previous=None if known is None else known.policy_hash,
     )
+    work.emit(REALM_STREAM, work.of_caller(adopted))
     return True
 
 
@@ -173,7 +152,7 @@ def retire_policy(work: UnitOfWork, name: str, by: str, reason: str) -> str:
             actors=bound,
         )
     retired = PolicyRetired(at=work.at, name=name, policy_hash=known.policy_hash, by=by, reason=reason)
-    work.emit(REALM_STREAM, retired)
+    work.emit(REALM_STREAM, work.of_caller(retired))
     return known.policy_hash
 
 

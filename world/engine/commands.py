@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 from world.clock import IdSource
 from world.engine.administration import adopt_policy, bind, choose_enforcement, found, register
 from world.engine.domain_adoption import OpenProposals, adopt_domain
+from world.engine.observing import Observer
 from world.model.actor import ActorRef
 from world.model.decision import HumanAnswer
 from world.model.intent import IntentInstance
 from world.pipeline.branches import check_base, create_branch, switch_branch
 from world.pipeline.driver import advance, project, submit
+from world.pipeline.effects.external_effects import withdraw_offers
 from world.pipeline.judge import answer
 from world.pipeline.preparation.prepared import Prepared
 from world.pipeline.preparation.preparing import (
@@ -28,6 +30,7 @@ from world.pipeline.preparation.preparing import (
     prepare_submission,
     prepare_worlds,
 )
+from world.pipeline.preparation.preview import PreviewBasis, check_basis
 from world.pipeline.project import Projected, Projector
 from world.pipeline.recover import Choice, cancel, resolve
 from world.pipeline.submit import Submission
@@ -69,6 +72,9 @@ class Commands(ABC):
     _ids: IdSource
     holds_submissions: bool = False
     """Whether intents are recorded, to be held, while another schema is in force than the loaded domain's."""
+
+    observer: Observer | None = None
+    """What follows the commands, for traces; None where nothing does."""
 
     @abstractmethod
     def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
@@ -143,6 +149,8 @@ class Commands(ABC):
             RefusedError: see ``world.pipeline.submit.record_proposal``.
         """
         proposal_id = self._ids.new_id()
+        if self.observer is not None:
+            asked = self.observer.submission(asked)
         proposal = self.run(
             _Submit(asked, proposal_id, any_schema=self.holds_submissions),
             prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
@@ -162,34 +170,48 @@ class Commands(ABC):
         Raises:
             RefusedError: what the projector or the submission refuses.
         """
-        proposal_id = self._ids.new_id()
+        proposal_id, observer = self._ids.new_id(), self.observer
+
+        wanted = submission if observer is None else lambda intent: observer.submission(submission(intent))
         projected = self.run(
-            lambda work: project(work, projector, submission, branch, proposal_id),
-            prepare=lambda reading: prepare_projection(reading, projector, submission, branch, proposal_id),
+            lambda work: project(work, projector, wanted, branch, proposal_id),
+            prepare=lambda reading: prepare_projection(reading, projector, wanted, branch, proposal_id),
         )
         if projected.refused is not None:
             raise projected.refused
         return projected
 
-    def answer(self, proposal_id: str, given: HumanAnswer) -> Proposal:
+    def answer(self, proposal_id: str, given: HumanAnswer, *, shown: PreviewBasis | None = None) -> Proposal:
         """Answer a waiting proposal; an approval is executed in the calling thread.
 
+        Args:
+            proposal_id: the proposal.
+            given: the answer.
+            shown: the state from which the person was shown the proposal, compared under the lock; None compares none.
+
         Raises:
-            RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and what the Authority refuses.
+            RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, ``SHOWN_CHANGED``, and what the Authority refuses.
         """
-        self.run(
-            lambda work: advance(work, answer(work, proposal_id, given)),
-            prepare=lambda reading: prepare_answer(reading, proposal_id, given),
-        )
+
+        def command(work: UnitOfWork) -> None:
+            check_basis(work.realm, proposal_id, shown)
+            advance(work, answer(work, proposal_id, given))
+
+        self.run(command, prepare=lambda reading: prepare_answer(reading, proposal_id, given))
         return self._archive.proposal(proposal_id)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
-        """Call an approved execution off; what is under way is given up, and it ends failed.
+        """Cancel a proposal: one that is not decided is withdrawn; an approved execution ends failed.
 
         Raises:
             RefusedError: see ``world.pipeline.recover.cancel``.
         """
-        self.run(lambda work: advance(work, cancel(work, proposal_id, by=by, reason=reason)))
+
+        def command(work: UnitOfWork) -> None:
+            advance(work, cancel(work, proposal_id, by=by, reason=reason))
+            advance(work, withdraw_offers(work, [proposal_id]))
+
+        self.run(command)
         return self._archive.proposal(proposal_id)
 
     def resolve(

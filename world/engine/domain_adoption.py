@@ -17,8 +17,8 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.execution_events import ExecutionStarted
 from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalJudged, ProposalSubmitted
-from world.events.realm_events import ActorRegistered, DomainAdopted, WorldSealed
-from world.events.streams import LINEAGE_STREAM, REALM_STREAM
+from world.events.realm_events import ActorRegistered, DomainAdopted
+from world.events.streams import REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.adoption import (
     ADOPTION,
@@ -29,7 +29,6 @@ from world.model.adoption import (
     migration_ruling,
 )
 from world.model.decision import DecisionRecord
-from world.model.identity import content_id, state_hash, world_id
 from world.model.patch import apply_patches
 from world.model.scope_patterns import SCOPE_RULES
 from world.pipeline.adopted_code.adoption_plan import (
@@ -41,6 +40,7 @@ from world.pipeline.adopted_code.adoption_plan import (
 )
 from world.pipeline.driver import advance, submit
 from world.pipeline.schema_compatibility import is_recorded
+from world.pipeline.seal import ParentWorld, WorldContent, record_world
 from world.pipeline.steps import LeftBehind
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
@@ -242,28 +242,7 @@ def _seal(work: UnitOfWork, plan: BranchPlan, proposal_id: str) -> str:
     """Append the world of a migration, unless another branch reached it before; return its id."""
     patches = plan.patches or ()
     data = apply_patches(work.data(plan.head), patches)
-    schema_hash, snapshot_hash = work.realm.schema_hash, state_hash(data)
-    new_world = world_id(schema_hash, snapshot_hash, plan.head)
     outcome = work.lookup.world_outcome(plan.head)
-    height = 1 if outcome is None else outcome[1] + 1
-    if work.lookup.world_outcome(new_world) is not None:
-        return new_world
-    work.emit(
-        LINEAGE_STREAM,
-        WorldSealed(
-            at=work.at,
-            world_id=new_world,
-            content_id=content_id(schema_hash, snapshot_hash),
-            schema_hash=schema_hash,
-            snapshot_hash=snapshot_hash,
-            parent=plan.head,
-            created_by=proposal_id,
-            branch=plan.branch,
-            outcome="completed",
-            height=height,
-            patches=list(patches),
-        ),
-    )
     assert plan.computed is not None  # a plan that is possible has them
-    work.keep(new_world, data, plan.computed, height)
-    return new_world
+    parent = ParentWorld(plan.head, 0 if outcome is None else outcome[1], proposal_id)
+    return record_world(work, WorldContent(data, plan.computed, patches), plan.branch, parent)

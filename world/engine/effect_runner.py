@@ -18,11 +18,10 @@ from world.errors import RefusedError
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.driver import advance
 from world.pipeline.execute import fulfil
-from world.pipeline.execution_state import lost_leases, why_over
+from world.pipeline.execution_state import why_effect_over
 from world.pipeline.preparation.prepared import Prepared, take_up
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Executor, Performed
-from world.state.proposal import ROLLBACK
 from world.state.realm_view import RealmView
 
 __all__ = ["EffectRecorder", "make_effect"]
@@ -68,12 +67,10 @@ def _why_over(task: Task, peek: Peek) -> tuple[str, str] | None:
         under_way = None if proposal is None else proposal.requested.get(task.requirement.id)
         if proposal is None or under_way is None or under_way.attempt != task.attempt:
             return "NOT_WANTED", "Nobody waits for this effect any more."
-        if task.requirement.type == ROLLBACK and not lost_leases(realm, proposal):
-            return None  # what was called off is given back all the same
-        return why_over(realm, proposal)
+        return why_effect_over(realm, proposal, task.requirement)
 
-    told: tuple[str, str] | None = peek(ask)
-    return told
+    over: tuple[str, str] | None = peek(ask)
+    return over
 
 
 class EffectRecorder:

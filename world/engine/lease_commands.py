@@ -92,12 +92,12 @@ class LeaseCommands:
                 and what ``read_manifest`` and ``LeaseManager.request`` refuse.
         """
         # Its text is read before the log's lock is taken; what it means depends on the settings in force.
-        told = manifest_document(manifest, yaml=yaml) if isinstance(manifest, str | bytes) else manifest
+        document = manifest_document(manifest, yaml=yaml) if isinstance(manifest, str | bytes) else manifest
 
         def command(work: UnitOfWork) -> VerdictGiven:
             _prepare(work, by or OPERATOR)
             asked = read_manifest(
-                told,
+                document,
                 settings=work.realm.klis.in_force,
                 types=work.types,
                 on_the_way=run_id is not None,
@@ -105,7 +105,7 @@ class LeaseCommands:
             _check_new_ids(work, asked.agent_id, asked.session_id)
             _refuse_proposals(work, asked.session_id)
             _refuse_proposals(work, request_id)
-            return work.desk().request(
+            return work.desk(of_caller=True).request(
                 asked,
                 work.klis_now,
                 channel=authenticate(work, asked, by=by, require_signature=require_signature, run_id=run_id),
@@ -126,7 +126,7 @@ class LeaseCommands:
         ids = list(lease_ids)
 
         def command(work: UnitOfWork) -> list[LeaseRenewed]:
-            desk, holder = work.desk(), {"agent_id": agent_id, "session_id": session_id}
+            desk, holder = work.desk(of_caller=True), {"agent_id": agent_id, "session_id": session_id}
             return [desk.heartbeat(one, work.klis_now, **holder, ttl_ms=ttl_ms) for one in ids]
 
         return self._do(command)
@@ -141,7 +141,7 @@ class LeaseCommands:
 
         def command(work: UnitOfWork) -> dict[str, str]:
             _refuse_proposals(work, session_id)
-            return work.desk().release(ids, work.klis_now, agent_id=agent_id, session_id=session_id)
+            return work.desk(of_caller=True).release(ids, work.klis_now, agent_id=agent_id, session_id=session_id)
 
         return self._do(command)
 
@@ -155,7 +155,9 @@ class LeaseCommands:
 
         def command(work: UnitOfWork) -> dict[str, str]:
             _check_administrator(work, by)
-            return work.desk().revoke(_with_whole_proposals(work, ids), work.klis_now, by=by, reason=reason)
+            return work.desk(of_caller=True).revoke(
+                _with_whole_proposals(work, ids), work.klis_now, by=by, reason=reason
+            )
 
         return self._do(command)
 
@@ -235,7 +237,7 @@ class LeaseCommands:
         def command(work: UnitOfWork) -> str:
             _prepare(work, by)
             _check_new_ids(work, agent_id)
-            work.desk().register_key(agent_id, name, b64encode(public_key).decode(), work.klis_now, by=by)
+            work.desk(of_caller=True).register_key(agent_id, name, b64encode(public_key).decode(), work.klis_now, by=by)
             return name
 
         return self._do(command)
@@ -251,7 +253,7 @@ class LeaseCommands:
 
         def command(work: UnitOfWork) -> None:
             _check_administrator(work, by)
-            work.desk().revoke_key(name, work.klis_now, by=by, reason=reason)
+            work.desk(of_caller=True).revoke_key(name, work.klis_now, by=by, reason=reason)
 
         self._do(command)
 

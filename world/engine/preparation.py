@@ -14,16 +14,18 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from world.clock import Clock
 from world.core import Domain
-from world.engine.commands import Commands, Prepare
+from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder
-from world.engine.event_bus import Subscribers
+from world.engine.observing import Observer, TimedLog, WritableLog, WriteTiming
+from world.engine.writer import Writer
 from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
+from world.pipeline.driver import recover
 from world.pipeline.preparation.prepared import Prepared, take_up
 from world.pipeline.preparation.preparing import prepare_effect_result
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
-from world.pipeline.unit_of_work import UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import StageObserver, UnitOfWork, WorkerRegistry
 from world.read_models.unit_lookup import CommittedLookup, IntentNames
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState
@@ -47,6 +49,10 @@ class CommandQueue(Protocol):
 
     def before(self, call: Callable[[], R]) -> R:
         """Return the result of a call that prepares a command; commands from inside of it are refused."""
+        ...
+
+    def refuse_within(self) -> None:
+        """Refuse a call from code that a command of this thread calls."""
         ...
 
 
@@ -85,7 +91,7 @@ class PreparedCommand:
         return self.command(work)
 
 
-class PreparingCommands(Commands):
+class PreparingCommands(Writer):
     """Commands that are prepared; ``world.engine.protocol.WorldProtocol`` runs them."""
 
     _authority: Authority
@@ -94,12 +100,32 @@ class PreparingCommands(Commands):
     _executor: Executor
     _group: CommandQueue
     _limits: Limits
+    _log: WritableLog
     _snapshots: SnapshotCache
     _stopwatch: Callable[[], float]
     _types: ResourceTypes
     _unrecorded: list[EffectRecorder]
     _workers: WorkerRegistry
-    subscribers: Subscribers
+    _stages: StageObserver | None = None
+
+    def observe(self, observer: Observer) -> None:
+        """Have an observer follow every command from now on; once, before the first one."""
+        self.observer, self._stages = observer, observer.stages
+        self._authority, self._executor = observer.authority(self._authority), observer.executor(self._executor)
+        self.time_writes(observer.wrote)
+
+    def time_writes(self, note: Callable[[WriteTiming], None]) -> None:
+        """Call a function after each write to the log, in the thread that wrote, with its times."""
+        self._log = TimedLog(self._log, note)
+
+    def refuse_waiting(self) -> None:
+        """Refuse to wait where commands are refused: in a subscriber's handler, and in code that a command calls.
+
+        Raises:
+            RefusedError: ``CALL_FROM_HANDLER``, ``CALL_FROM_WITHIN``.
+        """
+        self.subscribers.refuse_inside_handler()
+        self._group.refuse_within()
 
     def attempts(self, command: Command, prepare: Prepare | None) -> Iterator[Command]:
         """Yield a command with its preparation, again while the one before did not hold; at last the command alone.
@@ -111,6 +137,8 @@ class PreparingCommands(Commands):
         Raises:
             RefusedError: what the preparation refuses; ``CALL_FROM_WITHIN``.
         """
+        if self.observer is not None and command is not recover:
+            command = self.observer.command(command)
         left = 0 if prepare is None else self._limits.max_preparations
         while prepare is not None and left > 0:
             begin = self._stopwatch()

@@ -39,7 +39,7 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
-from world.read_models.unit_lookup import IntentNames, UnitLookup, intent_questions
+from world.read_models.unit_lookup import NOTED, IntentNames, UnitLookup, intent_questions
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView
@@ -102,6 +102,7 @@ class WorldProtocol(PreparingCommands):
         self._ledger_kept: int | None = None  # version of the stored copy of the ledger; None before it was read
         self._checkpoint_every = self._limits.checkpoint_every
         self._scheduled = ScheduledWork(self.perform, self._notify, self._recover_soon)
+        self._archive.expectations.on_follow = self._scheduled.follow
         self.subscribers = Subscribers(self._archive)
         self._closing = threading.Event()
 
@@ -125,7 +126,7 @@ class WorldProtocol(PreparingCommands):
         return self._workers.me
 
     def is_gone(self, worker: str) -> bool:
-        """Tell whether a worker certainly does not run any more."""
+        """Return whether a worker is known to have ended."""
         return self._workers.is_gone(worker)
 
     @property
@@ -207,7 +208,7 @@ class WorldProtocol(PreparingCommands):
         return cast(R, result)
 
     def perform(self, task: Task) -> list[Task]:
-        """Make an effect and record what came of it; returns the effects that follow. A simulation puts it off."""
+        """Perform an effect, record its result and return the effects that follow; a simulation defers it."""
         return self.record(self.make(task))
 
     def make(self, task: Task) -> EffectRecorder:
@@ -221,7 +222,7 @@ class WorldProtocol(PreparingCommands):
             raise
 
     def record(self, recording: EffectRecorder) -> list[Task]:
-        """Record what came of an effect; returns the effects that follow."""
+        """Record the result of an effect and return the effects that follow."""
         self.add_recording(recording)  # should recording it fail now, the next unit does
         try:
             _, tasks = self._group.submit(recording)
@@ -254,7 +255,7 @@ class WorldProtocol(PreparingCommands):
                 self._forget()
                 if not committed:
                     raise
-                for pending in open_commands:  # what earlier units committed is told all the same
+                for pending in open_commands:  # the commits of earlier units are published all the same
                     pending.fail(error)
                 self._is_unfinished = False
             except BaseException:
@@ -269,7 +270,7 @@ class WorldProtocol(PreparingCommands):
         questions = intent_questions(intents, self._log.log_id, self._log.backend)
         with self._live.unit() as live, self._log.write(questions) as transaction:
             commands += self._group.join()
-            confirming = [pending for pending in commands if _confirms_clock(pending)]
+            confirming = [pending for pending in commands if getattr(pending.command, "confirms_clock", False)]
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
             work, rows = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
@@ -291,6 +292,7 @@ class WorldProtocol(PreparingCommands):
                 self._write(transaction, work, rows, boot)
                 self._follow(work.realm)
                 live.committing([item.event for item in work.emitted])
+            work.end()
         self._archive.keep_states([item.event for item in work.emitted], self._snapshots)
         self._performing |= work.claimed
         for done in recorded:
@@ -335,7 +337,8 @@ class WorldProtocol(PreparingCommands):
 
         def on_emit(event: Event, position: int) -> None:
             rows.add(event, position)
-            lookup.note(event)
+            if type(event) in NOTED:
+                lookup.note(event)
 
         work = UnitOfWork(
             realm=realm,
@@ -353,6 +356,7 @@ class WorldProtocol(PreparingCommands):
             at=clock.now_ms(),
             on_emit=on_emit,
             budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
+            observer=self._stages,
         )
         return work, rows
 
@@ -394,10 +398,6 @@ class WorldProtocol(PreparingCommands):
         self._ledger_kept = None
 
 
-def _confirms_clock(pending: Pending[Command, Any]) -> bool:
-    return getattr(pending.command, "confirms_clock", False)
-
-
 def _confirm_clock(
     work: UnitOfWork, confirming: list[Pending[Command, Any]], others: list[Task], *, fits: bool
 ) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
@@ -420,7 +420,7 @@ def _outcome(
     ):
         refused = RefusedError(
             ErrorCode.SCHEMA_MISMATCH,
-            "Another domain came into force since this realm was opened; open it again with that domain.",
+            "Another domain was adopted after this realm was opened; open it again with that domain.",
             in_force=work.realm.schema_hash,
             at_hand=work.domain.schema.hash,
         )

@@ -42,7 +42,7 @@ class Timer(Protocol):
 class ScheduledWork:
     """The effects that no caller waits for, in one process; safe to use from many threads."""
 
-    __slots__ = ("_notify", "_on_failure", "_perform", "_tasks", "_threads", "_timer")
+    __slots__ = ("_notify", "_on_failure", "_perform", "_planned", "_tasks", "_threads", "_timer")
 
     def __init__(
         self, perform: Callable[[Task], list[Task]], notify: Callable[[], None], on_failure: Callable[[], None]
@@ -57,6 +57,7 @@ class ScheduledWork:
         self._perform = perform
         self._notify = notify
         self._on_failure = on_failure
+        self._planned: int | None = None
         self._tasks: list[Task] = []
         self._timer: Timer | None = None
         self._threads: set[threading.Thread] = set()
@@ -93,9 +94,16 @@ class ScheduledWork:
             next_due: when the state needs work next, ms since 1970; None is never.
             now: time of the commit. What is due by then was done in it, as far as that was possible.
         """
+        self._planned = next_due
         if self._timer is not None:
             later = next_due if next_due is None or next_due > now else now + LOOK_AGAIN_MS
             self._timer.schedule(0 if self._tasks else later)
+
+    def follow(self, next_due: int | None) -> None:
+        """Reschedule the timer where commits of other processes changed what is due next, ms since 1970."""
+        if self._timer is not None and next_due != self._planned:
+            self._planned = next_due
+            self._timer.schedule(0 if self._tasks else next_due)
 
     def start_threads(self) -> None:
         """Start a thread for each effect, as far as ``MAX_THREADS`` allows."""

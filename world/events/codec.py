@@ -14,7 +14,9 @@ import msgspec
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
+from world.events.access_events import RightGranted, RightRevoked, TokenCreated, TokenRevoked
 from world.events.base import Event
+from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
 from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.execution_events import (
     EffectDropped,
@@ -38,6 +40,7 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
+from world.events.ordinary_text import OrdinaryText
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ProposalShadowed, ShadowConfigured
 from world.events.proposal_events import (
     DecisionMade,
@@ -60,6 +63,7 @@ from world.events.realm_events import (
     EnforcementChosen,
     LogBranched,
     LogFounded,
+    WorkspaceRegistered,
     WorldSealed,
 )
 from world.events.run_events import (
@@ -82,9 +86,14 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     LogFounded,
     LogBranched,
     EnforcementChosen,
+    WorkspaceRegistered,
     DomainAdopted,
     ActorRegistered,
     ActorBound,
+    RightGranted,
+    RightRevoked,
+    TokenCreated,
+    TokenRevoked,
     PolicyAdopted,
     PolicyRetired,
     ShadowConfigured,
@@ -102,6 +111,9 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ProposalSuperseded,
     ExecutionStarted,
     EffectRequested,
+    EffectClaimed,
+    EffectExtended,
+    EffectLapsed,
     EffectFulfilled,
     EffectDropped,
     EffectRetried,
@@ -158,6 +170,8 @@ _FIELDS = {
 }
 """The fields of each payload, in the order of its canonical text."""
 
+_ORDINARY = {kind: OrdinaryText(kind) for kind in EVENT_TYPES}
+
 
 def encode_event(event: Event) -> bytes:
     """Return the canonical JSON of a payload; see ``record_event``."""
@@ -169,13 +183,20 @@ def record_event(event: Event) -> tuple[Event, bytes]:
 
     Fields with the default None are left out, and of a sparse event also empty ones. The returned payload is read from
     what is recorded: so a value of a wrong type is refused before it is in a log, and the state is folded from exactly
-    what the log holds. JSON inside of it is frozen and shared with the given payload.
+    what the log holds. JSON inside of it is frozen, and of a
+    long payload it is shared with the given one.
 
     Raises:
         RefusedError: ``NOT_CANONICAL`` for a part that has no canonical text, ``INVALID_VALUE`` for one of a wrong
             type.
     """
-    wire = {}
+    wire = _wire_form(event)
+    return _ORDINARY[type(event)].record(event, wire) or _frozen_record(event, wire)
+
+
+def _wire_form(event: Event) -> dict[str, Any]:
+    """Return the fields of a payload that are recorded, by their names in JSON."""
+    wire: dict[str, Any] = {}
     sparse = event.SPARSE
     for name, attribute, default, converts in _FIELDS[type(event)]:
         value = getattr(event, attribute)
@@ -184,6 +205,11 @@ def record_event(event: Event) -> tuple[Event, bytes]:
             is_left_out = value is None or value is False or value == [] or value == {}
         if not is_left_out:
             wire[name] = value if not converts else value.to_wire() if isinstance(value, Record) else to_wire(value)
+    return wire
+
+
+def _frozen_record(event: Event, wire: dict[str, Any]) -> tuple[Event, bytes]:
+    """Return a payload as its readers will decode it, with its canonical JSON, from its frozen wire form."""
     frozen = freeze(wire)
     try:
         recorded = msgspec.convert(frozen, type(event))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from world.events.base import Event
+from world.events.claim_events import ClaimReference, EffectOffer
 from world.events.resource_values import ResourceExistence, SecretDigest
+from world.events.verification import Verification
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 
 __all__ = [
@@ -39,7 +41,10 @@ class ExecutionStarted(Event, frozen=True, kw_only=True):
 
 
 class EffectRequested(Event, frozen=True, kw_only=True):
-    """An effect is about to be performed; its worker may be performing it until ``deadline``."""
+    """An effect is about to be performed; its worker may be performing it until ``deadline``.
+
+    ``offer`` is present in an external effect: it waits for a worker to claim it, and ``deadline`` is 0.
+    """
 
     TOPIC: ClassVar[str] = "effect.requested"
     proposal_id: str
@@ -47,13 +52,15 @@ class EffectRequested(Event, frozen=True, kw_only=True):
     idempotent: bool
     attempt: int
     deadline: int
+    offer: EffectOffer | None = None
 
 
 class EffectFulfilled(Event, frozen=True, kw_only=True):
     """An effect returned a result or an error value; replay uses it and never performs the effect again.
 
     ``secrets`` holds name and keyed digest of each secret that the effect used (``host.secrets``); None where it used
-    none.
+    none. ``claim`` is the claim of the worker that reported the result, None where the executing process did;
+    ``verified`` is the caller that reported it over a server.
     """
 
     TOPIC: ClassVar[str] = "effect.fulfilled"
@@ -62,21 +69,28 @@ class EffectFulfilled(Event, frozen=True, kw_only=True):
     result: EffectAnswer
     attempt: int
     secrets: list[SecretDigest] | None = None
+    claim: ClaimReference | None = None
+    verified: Verification | None = None
 
 
 class EffectDropped(Event, frozen=True, kw_only=True):
-    """A late or repeated result was ignored because its effect is no longer pending."""
+    """A late or repeated result was ignored because its effect is no longer pending.
+
+    ``claim`` is the claim that a worker named, which did not hold; None for a result of an executing process.
+    """
 
     TOPIC: ClassVar[str] = "effect.dropped"
     proposal_id: str
     requirement_id: str
     reason: str
+    claim: ClaimReference | None = None
+    verified: Verification | None = None
 
 
 class EffectRetried(Event, frozen=True, kw_only=True):
     """A failed effect, declared idempotent, will be performed again, not before ``due`` (ms).
 
-    ``secrets`` is as in ``effect.fulfilled``.
+    ``secrets`` and ``claim`` are as in ``effect.fulfilled``.
     """
 
     TOPIC: ClassVar[str] = "effect.retried"
@@ -86,6 +100,8 @@ class EffectRetried(Event, frozen=True, kw_only=True):
     failures: int
     due: int
     secrets: list[SecretDigest] | None = None
+    claim: ClaimReference | None = None
+    verified: Verification | None = None
 
 
 class EffectInDoubt(Event, frozen=True, kw_only=True):
@@ -106,6 +122,7 @@ class EffectResolved(Event, frozen=True, kw_only=True):
     choice: str
     by: str
     reason: str
+    verified: Verification | None = None
 
 
 class ExecutionCancelled(Event, frozen=True, kw_only=True):
@@ -115,3 +132,4 @@ class ExecutionCancelled(Event, frozen=True, kw_only=True):
     proposal_id: str
     by: str
     reason: str
+    verified: Verification | None = None

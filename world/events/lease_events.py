@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from world.events.base import Event
 from world.events.resource_values import GrantedLease, NamedConflict, ResourceClaim, ResourceExistence
+from world.events.verification import Verification
 from world.model.actor import JsonObject
 
 __all__ = [
@@ -51,6 +52,7 @@ class KeyRegistered(Event, frozen=True, kw_only=True):
     agent_id: str
     public_key: str
     by: str
+    verified: Verification | None = None
 
 
 class KeyRevoked(Event, frozen=True, kw_only=True):
@@ -60,6 +62,7 @@ class KeyRevoked(Event, frozen=True, kw_only=True):
     key_id: str
     by: str
     reason: str
+    verified: Verification | None = None
 
 
 class VerdictGiven(Event, frozen=True, kw_only=True):
@@ -67,7 +70,8 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
 
     ``manifest`` is present in the first verdict about a request, ``wanted`` in one that leaves it in the queue.
     ``cause`` is ``request``, or ``queue`` for a reevaluation.
-    ``backup`` is True if resources that may change were backed up before, under the verdict's id (KO-7).
+    ``backup`` is True if resources that may change were backed up before, under the verdict's id (KO-7);
+    ``workspace`` is the id of the workspace that holds the backup, absent where it has none and in earlier logs.
     ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` is True if some are not listed.
     ``existence`` of a grant records which resources existed of those that it depends on and that can be checked
     (``world.pipeline.leasing.existence``).
@@ -93,6 +97,8 @@ class VerdictGiven(Event, frozen=True, kw_only=True):
     wanted: list[ResourceClaim] = []
     deadline: int | None = None
     existence: list[ResourceExistence] = []
+    workspace: str | None = None
+    verified: Verification | None = None
 
 
 class LeaseRenewed(Event, frozen=True, kw_only=True):
@@ -102,6 +108,7 @@ class LeaseRenewed(Event, frozen=True, kw_only=True):
     lease_id: str
     ttl_ms: int
     expires_at: int
+    verified: Verification | None = None
 
 
 class LeasesReleased(Event, frozen=True, kw_only=True):
@@ -112,6 +119,7 @@ class LeasesReleased(Event, frozen=True, kw_only=True):
     lease_ids: list[str]
     agent_id: str
     session_id: str
+    verified: Verification | None = None
 
 
 class LeasesExpired(Event, frozen=True, kw_only=True):
@@ -130,6 +138,7 @@ class LeasesRevoked(Event, frozen=True, kw_only=True):
     lease_ids: list[str]
     by: str
     reason: str
+    verified: Verification | None = None
 
 
 class RequestWithdrawn(Event, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from world.events.base import Event, ObjectEvent
+from world.events.verification import Verification
 from world.model.actor import JsonObject
 from world.model.decision import Ruling
 
@@ -28,6 +29,7 @@ class PolicyAdopted(ObjectEvent, frozen=True, kw_only=True):
     policy: JsonObject
     by: str
     previous: str | None = None
+    verified: Verification | None = None
 
 
 class PolicyRetired(Event, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class PolicyRetired(Event, frozen=True, kw_only=True):
     policy_hash: str
     by: str
     reason: str
+    verified: Verification | None = None
 
 
 class ShadowConfigured(ObjectEvent, frozen=True, kw_only=True):
@@ -54,6 +57,7 @@ class ShadowConfigured(ObjectEvent, frozen=True, kw_only=True):
     name: str | None = None
     policy_hash: str | None = None
     policy: JsonObject | None = None
+    verified: Verification | None = None
 
 
 class ProposalShadowed(Event, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from world.events.base import Event, ObjectEvent
 from world.events.resource_values import ResourceExistence
+from world.events.verification import IntentSignature, Verification
 from world.model.actor import ActorRef, JsonObject
 from world.model.decision import DecisionRecord, HumanAnswer, Ruling
 from world.model.intent import IntentBody, IntentInstance
@@ -58,7 +59,8 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
     """An intent was submitted as a proposal.
 
     ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1. ``migration``
-    is the identity of the migration that the adoption of a domain made with it (``world.model.adoption``).
+    is the identity of the migration that the adoption of a domain made with it (``world.model.adoption``). ``signed``
+    is the actor's signature of the intent, where it was signed.
     """
 
     TOPIC: ClassVar[str] = "proposal.submitted"
@@ -74,6 +76,8 @@ class ProposalSubmitted(Event, frozen=True, kw_only=True):
     trace: JsonObject | None = None
     scope_rules: int | None = None
     migration: str | None = None
+    verified: Verification | None = None
+    signed: IntentSignature | None = None
 
 
 class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
@@ -88,15 +92,18 @@ class ProposalJudged(ObjectEvent, frozen=True, kw_only=True):
 
 
 class ProposalHeld(Event, frozen=True, kw_only=True):
-    """A proposal waits because the program's policy or domain differs from the one in force.
+    """A proposal waits because the program's policy, domain or workspace differs from the one in force.
 
-    ``cause`` is ``policy``, ``code`` or ``schema``; ``names`` are the policy, or the functions. ``in_force`` is the
-    recorded hash of the policy or the schema, ``at_hand`` that of the program; absent where it has none, and for code.
+    ``cause`` is ``policy``, ``code``, ``schema``, ``workspace`` or ``effect``; ``names`` are the policy, the functions,
+    or the type of the effect whose handler the process does not have.
+    ``in_force`` is the recorded hash of the policy or the schema, or the id of the realm's workspace;
+    ``at_hand`` is that of the program; absent where it has none, and for code. A proposal that waits for a workspace
+    was approved by its ruling, and a process that has the workspace requests its leases.
     """
 
     TOPIC: ClassVar[str] = "proposal.held"
     proposal_id: str
-    cause: Literal["policy", "code", "schema"]
+    cause: Literal["policy", "code", "schema", "workspace", "effect"]
     names: list[str]
     in_force: str | None = None
     at_hand: str | None = None
@@ -108,6 +115,7 @@ class HumanAnswered(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "human.answered"
     proposal_id: str
     answer: HumanAnswer
+    verified: Verification | None = None
 
 
 class HumanTimedOut(Event, frozen=True, kw_only=True):
@@ -122,9 +130,10 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     """The single terminal decision about a proposal was made.
 
     ``verdict_id`` is the verdict that granted its leases, and ``backup`` is True if a backup was made for them; earlier
-    logs do not record them. Since version 2, the trace shows where the engine overruled a ruling
-    (``world.model.overruling``). ``existence`` is present in a rejection because a resource that the proposal depends
-    on does not exist (``world.pipeline.leasing.existence``).
+    logs do not record them. ``workspace`` is the id of the workspace that holds the backup, as in the verdict. Since
+    version 2, the trace shows where the engine overruled a ruling (``world.model.overruling``). ``existence`` is
+    present in a rejection because a resource that the proposal depends on does not exist
+    (``world.pipeline.leasing.existence``).
     """
 
     TOPIC: ClassVar[str] = "decision.made"
@@ -134,12 +143,14 @@ class DecisionMade(Event, frozen=True, kw_only=True):
     verdict_id: str | None = None
     backup: bool | None = None
     existence: list[ResourceExistence] | None = None
+    workspace: str | None = None
 
 
 class ProposalSuperseded(Event, frozen=True, kw_only=True):
-    """An undecided proposal was superseded by a branch switch (WP-epoch) or the adoption of another schema.
+    """An undecided proposal ended: by a branch switch (WP-epoch), the adoption of another schema, or a withdrawal.
 
-    ``reason`` is recorded for an adoption, with ``successor``, the id of the proposal that carries its intent on.
+    ``reason`` is recorded for an adoption, with ``successor``, the id of the proposal that carries its intent on; and
+    for a withdrawal, with ``by``, who withdrew it.
     """
 
     TOPIC: ClassVar[str] = "proposal.superseded"
@@ -147,6 +158,8 @@ class ProposalSuperseded(Event, frozen=True, kw_only=True):
     epoch: int
     reason: str | None = None
     successor: str | None = None
+    by: str | None = None
+    verified: Verification | None = None
 
 
 class ProposalCompleted(Event, frozen=True, kw_only=True):

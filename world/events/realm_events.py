@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from world.events.base import Event, ObjectEvent
+from world.events.verification import Verification
 from world.model.actor import ActorRef, JsonObject
 from world.model.patch import Patch
 from world.model.snapshot import ErrorValue
@@ -19,6 +20,7 @@ __all__ = [
     "EnforcementChosen",
     "LogBranched",
     "LogFounded",
+    "WorkspaceRegistered",
     "WorldSealed",
 ]
 
@@ -75,12 +77,24 @@ class DomainAdopted(Event, frozen=True, kw_only=True):
     rules: int | None = None
 
 
+class WorkspaceRegistered(Event, frozen=True, kw_only=True):
+    """A workspace became the realm's: the one folder that ``FILE:`` resources name and that holds the backups.
+
+    It replaces the one before. ``workspace_id`` is kept in the folder itself (``host.workspace.workspace_id``).
+    """
+
+    TOPIC: ClassVar[str] = "workspace.registered"
+    workspace_id: str
+    by: str
+
+
 class ActorRegistered(Event, frozen=True, kw_only=True):
     """An actor was registered, or its name or meta was changed."""
 
     TOPIC: ClassVar[str] = "actor.registered"
     actor: ActorRef
     by: str
+    verified: Verification | None = None
 
 
 class ActorBound(ObjectEvent, frozen=True, kw_only=True):
@@ -91,6 +105,7 @@ class ActorBound(ObjectEvent, frozen=True, kw_only=True):
     actor_id: str
     binding: JsonObject
     by: str
+    verified: Verification | None = None
 
 
 class BranchCreated(Event, frozen=True, kw_only=True):
@@ -100,6 +115,7 @@ class BranchCreated(Event, frozen=True, kw_only=True):
     branch: str
     world_id: str
     by: str
+    verified: Verification | None = None
 
 
 class BranchSwitched(Event, frozen=True, kw_only=True):
@@ -109,6 +125,7 @@ class BranchSwitched(Event, frozen=True, kw_only=True):
     branch: str
     epoch: int
     by: str
+    verified: Verification | None = None
 
 
 class WorldSealed(Event, frozen=True, kw_only=True):

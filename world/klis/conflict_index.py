@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final
 
-from world.klis.manifest import Triple
 from world.klis.predicate import GROUP_OF, GROUPS, OPPOSED
 from world.klis.session import Session
+from world.klis.triple import Triple
 
 __all__ = ["ConflictIndex", "Holders"]
 

@@ -82,7 +82,7 @@ class LeaseManager(AgentCommands):
             emit: records an event and folds it into the ledger.
             new_id: makes a new id.
             before_grant: called with the verdict's id, the session, the triples and the time before a grant; returns
-                whether it made a backup, and raises where a required backup failed (KO-7).
+                whether it made a backup (``BeforeGrant``), and raises where a required backup failed (KO-7).
             existing: called with the session and the triples before a grant; returns observations of resources that
                 must exist, and raises where one is absent.
             now: returns the time, ms since 1970, after a backup, from which the leases start; None where backups
@@ -304,6 +304,16 @@ class LeaseManager(AgentCommands):
         self._judge_again([*changed, *(lease.triple for lease in due)], now)
         return len(due)
 
+    def judge_left(self, concerns: Callable[[Iterable[Triple]], bool], now: int) -> None:
+        """Judge the queued requests again whose triples a function returns True for.
+
+        Raises:
+            RefusedError: ``CLOCK_STEPPED_BACK``.
+        """
+        now = self._advanced(now)
+        names = [name for name, request in self._ledger.requests.items() if concerns(request.triples)]
+        self._judge_again([], now, also=names)
+
     # Within
 
     def _advanced(self, now: int) -> int:
@@ -377,15 +387,22 @@ class LeaseManager(AgentCommands):
             )
         return lease
 
-    def _give_queued(self, request: Request, now: int) -> None:
-        """Emit the verdict on a queued request; a refused grant withdraws it."""
+    def _give_queued(self, request: Request, now: int) -> bool:
+        """Emit the verdict on a queued request; a refused grant withdraws it.
+
+        Returns:
+            False where the request stays in the queue: a process with the workspace has to make its backup.
+        """
         name = request.request_id
         try:
             context = RequestContext(request_id=name, cause="queue", ttl=request.ttl_ms)
             self._verdicts.give(self._ledger.named(request.session), request.triples, now, context)
         except RefusedError as refused:
+            if refused.code == ErrorCode.WORKSPACE_ELSEWHERE:
+                return False
             existence = read_existence(refused.details)
             self._emit(RequestWithdrawn(at=now, request_id=name, reason=refused.code, existence=existence))
+        return True
 
     def _judge_again(
         self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None
@@ -415,9 +432,10 @@ class LeaseManager(AgentCommands):
                 self._emit(RequestWithdrawn(at=now, request_id=name, reason="terminal"))
             elif judge(ledger, session, triples, queued=True) == "Wait":
                 continue
-            else:
-                self._give_queued(request, now)
+            elif self._give_queued(request, now):
                 queue.add(session.waiting)
+            else:
+                continue
             queue.add_behind(triples)
 
 

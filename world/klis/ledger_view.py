@@ -124,8 +124,10 @@ def publish_ledger(ledger: Ledger, before: LedgerView | None) -> LedgerView:
         if before is None:
             parts[name] = PersistentMap(tracked)
             tracked.put, tracked.gone = {}, {}
-        else:
+        elif tracked.put or tracked.gone:
             parts[name] = publish_map(tracked, getattr(before, name), _same)
+        else:
+            parts[name] = getattr(before, name)
     return LedgerView(
         settings=ledger.settings,
         types=ledger.types,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -16,6 +17,8 @@ __all__ = ["AgentKey", "Died", "Lease", "LeaseTerms", "Rank", "Request", "Sessio
 
 Rank = tuple[int, str]
 """Priority of an agent: (timestamp in ms, agent id), smaller is older; a strict total order (KP-3a)."""
+
+_token: Final = attrgetter("token")
 
 
 class SessionName(Struct, frozen=True):
@@ -74,7 +77,8 @@ class Session:
 
     def leases(self) -> list[Lease]:
         """Return its leases in the order of their tokens."""
-        return sorted((lease for there in self.places.values() for lease in there), key=lambda lease: lease.token)
+        leases = [lease for there in self.places.values() for lease in there]
+        return leases if len(leases) < 2 else sorted(leases, key=_token)
 
 
 class Died(Struct, frozen=True):

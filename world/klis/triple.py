@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -14,7 +15,10 @@ from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource, recorded_resource
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 
-__all__ = ["Confidence", "Triple", "read_claim", "read_confidence", "read_triple"]
+__all__ = ["CHANGES", "Confidence", "Triple", "changes_files", "read_claim", "read_confidence", "read_triple"]
+
+CHANGES: Final = frozenset({Predicate.PROVIDES, Predicate.MUTATES, Predicate.DELETES, Predicate.RENAMES})
+"""Predicates that permit their holder to change a resource."""
 
 _REMEMBERED: Final = 8_192
 _HIGH: Final = 0.8
@@ -95,3 +99,8 @@ def read_triple(predicate: str, resource: str, types: ResourceTypes = STANDARD, 
 @lru_cache(_REMEMBERED)
 def _recorded(predicate: str, resource: str, confidence: str, types: ResourceTypes) -> Triple:
     return Triple(Predicate(predicate), recorded_resource(resource, types), Confidence(confidence))
+
+
+def changes_files(triples: Iterable[Triple]) -> bool:
+    """Return whether claims permit a change of files, so that a backup is necessary before they are granted (KO-7)."""
+    return any(triple.resource.type == "FILE" and triple.predicate in CHANGES for triple in triples)

@@ -20,8 +20,11 @@ from world.klis.triple import Triple
 
 __all__ = ["BeforeGrant", "Existing", "RequestContext", "VerdictEmitter"]
 
-BeforeGrant = Callable[[str, Session, tuple[Triple, ...], int], bool]
-"""Called with verdict id, session, triples and time before a grant; returns whether it made a backup (KO-7)."""
+BeforeGrant = Callable[[str, Session, tuple[Triple, ...], int], bool | str]
+"""Called with verdict id, session, triples and time before a grant; returns whether it made a backup (KO-7).
+
+A text is the id of the workspace that holds the backup.
+"""
 
 Existing = Callable[[Session, tuple[Triple, ...]], list[ResourceExistence]]
 """Called with session and triples before a grant; returns observations of resources that must exist."""
@@ -85,7 +88,8 @@ class VerdictEmitter:
         """
         verdict = arbitrate(self._ledger, session, triples, now, queued=context.cause == "queue")
         leases = []
-        verdict_id, backup = self._new_id(), False
+        verdict_id = self._new_id()
+        backup: bool | str = False
         existence: list[ResourceExistence] = []
         if verdict.status == "Granted":
             if self._existing is not None:
@@ -117,7 +121,7 @@ class VerdictEmitter:
             channel=None if context.channel is None else dict(context.channel),
             ttl_ms=context.ttl,
             leases=leases,
-            backup=backup,
+            backup=bool(backup),
             conflicts=[conflict.named() for conflict in verdict.conflicts],
             more_conflicts=verdict.more_conflicts,
             retry_after_ms=verdict.retry_after_ms,
@@ -125,6 +129,7 @@ class VerdictEmitter:
             wanted=[triple.claim() for triple in triples] if stays else [],
             deadline=context.deadline if stays else None,
             existence=existence,
+            workspace=backup if isinstance(backup, str) else None,
         )
         self._emit(event)
         return event

@@ -88,8 +88,8 @@ def verify_storage(log: EventLog) -> list[LogFinding]:
     return [
         *_strays(log),
         *(
-            LogFinding(ErrorCode.FILE_DAMAGED, 0, f"The database file is damaged: {' '.join(told.split())}.")
-            for told in log.audit_storage(MAX_FINDINGS)
+            LogFinding(ErrorCode.FILE_DAMAGED, 0, f"The database file is damaged: {' '.join(fault.split())}.")
+            for fault in log.audit_storage(MAX_FINDINGS)
         ),
     ]
 
@@ -302,11 +302,11 @@ class _Audit:
         """Compare the head that each stored head names as the one before it with the one that is there."""
         for size, before, stored in self._log.audit_heads(MAX_FINDINGS):
             if before > stored:
-                told = f"The tree head of {before} events is missing: the one of {size} names it as the one before."
-                self.add(ErrorCode.HEAD_MISSING, before, told, head=before, next=size)
+                text = f"The tree head of {before} events is missing: the one of {size} names it as the one before."
+                self.add(ErrorCode.HEAD_MISSING, before, text, head=before, next=size)
             else:
-                told = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
-                self.add(ErrorCode.HEAD_CHANGED, stored, told)
+                text = f"The tree head stored at {stored} events is of no commit: the one of {size} follows {before}."
+                self.add(ErrorCode.HEAD_CHANGED, stored, text)
 
     def _check_chunks_beyond(self) -> None:
         """Report stored chunks of events that are not there: the log could not grow to where they stand."""

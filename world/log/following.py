@@ -54,11 +54,13 @@ class Follower(Iterator[LoggedEvent]):
         Raises:
             StopIteration: after ``stop``.
             RefusedError: ``LOG_CLOSED`` when the log was closed meanwhile.
+            WorldProtocolError: ``LOG_MOVED`` when its file was moved, where it is open for writing.
         """
         while not self._stopped:
             if self._ready:
                 return self._ready.popleft()
             if not self._look():
+                self._log.check_place()
                 with self._grown:
                     if not self._stopped:
                         self._grown.wait(self._poll_s)

@@ -98,7 +98,7 @@ class GroupCommit(Generic[C, R]):
             RefusedError: ``CALL_FROM_WITHIN``, as ``submit``.
             Exception: what the call raises.
         """
-        self._refuse_within()
+        self.refuse_within()
         thread = threading.get_ident()
         self._preparing.add(thread)
         try:
@@ -116,7 +116,7 @@ class GroupCommit(Generic[C, R]):
                 thread: it is not known whether the command took effect.
             Exception: what the command failed with.
         """
-        self._refuse_within()
+        self.refuse_within()
         mine: Pending[C, R] = Pending(command)
         try:
             with self._mutex:
@@ -132,7 +132,12 @@ class GroupCommit(Generic[C, R]):
             raise
         return mine.outcome()
 
-    def _refuse_within(self) -> None:
+    def refuse_within(self) -> None:
+        """Refuse a call from code that a command of this thread calls.
+
+        Raises:
+            RefusedError: ``CALL_FROM_WITHIN``.
+        """
         thread = threading.get_ident()
         if self._leader == thread or thread in self._preparing:  # only this thread writes its id there
             raise RefusedError(
@@ -158,23 +163,21 @@ class GroupCommit(Generic[C, R]):
     def _lead(self, mine: Pending[C, R]) -> None:
         """Run one batch; the leader's own command is its first."""
         batch: list[Pending[C, R]] = []
-        error: BaseException = WorldProtocolError(
-            ErrorCode.BATCH_INTERRUPTED,
-            "The shared commit was interrupted; whether the command took effect is not known. "
-            "Load the state again before you repeat it.",
-        )
+        error: BaseException | None = None
+        is_ended = False
         try:
             with self._mutex:
                 self._leader, self._batch = threading.get_ident(), batch
                 while self._queue and len(batch) < self._max_batch:
                     batch.append(self._queue.popleft())
             self._run_batch(batch)
-            error = WorldProtocolError(ErrorCode.NOT_SETTLED, "The batch ended without a result for the command.")
+            is_ended = True
         except Exception as failure:  # noqa: BLE001  # it becomes the error of every caller left open
             error = failure
         finally:
             for item in batch:
-                item.fail(error)
+                if not item.settled:
+                    item.fail(error or _unsettled(is_ended=is_ended))
             self._hand_over(mine)
             for item in batch:
                 if item is not mine:
@@ -199,3 +202,18 @@ class GroupCommit(Generic[C, R]):
             if mine in self._queue:
                 self._queue.remove(mine)
         self._hand_over(mine)
+
+
+def _unsettled(*, is_ended: bool) -> WorldProtocolError:
+    """Return the error for a command that a batch left without a result.
+
+    Args:
+        is_ended: whether the batch ran to its end; otherwise an interrupt broke it off.
+    """
+    if is_ended:
+        return WorldProtocolError(ErrorCode.NOT_SETTLED, "The batch ended without a result for the command.")
+    return WorldProtocolError(
+        ErrorCode.BATCH_INTERRUPTED,
+        "The shared commit was interrupted; whether the command took effect is not known. "
+        "Load the state again before you repeat it.",
+    )

@@ -244,6 +244,14 @@ class LogReader:
         """
         return Follower(self, self._grown, after, poll_ms, topics)
 
+    def check_place(self) -> None:
+        """Check that the log's files are those that were opened; only where it is open for writing.
+
+        Raises:
+            WorldProtocolError: ``LOG_MOVED``.
+        """
+        self._store.check_place()
+
     def query(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled reading statement, such as one on a view's tables, and return its rows."""
         return self._store.select(statement, **values)
@@ -303,6 +311,20 @@ class LogReader:
             DamagedLogError: ``TREE_DAMAGED`` when the stored hashes prove nothing.
         """
         return self._tree.prove_consistency(first, self.head().size if second is None else second)
+
+    def tile(self, level: int, index: int, width: int) -> bytes:
+        """Return a tile of the tree (C2SP tlog-tiles): hashes of consecutive complete subtrees in a row.
+
+        Args:
+            level: each hash is the root over ``256 ** level`` leaves.
+            index: the first hash is number ``256 * index`` of its level.
+            width: hashes, 1 to 256.
+
+        Raises:
+            RefusedError: ``NO_SUCH_EVENT`` when the log is shorter.
+            DamagedLogError: ``TREE_DAMAGED``, ``LOG_GAP``.
+        """
+        return self._tree.tile(level, index, width)
 
 
 def next_limit(rows: list[Row], batch: int) -> int:

@@ -84,10 +84,10 @@ def _fault(name: str, message: str, view: str) -> LogSchemaFault:
 
 def _foreign(kind: str, name: Any, on: Any, owners: Mapping[str, str], removal: str) -> LogSchemaFault:
     """Return a fault of something that others put on a table."""
-    told, table, sql = (str(one).encode("utf-8", "backslashreplace").decode() for one in (name, on, removal))
+    shown, table, sql = (str(one).encode("utf-8", "backslashreplace").decode() for one in (name, on, removal))
     article = "an" if kind == "index" else "a"
     return LogSchemaFault(
-        told, f"there is {article} {kind} {told} on {table}", _REMOVE.format(sql=sql), owners.get(on, "")
+        shown, f"there is {article} {kind} {shown} on {table}", _REMOVE.format(sql=sql), owners.get(on, "")
     )
 
 
@@ -177,11 +177,11 @@ def _postgres_faults(query: Query, owners: Mapping[str, str], tables: Sequence[T
     names = [*owners, READABLE]
 
     def ask(sql: str) -> dict[str, list[Row]]:
-        told: dict[str, list[Row]] = {name: [] for name in names}
+        by_table: dict[str, list[Row]] = {name: [] for name in names}
         asked = tuple(f"names{number}" for number in range(sql.count("%s")))
         for row in query(SqlStatement(sql, asked, dict.fromkeys(asked, names))):
-            told[row[0]].append(tuple(row[1:]))
-        return told
+            by_table[row[0]].append(tuple(row[1:]))
+        return by_table
 
     kinds, columns, constraints = ask(_PG_TABLES), ask(_PG_COLUMNS), ask(_PG_CONSTRAINTS)
     indexes, others = ask(_PG_INDEXES), ask(_PG_OTHERS)
@@ -190,8 +190,8 @@ def _postgres_faults(query: Query, owners: Mapping[str, str], tables: Sequence[T
         if not kinds[table.name]:
             yield _fault(table.name, f"the table {table.name} is lost", view)
             continue
-        for told in _postgres_table(table, kinds[table.name][0], columns[table.name], constraints[table.name]):
-            yield _fault(table.name, f"the table {table.name} {told}", view)
+        for difference in _postgres_table(table, kinds[table.name][0], columns[table.name], constraints[table.name]):
+            yield _fault(table.name, f"the table {table.name} {difference}", view)
         yield from _postgres_indexes(table, indexes[table.name], owners)
     shown = kinds[READABLE]
     if not shown:
@@ -277,15 +277,15 @@ def _postgres_indexes(table: Table, indexes: Sequence[Row], owners: Mapping[str,
 
 def _column_difference(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """Say in what the columns of a table differ; where they do not, the rest does."""
-    told = []
+    differences = []
     for name in sorted(map(str, now.keys() | wanted.keys())):
         if name not in wanted:
-            told.append(f"has a column {name} more")
+            differences.append(f"has a column {name} more")
         elif name not in now:
-            told.append(f"has lost its column {name}")
+            differences.append(f"has lost its column {name}")
         elif now[name] != wanted[name]:
-            told.append(f"has another column {name} than this program makes")
-    return " and ".join(told) or "is another than this program makes, in its constraints or options"
+            differences.append(f"has another column {name} than this program makes")
+    return " and ".join(differences) or "is another than this program makes, in its constraints or options"
 
 
 @lru_cache(maxsize=512)

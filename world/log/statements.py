@@ -142,8 +142,8 @@ def _keep_chunk(backend: Backend) -> Insert:
     """Return the statement that stores a chunk; a stray one in its place gives way, for it can be computed."""
     make = sqlite_insert if backend == "sqlite" else postgresql_insert
     chunk = make(CHUNKS)
-    told = {"root": chunk.excluded.root, "frontier": chunk.excluded.frontier}
-    return chunk.on_conflict_do_update(index_elements=[CHUNKS.c.id], set_=told)
+    values = {"root": chunk.excluded.root, "frontier": chunk.excluded.frontier}
+    return chunk.on_conflict_do_update(index_elements=[CHUNKS.c.id], set_=values)
 
 
 def _key_type(backend: Backend) -> str:

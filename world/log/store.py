@@ -160,6 +160,13 @@ class Store(ABC):
                 ``LOG_MOVED`` when a file that was opened is not the one under its name.
         """
 
+    def check_place(self) -> None:  # noqa: B027  # a database server has no files to compare
+        """Check that the log's files are those that were opened; only where it is open for writing.
+
+        Raises:
+            WorldProtocolError: ``LOG_MOVED``.
+        """
+
     @abstractmethod
     def end(self) -> None:
         """Give up what was not committed and release the lock; never raises."""
@@ -200,8 +207,8 @@ class Store(ABC):
         except UnicodeEncodeError:
             return []
         except OverflowError:
-            told = "The log names a place that no database has; run `worldctl verify`."
-            raise DamagedLogError(ErrorCode.LOG_DAMAGED, told) from None
+            message = "The log names a place that no database has; run `worldctl verify`."
+            raise DamagedLogError(ErrorCode.LOG_DAMAGED, message) from None
 
     def newest_head(self, log_id: int) -> list[Row]:
         """Return the row of ``last_head`` as of the last commit; a store may know without reading it."""

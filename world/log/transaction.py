@@ -15,7 +15,7 @@ from world.log.sql.queries import events_query
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import Batch, Opening, Row, Store, check_covered, key_range
 from world.log.tree import gap
-from world.log.values import NEXT_VERSION, LoggedEvent, NewEvent, TreeHead, check_event, event_leaf
+from world.log.values import NEXT_VERSION, LoggedEvent, NewEvent, TreeHead, check_event, check_type, event_leaf
 from world.log.views import ViewCursor
 
 MAX_STREAMS_REMEMBERED: Final = 65_536
@@ -128,16 +128,23 @@ class Transaction:
             StreamConflictError: ``STREAM_CONFLICT`` when a given version is not the next one. A version that was not
                 looked up is checked at commit.
         """
-        position = self.head.size + len(self._appended)
+        position = self._memory.head.size + len(self._appended)
         versions = dict(self._versions)
+        most = self._max_event_bytes
         logged: list[LoggedEvent] = []
         for event in events:
-            check_event(event, self._max_event_bytes)
+            stream, topic, schema_version, state = event.originator_id, event.topic, event.schema_version, event.state
+            last, expected = versions.get(stream), event.originator_version
+            if last is None or expected != NEXT_VERSION or len(state) > most:
+                check_event(event, most)
+                version = self._next_version(event, versions)
+            else:
+                check_type(topic, schema_version)
+                version = last + 1
+            versions[stream] = version
             position += 1
-            stream = event.originator_id
-            version = versions[stream] = self._next_version(event, versions)
-            leaf = event_leaf(stream, version, event.topic, event.schema_version, event.state)
-            logged.append(LoggedEvent(position, stream, version, event.topic, event.schema_version, event.state, leaf))
+            leaf = event_leaf(stream, version, topic, schema_version, state)
+            logged.append(LoggedEvent(position, stream, version, topic, schema_version, state, leaf))
         self._versions = versions
         self._appended += logged
         return logged
@@ -217,7 +224,7 @@ class Transaction:
         base = self._log_id << LOG_SHIFT
         filled: list[Chunk] = []
         frontier = self._memory.frontier.extended([event.leaf for event in self._appended], filled)
-        events = [_event_row(self._log_id, base, event) for event in self._appended]
+        events = _event_rows(self._log_id, base, self._appended)
         chunks = [(base + chunk.index, chunk.root, chunk.frontier.to_bytes()) for chunk in filled]
         head = base + frontier.size, frontier.root(), self._memory.head.size
         return Batch(events, head, chunks, self._clock_row(frontier.size)), frontier
@@ -255,21 +262,16 @@ def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[Logge
     return [LoggedEvent(*row) for row in rows]
 
 
-def _event_row(log_id: int, base: int, event: LoggedEvent) -> tuple[Any, ...]:
-    try:
-        state = event.state.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidEventError("INVALID_EVENT", f"The state of {event.topic} is no UTF-8: {error}.") from None
-    return (
-        base + event.position,
-        log_id,
-        event.stream,
-        event.version,
-        event.topic,
-        event.schema_version,
-        event.leaf,
-        state,
-    )
+def _event_rows(log_id: int, base: int, events: Sequence[LoggedEvent]) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for event in events:
+        try:
+            state = event.state.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidEventError("INVALID_EVENT", f"The state of {event.topic} is no UTF-8: {error}.") from None
+        key = base + event.position
+        rows.append((key, log_id, event.stream, event.version, event.topic, event.schema_version, event.leaf, state))
+    return rows
 
 
 def _changed_behind(size: int) -> DamagedLogError:

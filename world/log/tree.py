@@ -18,6 +18,7 @@ from world.log.merkle import (
     Frontier,
     consistency_proof,
     inclusion_proof,
+    tree_root,
     verify_inclusion,
 )
 from world.log.store import Row, Store, check_covered, key_range, newest
@@ -60,6 +61,7 @@ class StoredTree:
         """Read the tree of a log in a store."""
         self._store = store
         self._log_id = log_id
+        self._covered: tuple[list[Row], TreeHead] | None = None  # rows of the newest head, which covers all events
 
     def head(self) -> TreeHead:
         """Return the newest tree head.
@@ -67,14 +69,17 @@ class StoredTree:
         Raises:
             DamagedLogError: ``EVENT_UNSEALED`` or ``LOG_GAP`` when it does not cover exactly the events there are.
         """
-        head, last = self.stored_head()
+        rows, covered = self._store.newest_head(self._log_id), self._covered
+        if covered is not None and covered[0] is rows:
+            return covered[1]
+        head, last = _stored_head(rows)
         check_covered(head.size, last)
+        self._covered = rows, head
         return head
 
     def stored_head(self) -> tuple[TreeHead, int]:
         """Return the newest tree head as it is stored, and the position of the last event."""
-        size, root, last = newest(self._store.newest_head(self._log_id))
-        return TreeHead(size, EMPTY_ROOT if root is None else root), last
+        return _stored_head(self._store.newest_head(self._log_id))
 
     def frontier(self, head: TreeHead) -> Frontier:
         """Return the tree of a stored head, ready to grow, from the last chunk before it on.
@@ -173,6 +178,20 @@ class StoredTree:
         path = tuple(consistency_proof(first, second, self._subtree))
         return ConsistencyProof(self.root_at(first), self.root_at(second), path)
 
+    def tile(self, level: int, index: int, width: int) -> bytes:
+        """Return hashes of complete subtrees in a row; see ``EventLog``."""
+        first = index * CHUNK_LEAVES
+        if self.head().size // CHUNK_LEAVES**level < first + width or not 1 <= width <= CHUNK_LEAVES:
+            raise _no_such_event(f"The tree has no tile {index} of width {width} at level {level}.", level=level)
+        if level == 0:
+            return b"".join(self._leaves(first, first + width))
+        span = CHUNK_LEAVES ** (level - 1)  # chunks below one hash
+        rows = self._chunks(first * span, width * span)
+        if [row[0] for row in rows] != list(range(first * span, (first + width) * span)):
+            raise _damaged("Stored parts of the tree are missing; `worldctl doctor --rebuild` makes them again.", first)
+        roots = [row[1] for row in rows]
+        return b"".join(tree_root(roots[at : at + span]) for at in range(0, len(roots), span))
+
     def _check(self, computed: TreeHead, stored: TreeHead) -> None:
         if computed != stored:
             raise _damaged(
@@ -230,3 +249,8 @@ def _damaged(message: str, size: int) -> DamagedLogError:
 
 def _no_such_event(message: str, **details: int) -> RefusedError:
     return RefusedError(ErrorCode.NO_SUCH_EVENT, message, **details)
+
+
+def _stored_head(rows: Sequence[Row]) -> tuple[TreeHead, int]:
+    size, root, last = newest(rows)
+    return TreeHead(size, EMPTY_ROOT if root is None else root), last

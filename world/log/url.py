@@ -70,9 +70,9 @@ def parse_address(text: str) -> LogAddress:
     if not mark:
         base, name = text, DEFAULT_NAME
     if not _NAME.fullmatch(name):
-        told = "after the last '#'" if URL_START.match(base) else repr(name)  # part of a password with a '#' in it
+        place = "after the last '#'" if URL_START.match(base) else repr(name)  # part of a password with a '#' in it
         rule = "must be letters, digits, '.', '_' or '-'; in a password, write %23 for #"
-        raise _invalid(text, f"the log's name {told} {rule}")
+        raise _invalid(text, f"the log's name {place} {rule}")
     if "://" not in base:
         if URL_START.match(base):
             raise _invalid(text, "a server is written postgresql://...")

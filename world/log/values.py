@@ -208,14 +208,22 @@ def check_event(event: NewEvent, max_bytes: int) -> None:
             limit_bytes=max_bytes,
         )
     check_name("stream", event.originator_id)
-    _topic_text(event.topic)
-    if not 1 <= event.schema_version <= MAX_NUMBER:
-        raise InvalidEventError(
-            "INVALID_EVENT", f"The schema version {event.schema_version} is not within 1..{MAX_NUMBER}."
-        )
+    check_type(event.topic, event.schema_version)
     version = event.originator_version
     if version != NEXT_VERSION and not 1 <= version <= MAX_NUMBER:
         raise InvalidEventError("INVALID_EVENT", f"The stream version {version} is not within 1..{MAX_NUMBER}.")
+
+
+@lru_cache(maxsize=1024)
+def check_type(topic: str, schema_version: int) -> None:
+    """Refuse a topic or a schema version that the log cannot keep.
+
+    Raises:
+        InvalidEventError: ``INVALID_EVENT``.
+    """
+    check_name("topic", topic)
+    if not 1 <= schema_version <= MAX_NUMBER:
+        raise InvalidEventError("INVALID_EVENT", f"The schema version {schema_version} is not within 1..{MAX_NUMBER}.")
 
 
 def check_name(what: str, name: str) -> None:

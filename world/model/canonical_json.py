@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable.frozen_text import frozen_text
-from world.model.immutable_json import freeze, utf16_key
+from world.model.immutable_json import FrozenDict, FrozenList, freeze, utf16_key
 
 __all__ = ["canonical_bytes", "canonical_text", "digest", "read_json", "sha256_hex", "utf16_key"]
 
@@ -24,7 +24,8 @@ def canonical_bytes(value: Any) -> bytes:
     Raises:
         RefusedError: ``NOT_CANONICAL``, with the path to the value that has no canonical text.
     """
-    return frozen_text(freeze(value))
+    kind = type(value)
+    return frozen_text(value if kind is FrozenDict or kind is FrozenList else freeze(value))
 
 
 def canonical_text(value: Any) -> str:

@@ -147,7 +147,8 @@ class HumanAnswer(Record, frozen=True, kw_only=True):
     """Answer of a person to a waiting proposal.
 
     ``ask`` records a question and ``reply`` an answer to one; neither changes the ruling. ``delegate`` transfers the
-    person's vote to ``to``, and ``escalate`` passes the decision to the next step of the binding's chain.
+    person's vote to ``to``, and ``escalate`` passes the decision to the next step of the binding's chain. ``shown``
+    is the hash of what the person was shown; None where that was not stated.
     """
 
     answer_id: Identifier
@@ -156,6 +157,7 @@ class HumanAnswer(Record, frozen=True, kw_only=True):
     scope: IntentScope | None = None
     to: Identifier | None = None
     reason: Text = ""
+    shown: Identifier | None = None
 
 
 def voters(binding: Mapping[str, Any]) -> list[str]:

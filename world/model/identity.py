@@ -25,7 +25,8 @@ def intent_key(schema_hash: str, action_type: str, action_input: Any = None, sco
     Raises:
         RefusedError: ``NOT_CANONICAL`` when input or scope has no canonical text.
     """
-    text = f"{schema_hash}:{action_type}:{canonical_text(action_input)}:{canonical_text(scope)}"
+    scope_text = "null" if scope is None else canonical_text(scope)
+    text = f"{schema_hash}:{action_type}:{canonical_text(action_input)}:{scope_text}"
     return sha256_hex(text.encode())
 
 

@@ -181,8 +181,11 @@ def freeze(value: Any, path: str = "$") -> Any:
 
     Source: RFC 8785 sections 3.1, 3.2.2; design section 3.
     """
+    kind = type(value)
+    if kind is FrozenDict or kind is FrozenList:
+        return value
     try:
-        return _freeze_dict(value, 0) if type(value) is dict else _freeze(value, 0)
+        return _freeze_dict(value, 0) if kind is dict else _freeze(value, 0)
     except _FaultError as fault:
         raise _refused(fault, path) from None
 

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from world.model.actor import ActorRef
+from world.model.canonical_json import canonical_bytes
 from world.model.identity import intent_key
+from world.model.immutable.frozen_text import text_around
 from world.model.record import Record, freeze_member
 from world.model.source import SourceRef
 from world.model.value import Identifier, Json, Text
@@ -90,6 +92,11 @@ class IntentInstance(Record, frozen=True, kw_only=True, eq=False):
     intent_id: Identifier
     intent_key: Identifier
     meta: IntentMeta
+
+    def text(self) -> bytes:
+        """Return the canonical JSON of the wire form."""
+        wire = self.to_wire()
+        return text_around(wire, self.body.input, self.meta.origin.actor.meta) or canonical_bytes(wire)
 
     def means_the_same_as(self, other: IntentInstance) -> bool:
         """Return whether both instances have the same intentKey, whichever actor issued them (INT-6.3)."""

@@ -15,6 +15,7 @@ from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
 from world.model.immutable_json import FrozenDict, FrozenList, freeze
+from world.model.short_repr import one_line
 from world.model.value import refused_value
 
 __all__ = ["Record", "freeze_member", "members", "to_wire"]
@@ -25,6 +26,9 @@ _READY = frozenset({bool, type(None), FrozenDict, FrozenList})
 
 class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, gc=False):
     """Immutable value with camelCase members; unknown members are refused unless a subclass allows them."""
+
+    def __repr__(self) -> str:
+        return one_line(super().__repr__())
 
     @classmethod
     def read(cls, data: Any, path: str = "$") -> Self:

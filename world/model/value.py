@@ -40,6 +40,11 @@ def frozen_json(value: Any) -> Any:
         raise PydanticCustomError("not_canonical", "{reason}", {"reason": reason, "within": within}) from None
 
 
+def is_ascii_id(value: object) -> bool:
+    """Return whether a value is certain to be an ``Identifier``; one with other characters takes validation."""
+    return type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_LENGTH
+
+
 Identifier = Annotated[
     str,
     msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH),

@@ -4,6 +4,9 @@ A proposal's manifest is what its action declares to touch, and the state that i
 decision, in the same commit as the leases. Wait keeps the proposal evaluating, in the queue, until a release causes
 another evaluation; Die holds nothing, and the leases are requested again after the time that the verdict names, at the
 same priority, up to a limit. The leases end when the proposal is sealed.
+
+Where the realm's workspace is in another process, leases to change files are left to that process
+(``world.pipeline.leasing.realm_workspace``).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from world.model.overruling import overruled
 from world.pipeline.leasing.existence import RESOURCE_ABSENT, absent_message
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import needs_of
+from world.pipeline.leasing.realm_workspace import await_workspace, is_elsewhere, judge_left_requests, regained
 from world.pipeline.steps import Approvable, Decidable, Step
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork
@@ -40,6 +44,13 @@ def arbitrate(work: UnitOfWork, approvable: Approvable) -> Iterable[Step]:
     proposal, ruling, manifest = approvable.proposal, approvable.ruling, approvable.needs.manifest
     if manifest is None:
         return (Decidable(proposal, ruling),)
+    if (
+        work.realm.workspace is not None
+        and not isinstance(manifest, RefusedError)
+        and is_elsewhere(work, manifest.triples)
+    ):
+        await_workspace(work, proposal)
+        return ()
     try:
         if isinstance(manifest, RefusedError):
             raise manifest
@@ -110,7 +121,11 @@ def let_time_pass(work: UnitOfWork) -> Iterator[Step]:
     if not is_arbitrated(work):
         return
     work.desk().advance(work.klis_now)
+    if work.realm.workspace is not None:
+        judge_left_requests(work)
     yield from follow_verdicts(work)
+    for proposal in regained(work) if work.realm.held else ():
+        yield Approvable(proposal, proposal.last_ruling, needs_of(work, proposal, proposal.last_ruling))
     due = work.realm.due_retries(work.klis_now)
     for proposal in due[DUE_AT_ONCE:]:
         note_retry(work.realm, proposal.proposal_id, work.klis_now)

@@ -68,8 +68,10 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
         )
 
 
-def create_branch(work: UnitOfWork, name: str, world_id: str, *, by: str) -> None:
-    """Make a branch at a world; ``check_base`` comes first.
+def create_branch(work: UnitOfWork, name: str, world_id: str, *, by: str, is_fork: bool = False) -> None:
+    """Create a branch at a world; ``check_base`` comes first.
+
+    The branch of a fork is part of a submission, which records the verification of its caller.
 
     Raises:
         RefusedError: ``BRANCH_EXISTS``, ``INVALID_NAME``.
@@ -79,7 +81,8 @@ def create_branch(work: UnitOfWork, name: str, world_id: str, *, by: str) -> Non
         raise RefusedError(
             ErrorCode.BRANCH_EXISTS, f"There is a branch {name!r} already; choose another name.", branch=name
         )
-    work.emit(LINEAGE_STREAM, BranchCreated(at=work.at, branch=name, world_id=world_id, by=by))
+    event = BranchCreated(at=work.at, branch=name, world_id=world_id, by=by)
+    work.emit(LINEAGE_STREAM, event if is_fork else work.of_caller(event))
 
 
 def fork_name(work: UnitOfWork, world_id: str) -> str:
@@ -108,7 +111,7 @@ def switch_branch(work: UnitOfWork, name: str, *, by: str) -> Iterator[Step]:
     if name == work.realm.active:
         raise RefusedError(ErrorCode.BRANCH_IS_ACTIVE, f"{name!r} is the active branch already.", branch=name)
     epoch = work.realm.epoch + 1
-    work.emit(LINEAGE_STREAM, BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by))
+    work.emit(LINEAGE_STREAM, work.of_caller(BranchSwitched(at=work.at, branch=name, epoch=epoch, by=by)))
     for proposal in list(work.realm.proposals.values()):
         if proposal.status in INGRESS:
             yield LeftBehind(proposal)

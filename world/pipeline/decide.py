@@ -35,6 +35,7 @@ def decide(work: UnitOfWork, decidable: Decidable) -> Iterable[Step]:
             verdict_id=None if granted is None else granted.verdict_id,
             backup=None if granted is None else granted.backup,
             existence=decidable.existence,
+            workspace=None if granted is None else granted.workspace,
         ),
     )
     return (Approved(proposal.submitted.execution_key),) if ruling.verdict == "approve" else ()
@@ -43,16 +44,15 @@ def decide(work: UnitOfWork, decidable: Decidable) -> Iterable[Step]:
 def supersede(work: UnitOfWork, left: LeftBehind) -> Iterable[Step]:
     """End a proposal that is not decided, without a decision (WP-epoch); it leaves the queue for leases."""
     proposal = left.proposal
-    work.emit(
-        proposal.proposal_id,
-        ProposalSuperseded(
-            at=work.at,
-            proposal_id=proposal.proposal_id,
-            epoch=work.realm.epoch,
-            reason=left.reason,
-            successor=left.successor,
-        ),
+    event = ProposalSuperseded(
+        at=work.at,
+        proposal_id=proposal.proposal_id,
+        epoch=work.realm.epoch,
+        reason=left.reason,
+        successor=left.successor,
+        by=left.by,
     )
+    work.emit(proposal.proposal_id, event if left.by is None else work.of_caller(event))
     if proposal.proposal_id in work.realm.klis.requests:
         work.desk().withdraw(proposal.proposal_id, work.klis_now, reason="superseded")
     # An earlier proposal that left the queue may have let this one be granted just before.

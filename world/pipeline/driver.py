@@ -19,6 +19,7 @@ from world.model.scope_patterns import SCOPE_RULES
 from world.pipeline.adopted_code.holding import released
 from world.pipeline.arbitrate import arbitrate, follow_verdicts, let_time_pass
 from world.pipeline.decide import decide, supersede
+from world.pipeline.effects.external_effects import lapse_claims, withdraw_offers
 from world.pipeline.execute import compute, record_answer, start_next
 from world.pipeline.judge import expire, judge
 from world.pipeline.project import Projected, Projector, project_source
@@ -130,7 +131,8 @@ def advance(work: UnitOfWork, steps: Iterable[Step]) -> None:
         if step is None:
             worklist.pop()
         else:
-            worklist.append(iter(STAGES[type(step)](work, step)))
+            stage, observer = STAGES[type(step)], work.observer
+            worklist.append(iter(stage(work, step) if observer is None else observer(stage, work, step)))
 
 
 # What is due without a command, at the start of every unit of work.
@@ -147,6 +149,9 @@ def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
     yield from expire(work)
     if work.realm.held:
         yield from released(work)
+    yield from lapse_claims(work)
+    if must_recover:
+        yield from withdraw_offers(work, list(work.realm.offered))
     if must_recover or work.realm.is_effect_overdue(work.at):
         yield from take_over(work)
     yield from follow_verdicts(work)
@@ -154,6 +159,7 @@ def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
 
 def recover(work: UnitOfWork) -> None:
     """Take over what vanished workers left, and start what is approved; see ``world.pipeline.recover.take_over``."""
+    advance(work, withdraw_offers(work, list(work.realm.offered)))
     advance(work, take_over(work))
 
 
@@ -162,3 +168,6 @@ def reevaluate(work: UnitOfWork) -> None:
     if work.realm.held:
         advance(work, released(work))
     advance(work, follow_verdicts(work))
+    if work.is_revoking:
+        work.is_revoking = False
+        advance(work, withdraw_offers(work, list(work.realm.offered)))

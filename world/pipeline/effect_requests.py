@@ -1,25 +1,41 @@
-"""Requesting effects: each is journaled before it is made, and made after the commit (design section 8; HC-journal)."""
+"""Requesting effects: each is journaled before it is made, and made after the commit (design section 8; HC-journal).
+
+An external effect is offered to workers instead: no task is added, and the request has no deadline.
+"""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from world.errors import RefusedError
-from world.events.execution_events import EffectRequested
+from world.events.claim_events import EffectOffer
+from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.proposal_events import ProposalHeld
 from world.klis.triple import Triple
 from world.model.snapshot import Requirement
-from world.pipeline.execution_state import leased_by, order_of
+from world.pipeline.execution_state import lacks_workspace, leased_by, order_of
 from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import Task, UnitOfWork
-from world.state.ports import EffectAttempt
+from world.state.ports import EffectAttempt, EffectTerms
 from world.state.proposal import ROLLBACK, Proposal
 
-__all__ = ["request_effect"]
+__all__ = [
+    "GRACE_MS",
+    "attempt_of",
+    "await_handler",
+    "is_mine",
+    "make_mine",
+    "may_request",
+    "offer_again",
+    "request_effect",
+]
 
 GRACE_MS = 5_000
 """How long after an effect's time limit its worker may still be recording the result, in milliseconds."""
 
 
 def request_effect(work: UnitOfWork, proposal: Proposal, requirement: Requirement, *, not_before: int = 0) -> None:
-    """Journal the request of an effect, and add the task that makes it after the commit.
+    """Journal the request of an effect, and add the task that makes it after the commit, or offer it to workers.
 
     Args:
         work: the unit of work.
@@ -27,8 +43,10 @@ def request_effect(work: UnitOfWork, proposal: Proposal, requirement: Requiremen
         requirement: the effect.
         not_before: ms since 1970, for an effect that is retried after a backoff.
     """
+    terms = _terms_of(work, proposal, requirement)
+    if not terms.external and not is_mine(work, proposal):
+        make_mine(work, proposal)  # the worker that makes an effect is the one that executes
     assert proposal.started is not None
-    terms = work.executor.terms(requirement.type, requirement.params)
     attempt, at = proposal.started.attempt, max(work.at, not_before)
     work.emit(
         proposal.proposal_id,
@@ -38,16 +56,92 @@ def request_effect(work: UnitOfWork, proposal: Proposal, requirement: Requiremen
             requirement=requirement,
             idempotent=terms.idempotent or requirement.type == ROLLBACK,
             attempt=attempt,
-            deadline=at + terms.time_limit_ms + GRACE_MS,
+            deadline=0 if terms.external else at + terms.time_limit_ms + GRACE_MS,
+            offer=_offer(work, proposal, requirement, terms) if terms.external else None,
         ),
     )
+    if terms.external:
+        return
     order = order_of(proposal, work.snapshot(proposal.started.on_world))
-    call = _call_of(work, proposal, requirement)
+    call = attempt_of(work, proposal, requirement)
     work.tasks.append(Task(proposal.proposal_id, requirement, attempt, order, call, not_before))
     work.claimed.add((proposal.proposal_id, requirement.id))
 
 
-def _call_of(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> EffectAttempt:
+def offer_again(work: UnitOfWork, proposal: Proposal, asked: EffectRequested) -> None:
+    """Journal that an offered effect is offered once more, on the same terms."""
+    assert proposal.started is not None
+    work.emit(proposal.proposal_id, replace(asked, at=work.at, attempt=proposal.started.attempt))
+
+
+def may_request(work: UnitOfWork, requirement: Requirement) -> bool:
+    """Return whether this process may request an effect: its terms are certain, and so is the workspace it needs."""
+    terms = work.executor.terms(requirement.type, requirement.params)
+    return terms.known and not (terms.external and terms.needs_workspace and work.realm.workspace is None)
+
+
+def await_handler(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> None:
+    """Record that an execution waits for a process that has the handler of its next effect, or the workspace for it."""
+    held = proposal.held
+    if held is not None and (held.cause, held.names) == ("effect", [requirement.type]):
+        return
+    name = proposal.proposal_id
+    work.emit(name, ProposalHeld(at=work.at, proposal_id=name, cause="effect", names=[requirement.type]))
+
+
+def _terms_of(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> EffectTerms:
+    """Return the terms on which an effect is requested: it is offered where its workspace is elsewhere."""
+    terms = work.executor.terms(requirement.type, requirement.params)
+    if terms.external or not terms.needs_workspace:
+        return terms
+    if requirement.type == ROLLBACK:
+        return terms.offered() if lacks_workspace(work, proposal) else terms
+    return terms.offered() if work.realm.workspace is not None and work.keeper is None else terms
+
+
+def _offer(work: UnitOfWork, proposal: Proposal, requirement: Requirement, terms: EffectTerms) -> EffectOffer:
+    registered = work.realm.workspace
+    workspace = None
+    if requirement.type == ROLLBACK:
+        workspace = proposal.workspace
+    elif terms.needs_workspace and registered is not None:
+        workspace = registered.workspace_id
+    return EffectOffer(
+        time_limit_ms=terms.time_limit_ms,
+        retries=terms.retries,
+        backoff_ms=terms.backoff_ms,
+        workspace=workspace,
+        by_actor=terms.by_actor or None,
+    )
+
+
+def is_mine(work: UnitOfWork, proposal: Proposal) -> bool:
+    """Return whether this worker is the one that executes a proposal."""
+    return proposal.started is not None and proposal.started.worker == work.workers.me
+
+
+def make_mine(work: UnitOfWork, proposal: Proposal) -> None:
+    """Make this worker the one that executes: later results of the worker before are dropped."""
+    started = proposal.started
+    assert started is not None
+    work.emit(
+        proposal.proposal_id,
+        ExecutionStarted(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            on_world=started.on_world,
+            now=started.now,
+            seed=started.seed,
+            enforcement=work.executor.enforcement,
+            attempt=started.attempt + 1,
+            worker=work.workers.me,
+            existence=started.existence,
+        ),
+    )
+
+
+def attempt_of(work: UnitOfWork, proposal: Proposal, requirement: Requirement) -> EffectAttempt:
+    """Return the facts about the next attempt at an effect that was requested."""
     failure = proposal.failures.get(requirement.id)
     agent = proposal.submitted.actor.actor_id
     klis = work.realm.klis

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
 from world.errors import RefusedError
-from world.events.execution_events import EffectDropped, EffectFulfilled, EffectRetried, ExecutionStarted
-from world.events.resource_values import ResourceExistence, SecretDigest
-from world.events.run_events import RunObserved, RunRolledBack, RunViolated
+from world.events.execution_events import EffectDropped, EffectFulfilled, ExecutionStarted
+from world.events.resource_values import ResourceExistence
+from world.events.run_events import RunRolledBack
 from world.model.secrets.literal import LITERAL_SECRET, literal_message
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 from world.pipeline.adopted_code.holding import is_held_back
-from world.pipeline.effect_requests import request_effect
+from world.pipeline.effect_requests import await_handler, may_request, request_effect
+from world.pipeline.effects.effect_results import FailedAttempt, record_observed, retried, secrets_of
 from world.pipeline.execution_state import failed, lacks_workspace, leased_by, order_of, why_over
 from world.pipeline.leasing.existence import RESOURCE_ABSENT, Base, absent_in, absent_message
 from world.pipeline.preparation.prepared import prepared_step
@@ -29,12 +30,6 @@ from world.state.ports import Performed, StepOutcome
 from world.state.proposal import ROLLBACK, Proposal
 
 __all__ = ["compute", "fulfil", "record_answer", "start_next"]
-
-MAX_IN_EVENT: Final = 1_000
-"""Observations of one event; an effect may touch more than one event can hold."""
-
-MAX_BACKOFF_MS: Final = 3_600_000
-"""The longest wait before an effect is made again, in milliseconds."""
 
 
 def start_next(work: UnitOfWork, approved: Approved) -> Iterator[Step]:
@@ -92,15 +87,26 @@ def compute(work: UnitOfWork, executing: Executing) -> Iterable[Step]:
         return (_ended_early(work, proposal, *over),)
     outcome = _step(work, proposal, proposal.started.on_world)
     if outcome.status == "pending":
-        for requirement in outcome.requirements:
-            error = None if requirement.id in proposal.requested else _request(work, proposal, requirement)
-            if error is not None:
-                return (_failed_on_head(work, proposal, error),)
-        return ()
+        return _request_all(work, proposal, outcome.requirements)
     head = work.realm.branches[proposal.branch].head
     if head != proposal.started.on_world:
         outcome = _on_new_head(work, proposal, head)
     return (Computed(proposal, head, outcome),)
+
+
+def _request_all(work: UnitOfWork, proposal: Proposal, requirements: Iterable[Requirement]) -> tuple[Step, ...]:
+    """Request the next effects; those that this process does not know are left to a process that does."""
+    for requirement in requirements:
+        if requirement.id in proposal.requested:
+            continue
+        if not may_request(work, requirement):
+            if not proposal.requested:
+                await_handler(work, proposal, requirement)
+            return ()
+        error = _request(work, proposal, requirement)
+        if error is not None:
+            return (_failed_on_head(work, proposal, error),)
+    return ()
 
 
 def _why_absent(proposal: Proposal) -> tuple[str, str] | None:
@@ -167,7 +173,7 @@ def fulfil(work: UnitOfWork, task: Task, performed: Performed) -> Iterable[Step]
     under_way = None if proposal is None else proposal.requested.get(name)
     if proposal is None or under_way is None or under_way.attempt != task.attempt:
         if proposal is not None:
-            _record_observed(work, task.proposal_id, performed)  # it happened although its result is late
+            record_observed(work, task.proposal_id, performed)  # it happened although its result is late
         reason = "nobody waits for this result any more"
         work.emit(
             task.proposal_id,
@@ -179,49 +185,12 @@ def fulfil(work: UnitOfWork, task: Task, performed: Performed) -> Iterable[Step]
         # It was recorded: the acknowledgement of that commit was lost, and with it the task of the retry.
         request_effect(work, proposal, task.requirement, not_before=failure.due)
         return ()
-    _record_observed(work, task.proposal_id, performed)
-    if performed.retryable and _retry(work, proposal, task, performed):
+    record_observed(work, task.proposal_id, performed)
+    terms = work.executor.terms(task.requirement.type, task.requirement.params)
+    failed_attempt = FailedAttempt(task.requirement, terms, task.call.attempt)
+    if performed.retryable and retried(work, proposal, failed_attempt, performed):
         return ()
-    return (EffectAnswered(proposal, name, performed.result, task.attempt, _used(performed)),)
-
-
-def _used(performed: Performed) -> list[SecretDigest] | None:
-    return list(performed.secrets) or None
-
-
-def _record_observed(work: UnitOfWork, run_id: str, performed: Performed) -> None:
-    """Record what was observed while an effect was made (KO-4)."""
-    stream = f"run:{run_id}"
-    seen = performed.observed
-    for start in range(0, len(seen), MAX_IN_EVENT):
-        work.emit(stream, RunObserved(at=work.at, run_id=run_id, observed=list(seen[start : start + MAX_IN_EVENT])))
-    for violation in performed.violations:
-        work.emit(stream, RunViolated(at=work.at, run_id=run_id, violation=violation))
-
-
-def _retry(work: UnitOfWork, proposal: Proposal, task: Task, performed: Performed) -> bool:
-    """Record a failure and request the effect again after its backoff; return False where no retry is left."""
-    requirement, error = task.requirement, performed.result.error
-    terms = work.executor.terms(requirement.type, requirement.params)
-    failures = task.call.attempt
-    if error is None or not terms.idempotent or failures > terms.retries or why_over(work.realm, proposal):
-        return False
-    due = work.at + min(terms.backoff_ms * 2 ** (failures - 1), MAX_BACKOFF_MS)
-    event = EffectRetried(
-        at=work.at,
-        proposal_id=proposal.proposal_id,
-        requirement_id=requirement.id,
-        error=error,
-        failures=failures,
-        due=due,
-        secrets=_used(performed),
-    )
-    try:
-        work.emit(proposal.proposal_id, event)
-    except RefusedError:  # an error that the log cannot hold becomes its result, as an error that says so
-        return False
-    request_effect(work, proposal, requirement, not_before=due)
-    return True
+    return (EffectAnswered(proposal, name, performed.result, task.attempt, secrets_of(performed)),)
 
 
 def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
@@ -234,7 +203,10 @@ def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
         result=answered.answer,
         attempt=attempt,
         secrets=answered.secrets,
+        claim=answered.claim,
     )
+    if answered.claim is not None:
+        event = work.of_caller(event)
     requirement = proposal.requested[requirement_id].requirement
     try:
         work.emit(proposal.proposal_id, event)
@@ -243,8 +215,8 @@ def record_answer(work: UnitOfWork, answered: EffectAnswered) -> Iterable[Step]:
         work.emit(proposal.proposal_id, replace(event, result=EffectAnswer(error=error)))
     if requirement.type == ROLLBACK:
         return _rolled_back(work, proposal, requirement.params["error"], answered.answer)
-    if work.realm.schema_hash != work.domain.schema.hash:
-        return ()  # another domain was adopted meanwhile; a process that runs it continues from the journal
+    if work.realm.schema_hash != work.domain.schema.hash or lacks_workspace(work, proposal):
+        return ()  # a process with the adopted domain, and with the workspace, continues from the journal
     return (Resumable(proposal),)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from world.klis.triple import Triple
 from world.model.secrets.literal import LITERAL_SECRET
-from world.model.snapshot import ErrorValue, Snapshot
+from world.model.snapshot import ErrorValue, Requirement, Snapshot
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import ExecutionOrder, StepOutcome
-from world.state.proposal import Proposal
+from world.state.proposal import ROLLBACK, Proposal
 from world.state.realm_view import ReadableRealm
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "leased_by",
     "lost_leases",
     "order_of",
+    "why_effect_over",
     "why_over",
 ]
 
@@ -33,8 +34,12 @@ ENGINE_ERRORS = frozenset({LEASES_REVOKED, CANCELLED, LITERAL_SECRET, "EFFECT_TO
 
 
 def lacks_workspace(work: UnitOfWork, proposal: Proposal) -> bool:
-    """Return whether a workspace is necessary and absent: the leases were backed up in one (KO-3.3)."""
-    return bool(proposal.backup) and work.executor.keeper is None
+    """Return whether a workspace is necessary and absent: the leases were backed up, and not in one of this process.
+
+    A backup without a recorded workspace may be in any (KO-3.3).
+    """
+    keeper = work.keeper
+    return bool(proposal.backup) and (keeper is None or proposal.workspace not in (None, keeper.workspace_id))
 
 
 def lost_leases(realm: ReadableRealm, proposal: Proposal) -> bool:
@@ -52,6 +57,13 @@ def why_over(realm: ReadableRealm, proposal: Proposal) -> tuple[str, str] | None
     if called_off is not None:
         return CANCELLED, f"{called_off.by} called it off: {called_off.reason}"
     return None
+
+
+def why_effect_over(realm: ReadableRealm, proposal: Proposal, requirement: Requirement) -> tuple[str, str] | None:
+    """Return why an effect must not be made any more; the rollback of a cancelled execution is made all the same."""
+    if requirement.type == ROLLBACK and not lost_leases(realm, proposal):
+        return None
+    return why_over(realm, proposal)
 
 
 def leased_by(realm: ReadableRealm, proposal: Proposal) -> tuple[Triple, ...]:

@@ -63,9 +63,9 @@ def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[S
     """Record a person's answer to a waiting proposal, and the ruling where the answer changes it.
 
     Raises:
-        RefusedError: ``NOT_WAITING`` when nobody is asked (any more), ``NO_OPEN_QUESTION`` for a reply to none,
-            ``DELEGATION_REFUSED`` to somebody unknown, ``ANSWER_TOO_LARGE``, ``SCOPE_TOO_LARGE``, and what the
-            Authority refuses.
+        RefusedError: ``NOT_WAITING`` when no actor is asked, ``NO_OPEN_QUESTION`` for a reply without a question,
+            ``DELEGATION_REFUSED`` to an actor that cannot be asked, ``ANSWER_TOO_LARGE``, ``SCOPE_TOO_LARGE``, and what
+            the Authority refuses.
     """
     proposal, asked = _waiting(work, proposal_id)
     work.require_actor(given.by.actor_id)
@@ -78,7 +78,7 @@ def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[S
     else:
         ruling = ready.ruling
     _check_size(work, ruling, given)
-    work.emit(proposal_id, HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given))
+    work.emit(proposal_id, work.of_caller(HumanAnswered(at=work.at, proposal_id=proposal_id, answer=given)))
     if ruling == asked:
         return ()
     is_new_step = ruling.step != asked.step
@@ -114,14 +114,14 @@ def _check_mentioned(work: UnitOfWork, proposal: Proposal, given: HumanAnswer) -
     is_proposer = given.by.actor_id == proposal.submitted.actor.actor_id
     if given.choice == "reply" and is_proposer and not proposal.open_questions:
         raise RefusedError(
-            ErrorCode.NO_OPEN_QUESTION, "Nobody asked anything that was not replied to.", actor_id=given.by.actor_id
+            ErrorCode.NO_OPEN_QUESTION, "Every question has been replied to.", actor_id=given.by.actor_id
         )
 
 
 def _why_no_delegate(work: UnitOfWork, proposal: Proposal, to: str) -> str | None:
     """Return why an actor cannot be asked by a delegation, None where it can."""
     if to == ANY_HUMAN:
-        return "`*` stands for any human, and a seat is handed to one actor"
+        return "`*` means any human, and a seat is handed to one actor"
     if to not in work.realm.actors:
         return f"{to!r} is not registered (`worldctl actor add`)"
     trace = () if proposal.asked is None else proposal.asked.trace
@@ -161,22 +161,22 @@ def _expired(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], a
 
 def case_of(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], history: History | None = None) -> Case:
     """Return the Case of a proposal as of now."""
-    told = proposal.submitted
+    submitted = proposal.submitted
     intent = proposal.intent
     spec = work.domain.schema.actions.get(intent.body.type)
     return Case(
-        proposal_id=told.proposal_id,
+        proposal_id=submitted.proposal_id,
         intent=intent,
-        actor=told.actor,  # as registered: what a caller claims of itself is not believed
+        actor=submitted.actor,  # as registered: what a caller claims of itself is not believed
         binding=freeze(binding),
         action=None if spec is None else spec.spec,
-        base_world=told.base_world,
-        view=work.snapshot(told.base_world).view,
-        schema_hash=told.schema_hash,
-        branch=told.branch,
-        submitted_at=told.at,
-        earlier_attempts=told.attempt - 1,
-        history=history or work.history(told.proposal_id),
+        base_world=submitted.base_world,
+        view=work.snapshot(submitted.base_world).view,
+        schema_hash=submitted.schema_hash,
+        branch=submitted.branch,
+        submitted_at=submitted.at,
+        earlier_attempts=submitted.attempt - 1,
+        history=history or work.history(submitted.proposal_id),
         manifest=_declared(work, proposal),
         scope_rules=proposal.scope_rules,
     )
@@ -197,7 +197,7 @@ def _waiting(work: UnitOfWork, proposal_id: str) -> tuple[Proposal, Ruling]:
     if proposal is None or asked is None:
         raise RefusedError(
             ErrorCode.NOT_WAITING,
-            f"Proposal {proposal_id} waits for nobody (any more): it is unknown, decided or superseded. "
+            f"Proposal {proposal_id} is not waiting for an answer: it is unknown, decided or superseded. "
             "`worldctl inbox` lists what waits.",
             proposal_id=proposal_id,
         )

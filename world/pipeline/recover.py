@@ -10,16 +10,16 @@ from typing import Any, Final, Literal, get_args
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.execution_events import EffectInDoubt, EffectResolved, ExecutionCancelled, ExecutionStarted
+from world.events.execution_events import EffectInDoubt, EffectRequested, EffectResolved, ExecutionCancelled
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.adopted_code.holding import is_held_back
-from world.pipeline.effect_requests import request_effect
+from world.pipeline.effect_requests import is_mine, make_mine, may_request, offer_again, request_effect
 from world.pipeline.execution_state import lacks_workspace, why_over
-from world.pipeline.steps import Approved, EffectAnswered, Executing, Step
+from world.pipeline.steps import Approved, EffectAnswered, Executing, LeftBehind, Step
 from world.pipeline.unit_of_work import UnitOfWork
-from world.state.proposal import Proposal
+from world.state.proposal import INGRESS, Proposal
 
 __all__ = ["Choice", "cancel", "resolve", "take_over"]
 
@@ -52,43 +52,32 @@ def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
     assert proposal.started is not None
     if lacks_workspace(work, proposal) or is_held_back(work, proposal):
         return False
-    if proposal.in_doubt and not proposal.requested:
-        return False  # it waits for a person, in every process
+    own = {name: effect for name, effect in proposal.requested.items() if effect.offer is None}
+    if not own and (proposal.in_doubt or proposal.requested):
+        return False  # it waits for a person, or for workers, in every process
+    if _needs_handler(work, proposal, own.values()):
+        return False
     if proposal.started.worker == work.workers.me:
-        claims = {(proposal.proposal_id, effect) for effect in proposal.requested}
+        claims = {(proposal.proposal_id, effect) for effect in own}
         return claims.isdisjoint(work.performing) and claims.isdisjoint(work.claimed)
     if work.workers.is_gone(proposal.started.worker):
         return True
-    return all(effect.deadline < work.at for effect in proposal.requested.values())
+    return all(effect.deadline < work.at for effect in own.values())
 
 
-def _is_mine(work: UnitOfWork, proposal: Proposal) -> bool:
-    return proposal.started is not None and proposal.started.worker == work.workers.me
-
-
-def _make_mine(work: UnitOfWork, proposal: Proposal) -> None:
-    """Make this worker the one that executes: later results of the worker before are dropped."""
-    started = proposal.started
-    assert started is not None
-    work.emit(
-        proposal.proposal_id,
-        ExecutionStarted(
-            at=work.at,
-            proposal_id=proposal.proposal_id,
-            on_world=started.on_world,
-            now=started.now,
-            seed=started.seed,
-            enforcement=work.executor.enforcement,
-            attempt=started.attempt + 1,
-            worker=work.workers.me,
-            existence=started.existence,
-        ),
-    )
+def _needs_handler(work: UnitOfWork, proposal: Proposal, own: Iterable[EffectRequested]) -> bool:
+    """Return whether only a process can continue an execution that has a handler which this one has not."""
+    held = proposal.held
+    if not proposal.requested and held is not None and held.cause == "effect":
+        return not all(work.executor.terms(name).known for name in held.names)
+    return any(one.idempotent and not may_request(work, one.requirement) for one in own)
 
 
 def _take_over(work: UnitOfWork, proposal: Proposal) -> Iterator[Step]:
-    _make_mine(work, proposal)
+    make_mine(work, proposal)
     for effect in list(proposal.requested.values()):
+        if effect.offer is not None:
+            continue  # a worker performs it
         requirement = effect.requirement
         over = why_over(work.realm, proposal)
         if effect.idempotent:
@@ -142,13 +131,25 @@ def resolve(
     proposal = work.realm.proposals.get(proposal_id)
     doubts = [] if proposal is None else [one for one in proposal.in_doubt if name in (None, one)]
     if proposal is None or len(doubts) != 1:
-        told = f"has {len(doubts)} effects in doubt; say which (--effect)" if doubts else "has no such effect in doubt"
-        raise RefusedError(ErrorCode.NOT_IN_DOUBT, f"Proposal {proposal_id} {told}. `worldctl stuck` lists them.")
+        fault = f"has {len(doubts)} effects in doubt; say which (--effect)" if doubts else "has no such effect in doubt"
+        raise RefusedError(ErrorCode.NOT_IN_DOUBT, f"Proposal {proposal_id} {fault}. `worldctl stuck` lists them.")
     _require_workspace(work, proposal)
+    if choice == "retry":
+        _require_handler(work, proposal.in_doubt[doubts[0]])
     result = EffectAnswer(freeze(value))
     if choice == "fail":
         result = _doubtful(work, proposal, doubts[0], f"Whether it happened is not known ({by}: {reason}).")
     return _resolve(work, proposal, doubts[0], choice, by=by, reason=reason, result=result)
+
+
+def _require_handler(work: UnitOfWork, asked: EffectRequested) -> None:
+    """Refuse to make an effect again that this process can neither perform nor offer."""
+    if asked.offer is None and not may_request(work, asked.requirement):
+        raise RefusedError(
+            ErrorCode.NO_HANDLER,
+            f"This process has no handler for {asked.requirement.type}; resolve it in one that has.",
+            effect=asked.requirement.type,
+        )
 
 
 def _require_workspace(work: UnitOfWork, proposal: Proposal) -> None:
@@ -163,8 +164,8 @@ def _require_workspace(work: UnitOfWork, proposal: Proposal) -> None:
 
 def _check_choice(work: UnitOfWork, choice: str, reason: str, value: Any) -> None:
     if choice not in get_args(Choice):
-        told = f"An effect in doubt is resolved by one of {', '.join(get_args(Choice))}, not {choice!r:.60}."
-        raise RefusedError(ErrorCode.INVALID_VALUE, told)
+        message = f"An effect in doubt is resolved by one of {', '.join(get_args(Choice))}, not {choice!r:.60}."
+        raise RefusedError(ErrorCode.INVALID_VALUE, message)
     if value is not None and choice != "happened":
         raise RefusedError(ErrorCode.INVALID_VALUE, f"Only an effect that happened has a value; {choice} takes none.")
     if not isinstance(reason, str) or not reason.strip():
@@ -189,26 +190,31 @@ def _doubtful(work: UnitOfWork, proposal: Proposal, name: str, message: str) -> 
 def _resolve(
     work: UnitOfWork, proposal: Proposal, name: str, choice: Choice, *, by: str, reason: str, result: EffectAnswer
 ) -> Iterable[Step]:
-    if not _is_mine(work, proposal):
-        _make_mine(work, proposal)
-    told = EffectResolved(
+    if proposal.in_doubt[name].offer is None and not is_mine(work, proposal):
+        make_mine(work, proposal)
+    resolved = EffectResolved(
         at=work.at, proposal_id=proposal.proposal_id, requirement_id=name, choice=choice, by=by, reason=reason
     )
-    work.emit(proposal.proposal_id, told)
+    work.emit(proposal.proposal_id, work.of_caller(resolved))
     asked = proposal.requested[name]
     if choice == "retry":
-        request_effect(work, proposal, asked.requirement)
+        if asked.offer is not None:
+            offer_again(work, proposal, asked)
+        else:
+            request_effect(work, proposal, asked.requirement)
         return ()
     return (EffectAnswered(proposal, name, result, asked.attempt),)
 
 
 def cancel(work: UnitOfWork, proposal_id: str, *, by: str, reason: str) -> Iterator[Step]:
-    """Cancel an approved execution: no further effect is made, what is under way is given up, and it ends failed.
+    """Cancel a proposal: one that is not decided is withdrawn, and ends as superseded.
+
+    Of an approved execution no further effect is made, what is under way is given up, and it ends failed.
 
     Args:
         work: the unit of work.
         proposal_id: which.
-        by: the person who cancels it.
+        by: the actor that cancels it.
         reason: why, for the record.
 
     Raises:
@@ -216,17 +222,21 @@ def cancel(work: UnitOfWork, proposal_id: str, *, by: str, reason: str) -> Itera
             it would end now, its leases were backed up, and there is no workspace.
     """
     proposal = work.realm.proposals.get(proposal_id)
-    if proposal is None or proposal.status not in ("approved", "executing"):
-        state = "has ended, or never was" if proposal is None else f"is {proposal.status}"
+    if proposal is None:
         raise RefusedError(
-            ErrorCode.NOT_RUNNING, f"Proposal {proposal_id} {state}; only what is approved can be called off."
+            ErrorCode.NOT_RUNNING,
+            f"Proposal {proposal_id} has ended, or does not exist; only an open proposal can be cancelled.",
         )
     if not isinstance(reason, str) or not reason.strip():
-        raise RefusedError(ErrorCode.REASON_MISSING, "To call an execution off takes a reason; the log keeps it.")
+        raise RefusedError(ErrorCode.REASON_MISSING, "A cancellation needs a reason; the log records it.")
+    if proposal.status in INGRESS:
+        yield LeftBehind(proposal, reason, by=by)
+        return
     if proposal.status == "executing" and (proposal.in_doubt or not proposal.requested):
         _require_workspace(work, proposal)
     if proposal.cancelled is None:
-        work.emit(proposal_id, ExecutionCancelled(at=work.at, proposal_id=proposal_id, by=by, reason=reason))
+        cancelled = ExecutionCancelled(at=work.at, proposal_id=proposal_id, by=by, reason=reason)
+        work.emit(proposal_id, work.of_caller(cancelled))
     for name in list(proposal.in_doubt):
         message = f"Whether it happened is not known; {by} called the execution off: {reason}"
         result = _doubtful(work, proposal, name, message)

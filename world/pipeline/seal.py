@@ -1,11 +1,14 @@
-"""Sealing: the World that an execution comes to, the end of its proposal, and the release of its leases (WP-world).
+"""Sealing: the record of a world, the end of its proposal, and the release of the proposal's leases (WP-world).
+
+Genesis, the outcomes of executions and the results of migrations are recorded by one function.
 
 An execution that failed and may have changed the workspace restores that first, while its leases keep others away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from world.errors import RefusedError
@@ -13,7 +16,8 @@ from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import WorldSealed
 from world.events.streams import LINEAGE_STREAM
 from world.model.identity import content_id, requirement_id, world_id
-from world.model.immutable_json import freeze
+from world.model.immutable_json import FrozenDict, freeze
+from world.model.patch import Patch
 from world.model.snapshot import ErrorValue, Requirement, error_state_hash
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, leased_by, lost_leases
@@ -22,7 +26,80 @@ from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import StepOutcome
 from world.state.proposal import ROLLBACK, Proposal
 
-__all__ = ["release", "seal"]
+__all__ = ["ParentWorld", "WorldContent", "record_world", "release", "seal"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorldContent:
+    """What a world consists of.
+
+    Args:
+        data: its data.
+        computed: the computed values of the data.
+        patches: from the parent's data to it; a failed world has none.
+        error: why the execution failed; None for a completed world.
+    """
+
+    data: FrozenDict
+    computed: FrozenDict
+    patches: Sequence[Patch] = ()
+    error: ErrorValue | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParentWorld:
+    """The world that another one is based on.
+
+    Args:
+        world_id: its id.
+        height: its number of ancestors.
+        created_by: id of the proposal that makes the new world.
+    """
+
+    world_id: str
+    height: int
+    created_by: str
+
+
+def record_world(work: UnitOfWork, content: WorldContent, branch: str, parent: ParentWorld | None) -> str:
+    """Append a world under the schema in force, unless it exists already; return its id.
+
+    Args:
+        work: the unit of work.
+        content: what the world consists of.
+        branch: the branch that it is sealed on.
+        parent: the world that it is based on; None for genesis, whose data is recorded as a whole.
+
+    Raises:
+        RefusedError: the log cannot hold the event.
+    """
+    error, schema_hash = content.error, work.realm.schema_hash
+    snapshot_hash = error_state_hash(content.data, error)
+    before = None if parent is None else parent.world_id
+    new_world = world_id(schema_hash, snapshot_hash, before)
+    if before is not None and work.lookup.world_outcome(new_world, before) is not None:
+        return new_world
+    height = 0 if parent is None else parent.height + 1
+    work.emit(
+        LINEAGE_STREAM,
+        WorldSealed(
+            at=work.at,
+            world_id=new_world,
+            content_id=content_id(schema_hash, snapshot_hash),
+            schema_hash=schema_hash,
+            snapshot_hash=snapshot_hash,
+            parent=before,
+            created_by=None if parent is None else parent.created_by,
+            branch=branch,
+            outcome="completed" if error is None else "failed",
+            height=height,
+            data=content.data if parent is None else None,
+            patches=list(content.patches),
+            error=error,
+        ),
+    )
+    work.keep(new_world, content.data, content.computed, height)
+    return new_world
 
 
 def seal(work: UnitOfWork, computed: Computed) -> Iterable[Step]:
@@ -92,41 +169,18 @@ def _must_restore(work: UnitOfWork, proposal: Proposal) -> bool:
     """Return whether an execution made effects under leases for which the workspace was backed up."""
     if proposal.verdict_id is None or proposal.rollback is not None or not proposal.journal:
         return False
-    keeper = work.executor.keeper
-    if keeper is None or lost_leases(work.realm, proposal):
+    if lost_leases(work.realm, proposal):
         return False
+    keeper = work.keeper
     if proposal.backup is not None:
-        return proposal.backup
-    return keeper.needs(leased_by(work.realm, proposal))
+        return proposal.backup and (keeper is not None or proposal.workspace is not None)
+    return keeper is not None and keeper.needs(leased_by(work.realm, proposal))
 
 
 def _seal_world(work: UnitOfWork, proposal: Proposal, parent: str, outcome: StepOutcome) -> str:
     """Append the world of an outcome, unless it exists already; return its id."""
     base = work.snapshot(parent)
-    error = outcome.error
-    data = base.data if error is not None else outcome.snapshot.data
-    schema_hash = work.realm.schema_hash
-    snapshot_hash = error_state_hash(data, error)
-    new_world = world_id(schema_hash, snapshot_hash, parent)
-    if work.lookup.world_outcome(new_world, parent) is not None:
-        return new_world
-    height = base.meta.version + 1
-    work.emit(
-        LINEAGE_STREAM,
-        WorldSealed(
-            at=work.at,
-            world_id=new_world,
-            content_id=content_id(schema_hash, snapshot_hash),
-            schema_hash=schema_hash,
-            snapshot_hash=snapshot_hash,
-            parent=parent,
-            created_by=proposal.proposal_id,
-            branch=proposal.branch,
-            outcome="completed" if error is None else "failed",
-            height=height,
-            patches=list(outcome.patches) if error is None else [],
-            error=error,
-        ),
-    )
-    work.keep(new_world, data, outcome.snapshot.computed if error is None else base.computed, height)
-    return new_world
+    before, after = ParentWorld(parent, base.meta.version, proposal.proposal_id), outcome.snapshot
+    if outcome.error is not None:
+        return record_world(work, WorldContent(base.data, base.computed, error=outcome.error), proposal.branch, before)
+    return record_world(work, WorldContent(after.data, after.computed, outcome.patches), proposal.branch, before)

@@ -50,10 +50,8 @@ def configure_shadow(work: UnitOfWork, name: str | None, actors: Sequence[str], 
         return False
     if name is not None:
         _check_is_another(work, name, wanted)
-    work.emit(
-        REALM_STREAM,
-        ShadowConfigured(at=work.at, actors=wanted, by=by, name=name, policy_hash=policy_hash, policy=policy),
-    )
+    configured = ShadowConfigured(at=work.at, actors=wanted, by=by, name=name, policy_hash=policy_hash, policy=policy)
+    work.emit(REALM_STREAM, work.of_caller(configured))
     return True
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from world.events.claim_events import ClaimReference
 from world.events.lease_events import VerdictGiven
 from world.events.resource_values import ResourceExistence, SecretDigest
 from world.model.decision import Ruling
@@ -70,17 +71,19 @@ class Decidable:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A proposal cannot be decided any more: another branch became active, or another domain was adopted.
+    """A proposal is not decided any more: another branch became active, another domain was adopted, or it is withdrawn.
 
     Args:
         proposal: the proposal, not decided.
         reason: why, for the record; None where a branch became active.
         successor: id of the proposal that carries its intent on; None without one.
+        by: who withdrew it; None where it was not withdrawn.
     """
 
     proposal: Proposal
     reason: str | None = None
     successor: str | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class EffectAnswered:
         answer: its value or its error.
         attempt: the attempt of the execution that requested it.
         secrets: the secrets that it used, for the record.
+        claim: the claim of the worker that reported it; None for an effect of the executing process.
     """
 
     proposal: Proposal
@@ -121,6 +125,7 @@ class EffectAnswered:
     answer: EffectAnswer
     attempt: int
     secrets: list[SecretDigest] | None = None
+    claim: ClaimReference | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from world.core.validate import check_input
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import ProjectionRecorded, ProposalSubmitted
+from world.events.verification import IntentSignature
+from world.klis.identity.intent_signature import signature_fault
 from world.model.actor import ActorRef
-from world.model.canonical_json import canonical_bytes
 from world.model.intent import IntentInstance
 from world.model.intent_origin import check_direct, check_key, is_direct
 from world.model.scope_patterns import SCOPE_RULES, check_number
@@ -44,6 +45,7 @@ class Submission:
         execution_key: proposals with equal keys execute one after the other; None is the branch.
         allow_failed_base: start from a world whose execution failed.
         record: the projection record that this submission follows from.
+        signature: signature of the intent by a registered key of its actor; None for an intent that is not signed.
     """
 
     intent: IntentInstance
@@ -54,6 +56,7 @@ class Submission:
     execution_key: str | None = None
     allow_failed_base: bool = False
     record: ProjectionRecorded | None = None
+    signature: IntentSignature | None = None
 
 
 def record_proposal(
@@ -75,8 +78,8 @@ def record_proposal(
         RefusedError: ``UNKNOWN_ACTOR``, ``ACTOR_NOT_BOUND``, ``ACTOR_MISMATCH``, ``UNKNOWN_ACTION``, ``WRONG_SCHEMA``,
             ``INVALID_INPUT``, ``INTENT_ALREADY_SUBMITTED``, ``INTENT_TOO_LARGE``, ``SCOPE_TOO_LARGE``,
             ``NOT_A_DIRECT_INTENT``, ``UNKNOWN_BRANCH``, ``LITERAL_SECRET``, ``STALE_BASE``, ``UNKNOWN_WORLD``,
-            ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent; nothing was changed
-            then.
+            ``FAILED_BASE``, ``TOO_MANY_OPEN``, ``INVALID_VALUE`` for a record of another intent, ``UNAUTHENTICATED``
+            for a signature that does not hold; nothing was changed then.
         StalePreparationError: see ``world.pipeline.preparation.prepared.check_submission``; nothing was changed then.
     """
     intent = asked.intent
@@ -90,14 +93,39 @@ def record_proposal(
         check_submission(work, event)
         if event.at != work.at:
             event = structs.replace(event, at=work.at)
+        event = _authenticated(work, asked, event)
         if base.is_fork:
-            create_branch(work, base.branch, base.world, by=intent.meta.origin.actor.actor_id)
+            create_branch(work, base.branch, base.world, by=intent.meta.origin.actor.actor_id, is_fork=True)
+    else:
+        event = _authenticated(work, asked, event)
     if asked.record is not None:
         work.emit(f"projection:{asked.record.projection_id}", asked.record)
     work.emit(proposal_id, event)
     proposal = work.realm.proposals[proposal_id]
     proposal.carries(intent)
     return Submitted(proposal)
+
+
+def _authenticated(work: UnitOfWork, asked: Submission, event: ProposalSubmitted) -> ProposalSubmitted:
+    """Return a submission with its verified caller and its signature.
+
+    Raises:
+        RefusedError: ``UNAUTHENTICATED``, and the codes of ``UnitOfWork.of_caller``.
+    """
+    if asked.signature is not None:
+        event = structs.replace(event, signed=asked.signature)
+    event = work.of_caller(event)
+    if event.signed is None and event.verified is None:
+        return event
+    founded = work.realm.founded
+    fault = signature_fault(work.realm.klis, "" if founded is None else founded.log_id, event)
+    if fault is not None:
+        raise RefusedError(
+            ErrorCode.UNAUTHENTICATED,
+            f"The signature of the intent {event.intent.intent_id} is not accepted: {fault}.",
+            intent_id=event.intent.intent_id,
+        )
+    return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +187,7 @@ def _own_key(work: UnitOfWork, branch: str, proposal_id: str) -> str:
 
 def check_intent(work: UnitOfWork, intent: IntentInstance) -> None:
     """Refuse an intent that can never become a proposal; see ``submit``."""
-    text = canonical_bytes(intent.to_wire())
+    text = intent.text()
     size = len(text)
     if size > work.limits.max_intent_bytes:
         raise RefusedError(

@@ -6,10 +6,12 @@ together or, when the commit fails, forgotten together with the realm (design se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Unpack
+
+import msgspec
 
 from world.clock import IdSource
 from world.code.time_limit import unbroken
@@ -18,26 +20,38 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import record_event
-from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.lease_events import (
+    KeyRegistered,
+    KeyRevoked,
+    LeaseRenewed,
+    LeasesReleased,
+    LeasesRevoked,
+    RequestWithdrawn,
+    VerdictGiven,
+)
 from world.events.realm_events import DomainAdopted
 from world.events.resource_values import ResourceExistence
 from world.events.streams import KLIS_STREAM
+from world.events.verification import Verification
 from world.klis.lease_manager import LeaseManager
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import Session
-from world.klis.triple import Triple
+from world.klis.triple import Triple, changes_files
 from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
 from world.pipeline.leasing.existence import Base, check_existence, observe
+from world.pipeline.leasing.workspace_elsewhere import elsewhere
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
+from world.state.access import access_fault
 from world.state.ports import (
     Authority,
+    BackupService,
     Conditions,
     Earlier,
     EffectAttempt,
@@ -49,6 +63,8 @@ from world.state.realm_state import RealmState, apply_event
 
 if TYPE_CHECKING:
     from world.pipeline.preparation.prepared import Prepared
+
+E = TypeVar("E", bound=Event)
 
 SUMMED_AT_ONCE: Final = 64
 """Earlier proposals whose inputs a sum reads at once."""
@@ -128,8 +144,11 @@ class Task:
     not_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Emitted:
+StageObserver = Callable[[Callable[["UnitOfWork", Any], Iterable[Any]], "UnitOfWork", Any], Iterable[Any]]
+"""Runs a stage on a unit of work and a step, and returns the steps that it returned (``world.engine.observing``)."""
+
+
+class Emitted(msgspec.Struct, frozen=True):
     """An event on its way into the log, with its canonical text."""
 
     stream: str
@@ -176,7 +195,9 @@ class UnitOfWork:
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
     that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
-    the worlds that the unit sealed; they cannot be read from storage before the commit.
+    the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
+    leases were revoked, so that offered effects may have to be withdrawn. ``verified`` is the caller of the running
+    command, as far as it was verified. ``observer`` runs the stages, for traces.
     """
 
     realm: RealmState
@@ -203,6 +224,10 @@ class UnitOfWork:
     prepared: Prepared | None = None
     same_code: DomainAdopted | None = None
     own: dict[str, Snapshot] = field(default_factory=dict)
+    _desk: LeaseManager | None = None
+    is_revoking: bool = False
+    verified: Verification | None = None
+    observer: StageObserver | None = None
 
     def emit(self, stream: str, event: Event) -> None:
         """Append an event to the unit and fold it into the realm.
@@ -220,22 +245,52 @@ class UnitOfWork:
                 size_bytes=len(state),
                 limit_bytes=self.limits.max_event_bytes,
             )
-        position = self.realm.position + 1
+        position, folded = self.realm.position + 1, self.realm.klis_version
         apply_event(self.realm, event, position)
+        self.realm.klis_own += self.realm.klis_version - folded
         self.emitted.append(Emitted(stream, event, state, position))
         self.on_emit(event, position)
 
-    def desk(self) -> LeaseManager:
-        """Return the lease desk of the realm; what it says about requests is also put into ``verdicts``."""
+    def of_caller(self, event: E) -> E:
+        """Return an event with the verification of the running command's caller.
+
+        Raises:
+            RefusedError: ``NOT_THE_VERIFIED_ACTOR``, ``RIGHT_MISSING``, ``TOKEN_NOT_VALID``.
+        """
+        if self.verified is None:
+            return event
+        event = msgspec.structs.replace(event, verified=self.verified)
+        fault = access_fault(self.realm, event)
+        if fault is not None:
+            raise RefusedError(fault.code, fault.message)
+        return event
+
+    def desk(self, *, of_caller: bool = False) -> LeaseManager:
+        """Return the lease manager of the realm; its verdicts are also put into ``verdicts``.
+
+        Args:
+            of_caller: record the verification of the caller with the events that the caller causes.
+        """
+        if of_caller:
+            return self._new_desk(self._emit_of_caller)
+        if self._desk is None or self._desk.ledger is not self.realm.klis:
+            self._desk = self._new_desk(self._emit_klis)
+        return self._desk
+
+    def _new_desk(self, emit: Callable[[Event], None]) -> LeaseManager:
         return LeaseManager(
             self.realm.klis,
-            emit=self._emit_klis,
+            emit=emit,
             new_id=self.ids.new_id,
             before_grant=self._back_up,
             existing=self._existing,
             now=self._later,
             check=self.budget.check,
         )
+
+    def end(self) -> None:
+        """Drop the lease desk, which refers to this unit; so both are freed without the garbage collector."""
+        self._desk = None
 
     def begins(self) -> bool:
         """Return whether one more execution may begin in this unit; the others are left to the next one."""
@@ -245,13 +300,27 @@ class UnitOfWork:
         self.begun += 1
         return True
 
-    def _back_up(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool:
-        """Back up what leases let their holder change, before they are granted (KO-7)."""
-        keeper = self.executor.keeper
+    @property
+    def keeper(self) -> BackupService | None:
+        """The backups of the realm's workspace; None where this process has another workspace, or none."""
+        keeper, registered = self.executor.keeper, self.realm.workspace
+        if keeper is None or registered is None or keeper.workspace_id == registered.workspace_id:
+            return keeper
+        return None
+
+    def _back_up(self, verdict_id: str, session: Session, triples: tuple[Triple, ...], now: int) -> bool | str:
+        """Back up what leases let their holder change, before they are granted (KO-7).
+
+        Raises:
+            RefusedError: ``WORKSPACE_ELSEWHERE`` where another process has the workspace; what ``take`` refuses.
+        """
+        keeper = self.keeper
+        if keeper is None and self.realm.workspace is not None and changes_files(triples):
+            raise elsewhere(self.realm.workspace.workspace_id)
         if keeper is None or not keeper.needs(triples):
             return False
         note = {"agentId": session.agent_id, "sessionId": session.session_id}
-        return keeper.take(verdict_id, triples, at=now, note=note)
+        return keeper.take(verdict_id, triples, at=now, note=note) and (keeper.workspace_id or True)
 
     def _existing(self, session: Session, triples: tuple[Triple, ...]) -> list[ResourceExistence]:
         """Check that what leases depend on exists, before they are granted (KLIS-1 section 3)."""
@@ -272,7 +341,7 @@ class UnitOfWork:
             base: the world to look at for one branch; None is its head.
             before: what the check comes before.
         """
-        keeper = self.executor.keeper
+        keeper = self.keeper
 
         def file_exists(resource: Resource) -> bool | None:
             return None if keeper is None else keeper.exists(resource, session_id=session_id, before=before)
@@ -307,10 +376,19 @@ class UnitOfWork:
         """The time for the lease desk, ms: a wall clock that stepped back shortens nothing (design section 7)."""
         return max(self.at, self.realm.klis.clock)
 
+    def _emit_of_caller(self, event: Event) -> None:
+        """Emit an event of a lease command; those of expired leases and queued requests are not the caller's."""
+        is_own = isinstance(event, LeaseRenewed | LeasesReleased | LeasesRevoked | KeyRegistered | KeyRevoked)
+        if is_own or (isinstance(event, VerdictGiven) and event.cause == "request"):
+            event = self.of_caller(event)
+        self._emit_klis(event)
+
     def _emit_klis(self, event: Event) -> None:
         self.emit(KLIS_STREAM, event)
         if isinstance(event, VerdictGiven | RequestWithdrawn):
             self.verdicts.append(event)
+        elif isinstance(event, LeasesRevoked):
+            self.is_revoking = True
 
     def attempt(self, step: Callable[[], object]) -> RefusedError | None:
         """Take a step for one proposal among many; return why it was refused, where it was before it changed anything.

@@ -21,6 +21,7 @@ from world.model.patch import apply_patches
 from world.model.snapshot import error_state_hash
 from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
+from world.read_models.live.expectations import Expectations
 from world.read_models.live.live_state import LiveState
 from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
 from world.state.ports import Earlier, LookupConditions
@@ -66,12 +67,19 @@ class Archive:
         self.recent = RecentWorlds()
         """The worlds that were sealed lately; the state that is published adds them."""
         self._keeping = threading.Lock()
-        self._live = LiveState(log, lambda: self.load_realm(), self._note, self.recent.clear)  # noqa: PLW0108
+        self.expectations = Expectations(self._follow)
+        """Futures of what the log will say; each publication of the state completes those that it concerns."""
+        self._live = LiveState(log, lambda: self.load_realm(), self._note, self._note_loaded)  # noqa: PLW0108
 
     @property
     def log(self) -> EventLog:
         """The log that is read."""
         return self._log
+
+    def _follow(self) -> RealmView:
+        """Return the state for waiting callers, who get ``LOG_MOVED`` where the file is not the log any more."""
+        self._log.check_place()
+        return self.realm()
 
     def rows(self, name: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one of the index's statements on committed data.
@@ -347,11 +355,17 @@ class Archive:
         """Return the realm after the event at a position, folded from the first event on; None folds all."""
         return view_of(fold_realm(self._log, upto))
 
-    def _note(self, events: Iterable[Event]) -> None:
-        """Remember the worlds that were sealed, as they are published."""
+    def _note(self, events: Sequence[Event]) -> None:
+        """Remember the worlds that were sealed, as they are published, and complete expectations."""
         for event in events:
             if isinstance(event, WorldSealed):
                 self.recent.add(event)
+        self.expectations.note(events)
+
+    def _note_loaded(self) -> None:
+        """Forget what was remembered of publications: a loaded state replaces the present one."""
+        self.recent.clear()
+        self.expectations.note_all()
 
     def ledger_position(self) -> tuple[int, int]:
         """Return the log position and the ledger version of the ledger's stored copy; zeros without a copy."""

@@ -111,7 +111,7 @@ def blame(archive: Archive, path: str, world_id: str) -> Blame:
     value = look_up(data, place)
     at = archive.sealed(world_id)
     while at.parent is not None:
-        touching = tuple(patch for patch in at.patches if _touches(patch, place))
+        touching = tuple(patch for patch in at.patches if touches(patch, place))
         if touching:
             proposal = archive.proposal(at.created_by or "")
             return Blame(plain, value, at, touching, proposal, _projection(archive, proposal))
@@ -177,7 +177,7 @@ def _read_by(name: str, declared: Mapping[str, Any]) -> list[str]:
     return sorted(places)
 
 
-def _touches(patch: Patch, place: Place) -> bool:
+def touches(patch: Patch, place: Place) -> bool:
     """Return whether a patch changes a place, a part of it, or a value that contains it."""
     return any(
         all(ours is None or theirs is None or ours == theirs for ours, theirs in zip(touched, place, strict=False))

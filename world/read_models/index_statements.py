@@ -127,7 +127,7 @@ SOURCES: Final[Mapping[str, Any]] = {
     .values(closed_pos=bindparam("new_closed")),
     "open_runs": select(_R.opened_pos).where(_R.log_id == _LOG, _R.closed_pos.is_(None)).order_by(_R.opened_pos),
     "runs": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos)
-    .where(_R.log_id == _LOG)
+    .where(_R.log_id == _LOG, _R.opened_pos < bindparam("before"))
     .order_by(_R.opened_pos.desc())
     .limit(bindparam("most")),
     "run": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos).where(
@@ -167,6 +167,10 @@ SOURCES: Final[Mapping[str, Any]] = {
     .order_by(_W.position),
     "worlds": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
     .where(_W.log_id == _LOG)
+    .order_by(_W.position.desc())
+    .limit(bindparam("most")),
+    "worlds_before": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    .where(_W.log_id == _LOG, _W.position < bindparam("before"))
     .order_by(_W.position.desc())
     .limit(bindparam("most")),
     "world_prefix": select(_W.world_id)

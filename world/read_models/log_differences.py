@@ -34,6 +34,7 @@ from world.events.realm_events import (
     DomainAdopted,
     EnforcementChosen,
     LogFounded,
+    WorkspaceRegistered,
     WorldSealed,
 )
 from world.log import EventLog, LoggedEvent
@@ -47,7 +48,7 @@ Progress = Callable[[int, int], None]
 Name = tuple[str, str]
 """Kind of an entity and its id."""
 
-EVERYTHING: Final = (DomainAdopted, EnforcementChosen, KlisConfigured, LogFounded)
+EVERYTHING: Final = (DomainAdopted, EnforcementChosen, KlisConfigured, LogFounded, WorkspaceRegistered)
 """Events that affect all later events."""
 
 REPORT_EVERY: Final = 10_000

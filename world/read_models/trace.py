@@ -13,6 +13,7 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
 from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
@@ -213,6 +214,8 @@ class _ProposalSteps:
 
     def _superseded(self, event: ProposalSuperseded, position: int) -> None:
         words = "undecided at a branch switch or at the adoption of a domain"
+        if event.by is not None:
+            words = f"withdrawn by {event.by}: {event.reason}"
         self._proposal.steps.append(TraceStep("superseded", "", words, position, event.at))
 
     def _started(self, event: ExecutionStarted, position: int) -> None:
@@ -273,13 +276,19 @@ def _of_an_effect(event: Any) -> str:
         return f"failed with {event.error.code}, {event.failures} so far; retried"
     if isinstance(event, EffectInDoubt):
         return f"in doubt: {event.reason}"
+    if isinstance(event, EffectClaimed):
+        return f"claimed by {event.worker} with token {event.token}, attempt {event.attempt}"
+    if isinstance(event, EffectExtended):
+        return f"the claim with token {event.token} was extended"
+    if isinstance(event, EffectLapsed):
+        return f"the claim with token {event.token} lapsed"
     if isinstance(event, EffectResolved):
         return f"resolved as {event.choice} by {event.by}: {event.reason}"
     return f"a late result was dropped: {event.reason}"
 
 
 def _facts_of_effect(event: Any) -> dict[str, Any]:
-    names = ("result", "error", "failures", "reason", "choice", "by")
+    names = ("result", "error", "failures", "reason", "choice", "by", "claim", "worker", "token", "deadline")
     return {name: to_wire(value) for name in names if (value := getattr(event, name, None)) is not None}
 
 
@@ -292,6 +301,9 @@ _ADDERS: Final[Mapping[type[Event], Callable[[_ProposalSteps, Any, int], None]]]
     ProposalSuperseded: _ProposalSteps._superseded,
     ExecutionStarted: _ProposalSteps._started,
     EffectRequested: _ProposalSteps._requested,
+    EffectClaimed: _ProposalSteps._of_effect,
+    EffectExtended: _ProposalSteps._of_effect,
+    EffectLapsed: _ProposalSteps._of_effect,
     EffectFulfilled: _ProposalSteps._of_effect,
     EffectRetried: _ProposalSteps._of_effect,
     EffectInDoubt: _ProposalSteps._of_effect,

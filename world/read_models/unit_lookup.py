@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
@@ -16,7 +16,7 @@ from world.read_models.archive import Archive
 from world.read_models.index import IndexRows, history_query, statement
 from world.state.ports import Earlier, LookupConditions
 
-__all__ = ["CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
+__all__ = ["NOTED", "CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
 
 
 class IntentNames(NamedTuple):
@@ -38,6 +38,10 @@ def intent_questions(intents: Iterable[IntentNames], log_id: int, backend: Backe
     return [
         LockedQuery(query, {"of_log": log_id, "of_intent": one.intent_id, "of_key": one.intent_key}) for one in intents
     ]
+
+
+NOTED: Final = frozenset({ProposalSubmitted, WorldSealed})
+"""Types of events that ``UnitLookup.note`` takes."""
 
 
 class UnitLookup:

@@ -39,7 +39,8 @@ def bring_retries_forward(realm: RealmState, now: int) -> None:
 def note_deadlines(realm: RealmState, name: str, event: ProposalJudged | ProposalRescheduled | EffectRequested) -> None:
     """Schedule the deadlines that an event records: of questions to people, and of effects."""
     if isinstance(event, EffectRequested):
-        heapq.heappush(realm.effects, (event.deadline, name, event.requirement.id))
+        if event.offer is None:
+            heapq.heappush(realm.effects, (event.deadline, name, event.requirement.id))
         return
     if event.deadline is not None:
         heapq.heappush(realm.deadlines, (event.deadline, name))

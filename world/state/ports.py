@@ -6,8 +6,8 @@ The world defines these interfaces, is given implementations by the composition 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from world.events.resource_values import ObservedEffect, SecretDigest, UndeclaredEffect
 from world.klis.resources.names import BYTE_WISE, NameComparison
@@ -19,12 +19,16 @@ from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance, IntentScope
 from world.model.patch import Patch
 from world.model.scope_patterns import SCOPE_RULES
+from world.model.short_repr import fields_repr
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement, Snapshot, SnapshotView
 
 if TYPE_CHECKING:  # reading a log needs no computation
     from world.core import EffectAnswer
 
 Enforcement = Literal["enforcing", "trusting"]
+
+CLAIM_MS: Final = 60_000
+"""How long a claim holds without a heartbeat, at most, unless the effect is declared external with another time."""
 
 
 class Conditions(TypedDict, total=False):
@@ -130,6 +134,8 @@ class Case:
     manifest: Mapping[str, Any] | None = None
     scope_rules: int = SCOPE_RULES
 
+    __repr__ = fields_repr
+
 
 class Authority(Protocol):
     """Judges proposals; never executes effects, never raises for what a case contains (WP-bind).
@@ -231,12 +237,27 @@ class EffectTerms:
         idempotent: whether running it again with the same idempotency key does no harm.
         retries: how often it is made again after a failure, where it is idempotent.
         backoff_ms: how long to wait before the first retry, in milliseconds; doubled with each.
+        external: whether it is offered to workers, in place of a call in this process.
+        needs_workspace: whether a worker must have the workspace of the realm to perform it.
+        by_actor: whether only the acting actor performs it, and no other worker.
+        known: whether these terms are certain: this process has a handler, or performs the effect regardless.
     """
 
     time_limit_ms: int
     idempotent: bool
     retries: int = 0
     backoff_ms: int = 1_000
+    external: bool = False
+    needs_workspace: bool = False
+    by_actor: bool = False
+    known: bool = True
+
+    def offered(self) -> EffectTerms:
+        """Return the terms on which an effect is offered that this process has a handler for.
+
+        A claim then holds for ``CLAIM_MS`` at most without a heartbeat, however long the handler may take.
+        """
+        return replace(self, external=True, time_limit_ms=min(self.time_limit_ms, CLAIM_MS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +309,11 @@ class Performed:
 
 class BackupService(Protocol):
     """Keeps backups of what the holders of leases may change; the Host implements it (KO-7)."""
+
+    @property
+    def workspace_id(self) -> str | None:
+        """Id of the workspace that holds the backups; None where it has none."""
+        ...
 
     def needs(self, triples: Sequence[Triple]) -> bool:
         """Return whether there is anything to back up for these claims."""

@@ -14,22 +14,12 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from msgspec import structs
-
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
+from world.events.claim_events import EffectClaimed
 from world.events.clock_events import ProposalRescheduled
-from world.events.execution_events import (
-    EffectDropped,
-    EffectFulfilled,
-    EffectInDoubt,
-    EffectRequested,
-    EffectResolved,
-    EffectRetried,
-    ExecutionCancelled,
-    ExecutionStarted,
-)
+from world.events.execution_events import EffectRequested, EffectRetried, ExecutionCancelled, ExecutionStarted
 from world.events.policy_events import ProposalShadowed
 from world.events.proposal_events import (
     DecisionMade,
@@ -47,6 +37,20 @@ from world.model.intent import IntentInstance, IntentScope
 from world.model.record import to_wire
 from world.model.short_repr import short_repr
 from world.model.snapshot import EffectAnswer, ErrorValue
+from world.state.effect_steps import EFFECT_STEPS, ROLLBACK, EndedClaim, reschedule_effects, unclaimed_offers
+from world.state.preconditions import contradiction, require
+
+__all__ = [
+    "INGRESS",
+    "PROPOSAL_EVENTS",
+    "ROLLBACK",
+    "TERMINAL",
+    "TRANSITIONS",
+    "Proposal",
+    "Status",
+    "fold_proposal",
+    "held_words",
+]
 
 Status = Literal["submitted", "evaluating", "approved", "rejected", "superseded", "executing", "completed", "failed"]
 TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -60,10 +64,8 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "failed": frozenset(),
 }
 TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
-ROLLBACK: Final = "workspace.restore"
-"""The effect by which a failed execution gives back what it had leased for change; the engine alone asks for it."""
-GIVEN_UP: Final = frozenset({"EFFECT_TIMED_OUT", "CANCELLED", "LEASES_REVOKED", "NOT_WANTED", "KLIS_SCOPE_VIOLATION"})
-"""Codes of effects whose handlers may still run, though their results are not used any more."""
+HOLDABLE: Final[Mapping[str, tuple[str, ...]]] = {"workspace": ("evaluating",), "effect": ("executing",)}
+"""Statuses in which a proposal may be held by some causes; see ``ProposalHeld``."""
 INGRESS: Final = frozenset({"submitted", "evaluating"})
 
 
@@ -72,10 +74,11 @@ class Proposal:
     """A proposal, folded from its events so far; only ``fold_proposal`` changes it.
 
     ``journal`` holds effect results by requirement id, ``requested`` the effects under way, ``in_doubt``
-    those of which it is unknown whether they happened, ``failures`` the last failure of those that are made again, and
-    ``rollback`` the result of giving the workspace back as it was. ``backup`` says whether its leases were backed up,
-    None where that was not recorded; ``may_linger``, whether a handler was given up or a worker vanished, so that
-    something that was begun may still hold files open.
+    those of which it is unknown whether they happened, ``claims`` the claims that workers hold, ``ended_claims`` the
+    earlier ones by token, ``failures`` the last failure of effects that are made again, and ``rollback`` the result of
+    giving the workspace back as it was. ``backup`` says whether its leases were backed up,
+    None where that was not recorded, and ``workspace`` where; ``may_linger``, whether a handler was given up or a
+    worker vanished, so that something that was begun may still hold files open.
     """
 
     submitted: ProposalSubmitted
@@ -89,12 +92,15 @@ class Proposal:
     decision: DecisionRecord | None = None
     verdict_id: str | None = None
     backup: bool | None = None
+    workspace: str | None = None
     may_linger: bool = False
     started: ExecutionStarted | None = None
     requested: dict[str, EffectRequested] = field(default_factory=dict)
     in_doubt: dict[str, EffectRequested] = field(default_factory=dict)
     failures: dict[str, EffectRetried] = field(default_factory=dict)
     requested_at: dict[str, int] = field(default_factory=dict)
+    claims: dict[str, EffectClaimed] = field(default_factory=dict)
+    ended_claims: dict[int, EndedClaim] = field(default_factory=dict)
     journal: dict[str, EffectAnswer] = field(default_factory=dict)
     rollback: EffectAnswer | None = None
     cancelled: ExecutionCancelled | None = None
@@ -145,6 +151,8 @@ class Proposal:
         twin.in_doubt = self.in_doubt.copy()
         twin.failures = self.failures.copy()
         twin.requested_at = self.requested_at.copy()
+        twin.claims = self.claims.copy()
+        twin.ended_claims = self.ended_claims.copy()
         twin.journal = self.journal.copy()
         return twin
 
@@ -215,6 +223,10 @@ class Proposal:
             wire["effects"] = {"fulfilled": len(self.journal), "underWay": sorted(self.requested)}
             if self.in_doubt:
                 wire["effects"]["inDoubt"] = sorted(self.in_doubt)
+            if offered := sorted(asked.requirement.id for asked in unclaimed_offers(self)):
+                wire["effects"]["offered"] = offered
+            if self.claims:
+                wire["effects"]["claimed"] = {name: claim.worker for name, claim in sorted(self.claims.items())}
         if self.cancelled is not None:
             wire["cancelled"] = {"by": self.cancelled.by, "reason": self.cancelled.reason, "at": self.cancelled.at}
         if self.rollback is not None:
@@ -228,6 +240,10 @@ _values_of: Final = attrgetter(*(one.name for one in fields(Proposal)))
 
 def held_words(event: ProposalHeld) -> str:
     """Return why a proposal is held, such as ``policy changed: house``."""
+    if event.cause == "effect":
+        return f"no handler for {', '.join(event.names)}"
+    if event.cause == "workspace":
+        return f"workspace {event.in_force} is elsewhere"
     what = "not loaded" if event.cause == "policy" and event.at_hand is None else "changed"
     return f"{event.cause} {what}: {', '.join(event.names)}" if event.names else f"{event.cause} {what}"
 
@@ -245,15 +261,15 @@ def _move(proposal: Proposal, to: Status) -> None:
 
 
 def _shadowed(proposal: Proposal, event: ProposalShadowed) -> None:
-    _require(proposal, "submitted", event)
+    require(proposal, "submitted", event)
     if proposal.is_shadowed:
-        raise _contradiction(proposal, event, "it was shadowed before")
+        raise contradiction(proposal, event, "it was shadowed before")
     proposal.is_shadowed = True
 
 
 def _held(proposal: Proposal, event: ProposalHeld) -> None:
-    if proposal.status not in ("submitted", "approved", "executing"):
-        raise _contradiction(proposal, event, f"the proposal is {proposal.status}")
+    if proposal.status not in HOLDABLE.get(event.cause, ("submitted", "approved", "executing")):
+        raise contradiction(proposal, event, f"the proposal is {proposal.status}")
 
 
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:
@@ -264,32 +280,24 @@ def _judged(proposal: Proposal, event: ProposalJudged) -> None:
 
 def _rescheduled(proposal: Proposal, event: ProposalRescheduled) -> None:
     if event.deadline is not None:
-        _require(proposal, "evaluating", event)
+        require(proposal, "evaluating", event)
         proposal.deadline = event.deadline
-    for name, deadline in event.effects.items():
-        asked = proposal.requested.get(name)
-        if asked is None:
-            raise _contradiction(proposal, event, f"effect {name} is not under way")
-        proposal.requested[name] = structs.replace(asked, at=event.at, deadline=deadline)
-        proposal.requested_at[name] = min(proposal.requested_at.get(name, event.at), event.at)
-        failure = proposal.failures.get(name)
-        if failure is not None and failure.at > event.at:
-            due = event.at + failure.due - failure.at
-            proposal.failures[name] = structs.replace(failure, at=event.at, due=due)
+    reschedule_effects(proposal, event)
 
 
 def _answered(proposal: Proposal, event: HumanAnswered) -> None:
-    _require(proposal, "evaluating", event)
+    require(proposal, "evaluating", event)
     proposal.answers.append(event.answer)
 
 
 def _timed_out(proposal: Proposal, event: HumanTimedOut) -> None:
-    _require(proposal, "evaluating", event)
+    require(proposal, "evaluating", event)
 
 
 def _decided(proposal: Proposal, event: DecisionMade) -> None:
     _move(proposal, "approved" if event.decision.decision == "approved" else "rejected")
-    proposal.decision, proposal.verdict_id, proposal.backup = event.decision, event.verdict_id, event.backup
+    proposal.decision, proposal.verdict_id = event.decision, event.verdict_id
+    proposal.backup, proposal.workspace = event.backup, event.workspace
 
 
 def _superseded(proposal: Proposal, event: ProposalSuperseded) -> None:
@@ -301,104 +309,34 @@ def _started(proposal: Proposal, event: ExecutionStarted) -> None:
     if first is None:
         _move(proposal, "executing")
     else:
-        _require(proposal, "executing", event)
+        require(proposal, "executing", event)
         if (event.now, event.seed, event.on_world) != (first.now, first.seed, first.on_world):
-            raise _contradiction(proposal, event, "its frozen time, seed and world changed")
+            raise contradiction(proposal, event, "its frozen time, seed and world changed")
         proposal.may_linger = True
     proposal.started = event
 
 
-def _requested(proposal: Proposal, event: EffectRequested) -> None:
-    _require(proposal, "executing", event)
-    name = event.requirement.id
-    if name in proposal.in_doubt:
-        raise _contradiction(proposal, event, f"effect {name} is in doubt")
-    proposal.requested[name] = event
-    proposal.requested_at.setdefault(name, event.at)
-
-
-def _fulfilled(proposal: Proposal, event: EffectFulfilled) -> None:
-    _require(proposal, "executing", event)
-    if event.requirement_id in proposal.journal:
-        raise _contradiction(proposal, event, f"effect {event.requirement_id} was fulfilled before")
-    asked = _under_way(proposal, event)
-    proposal.may_linger |= _was_given_up(event.result.error)
-    proposal.failures.pop(event.requirement_id, None)
-    proposal.requested_at.pop(event.requirement_id, None)
-    if asked.requirement.type == ROLLBACK:
-        proposal.rollback = event.result
-    else:
-        proposal.journal[event.requirement_id] = event.result
-
-
-def _was_given_up(error: ErrorValue | None) -> bool:
-    return error is not None and error.code in GIVEN_UP
-
-
-def _under_way(proposal: Proposal, event: EffectFulfilled | EffectInDoubt) -> EffectRequested:
-    asked = proposal.requested.pop(event.requirement_id, None) or proposal.in_doubt.pop(event.requirement_id, None)
-    if asked is None:
-        raise _contradiction(proposal, event, f"effect {event.requirement_id} was not requested")
-    return asked
-
-
-def _retried(proposal: Proposal, event: EffectRetried) -> None:
-    _require(proposal, "executing", event)
-    if event.requirement_id not in proposal.requested:
-        raise _contradiction(proposal, event, f"effect {event.requirement_id} is not under way")
-    proposal.may_linger |= _was_given_up(event.error)
-    proposal.failures[event.requirement_id] = event
-
-
-def _doubted(proposal: Proposal, event: EffectInDoubt) -> None:
-    _require(proposal, "executing", event)
-    proposal.in_doubt[event.requirement_id] = _under_way(proposal, event)
-
-
-def _resolved(proposal: Proposal, event: EffectResolved) -> None:
-    _require(proposal, "executing", event)
-    asked = proposal.in_doubt.pop(event.requirement_id, None)
-    if asked is None:
-        raise _contradiction(proposal, event, f"effect {event.requirement_id} is not in doubt")
-    proposal.requested[event.requirement_id] = asked
-
-
 def _cancelled(proposal: Proposal, event: ExecutionCancelled) -> None:
     if proposal.status not in ("approved", "executing"):
-        raise _contradiction(proposal, event, f"the proposal is {proposal.status}")
+        raise contradiction(proposal, event, f"the proposal is {proposal.status}")
     proposal.cancelled = event
-
-
-def _dropped(proposal: Proposal, event: EffectDropped) -> None:
-    proposal.dropped += 1
 
 
 def _completed(proposal: Proposal, event: ProposalCompleted) -> None:
     _move(proposal, "completed")
     proposal.world_id = event.world_id
-    proposal.requested.clear()
-    proposal.in_doubt.clear()
+    _forget_effects(proposal)
 
 
 def _failed(proposal: Proposal, event: ProposalFailed) -> None:
     _move(proposal, "failed")
     proposal.world_id, proposal.error = event.world_id, event.error
-    proposal.requested.clear()
-    proposal.in_doubt.clear()
+    _forget_effects(proposal)
 
 
-def _require(proposal: Proposal, status: Status, event: Event) -> None:
-    if proposal.status != status:
-        raise _contradiction(proposal, event, f"the proposal is {proposal.status}, not {status}")
-
-
-def _contradiction(proposal: Proposal, event: Event, why: str) -> DamagedLogError:
-    return DamagedLogError(
-        ErrorCode.ILLEGAL_TRANSITION,
-        f"Proposal {proposal.proposal_id} cannot take {event.TOPIC}: {why}.",
-        proposal_id=proposal.proposal_id,
-        topic=event.TOPIC,
-    )
+def _forget_effects(proposal: Proposal) -> None:
+    for effects in (proposal.requested, proposal.in_doubt, proposal.claims):
+        effects.clear()
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
@@ -411,12 +349,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
     DecisionMade: _decided,
     ProposalSuperseded: _superseded,
     ExecutionStarted: _started,
-    EffectRequested: _requested,
-    EffectFulfilled: _fulfilled,
-    EffectDropped: _dropped,
-    EffectRetried: _retried,
-    EffectInDoubt: _doubted,
-    EffectResolved: _resolved,
+    **EFFECT_STEPS,
     ExecutionCancelled: _cancelled,
     ProposalCompleted: _completed,
     ProposalFailed: _failed,
@@ -442,7 +375,7 @@ def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
         return Proposal(event)
     step = _STEPS.get(type(event))
     if step is None:
-        raise _contradiction(proposal, event, "the event does not belong there")
+        raise contradiction(proposal, event, "the event does not belong there")
     step(proposal, event)
     proposal.held = event if isinstance(event, ProposalHeld) else None
     return proposal

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
+from world.events.access_events import RightGranted, TokenCreated
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed
 from world.events.execution_events import ExecutionStarted
@@ -36,6 +37,7 @@ from world.events.realm_events import (
     EnforcementChosen,
     LogBranched,
     LogFounded,
+    WorkspaceRegistered,
     WorldSealed,
 )
 from world.events.run_events import (
@@ -52,8 +54,11 @@ from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.scope_patterns import SCOPE_RULES
 from world.model.short_repr import short_repr
+from world.state.access import ACCESS_STEPS
 from world.state.branches import Branch, move_branch
 from world.state.deadlines import WITH_DEADLINES, bring_retries_forward, note_deadlines, note_hold, note_retry
+from world.state.effect_steps import effect_deadline
+from world.state.offers import CHANGES_OFFERS, next_claim_deadline, note_offers, schedule_claims
 from world.state.proposal import PROPOSAL_EVENTS, TERMINAL, Proposal, fold_proposal
 
 LANDMARKS: Final = frozenset(
@@ -62,6 +67,7 @@ LANDMARKS: Final = frozenset(
         LogFounded,
         LogBranched,
         EnforcementChosen,
+        WorkspaceRegistered,
         DomainAdopted,
         ActorRegistered,
         ActorBound,
@@ -70,7 +76,7 @@ LANDMARKS: Final = frozenset(
         ShadowConfigured,
         BranchSwitched,
     )
-)
+) | {kind.TOPIC for kind in ACCESS_STEPS}
 """Topics of the few events that make up the registry; the index remembers where they are."""
 
 
@@ -79,19 +85,25 @@ class RealmState:
     """The folded state of a writer; only ``apply_event`` changes it, and ``world.state.realm_view`` publishes it.
 
     ``position`` is the last event folded. ``proposals`` holds the open ones in order of submission. ``klis_version`` is
-    how many events of the lease ledger were folded, which is the version of their stream. ``runs`` are those that
-    are open. ``shadow`` says which policy judges for the record only, None where none does, and ``branched`` that
-    this is no real log.
+    how many events of the lease ledger were folded, which is the version of their stream; ``klis_own`` counts those
+    that this process emitted, and ``klis_seen`` those of others up to which it judged the waiting requests again.
+    ``runs`` are those that are open. ``offered`` has the proposals with effects that wait for a worker
+    (``world.state.offers``). ``shadow`` says which policy judges for the record only, None where none does, and
+    ``branched`` that this is no real log. ``rights`` are those granted, by actor and name; ``tokens`` those that are
+    not revoked.
     """
 
     position: int = 0
     founded: LogFounded | None = None
     branched: LogBranched | None = None
     enforcement: str = "enforcing"
+    workspace: WorkspaceRegistered | None = None
     domain: DomainAdopted | None = None
     actors: dict[str, ActorRef] = field(default_factory=dict)
     bindings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     policies: dict[str, PolicyAdopted] = field(default_factory=dict)
+    rights: dict[str, Mapping[str, RightGranted]] = field(default_factory=dict)
+    tokens: dict[str, TokenCreated] = field(default_factory=dict)
     shadow: ShadowConfigured | None = None
     branches: dict[str, Branch] = field(default_factory=dict)
     active: str = ""
@@ -103,9 +115,13 @@ class RealmState:
     deadlines: list[tuple[int, str]] = field(default_factory=list)
     retries: list[tuple[int, str]] = field(default_factory=list)
     effects: list[tuple[int, str, str]] = field(default_factory=list)
+    offered: dict[str, None] = field(default_factory=dict)
+    claim_deadlines: list[tuple[int, str, str]] = field(default_factory=list)
     runs: dict[str, RunOpened] = field(default_factory=dict)
     klis: Ledger = field(default_factory=Ledger)
     klis_version: int = 0
+    klis_own: int = 0
+    klis_seen: int = -1
 
     @property
     def schema_hash(self) -> str:
@@ -157,6 +173,8 @@ class RealmState:
         times += [self.retries[0][0]] if self.retries else []
         effect = self._next_effect()
         times += [effect + 1] if effect is not None else []
+        claim = next_claim_deadline(self)
+        times += [claim + 1] if claim is not None else []
         return min(times, default=None)
 
     def is_effect_overdue(self, now: int) -> bool:
@@ -169,8 +187,7 @@ class RealmState:
         while self.effects:
             deadline, proposal_id, requirement = self.effects[0]
             proposal = self.proposals.get(proposal_id)
-            under_way = None if proposal is None else proposal.requested.get(requirement)
-            if under_way is not None and under_way.deadline == deadline:
+            if proposal is not None and effect_deadline(proposal, requirement) == deadline:
                 return deadline
             heapq.heappop(self.effects)
         return None
@@ -179,6 +196,7 @@ class RealmState:
         """Add an open proposal that was read from storage."""
         self.proposals[proposal.proposal_id] = proposal
         note_hold(self, proposal)
+        note_offers(self, proposal)
         key = proposal.submitted.execution_key
         if proposal.status == "approved":
             self.queues.setdefault(key, []).append(proposal.proposal_id)
@@ -190,7 +208,9 @@ class RealmState:
         """Add the times of an open proposal to the queues that are ordered by time."""
         if proposal.status == "executing":
             for name, effect in proposal.requested.items():
-                heapq.heappush(self.effects, (effect.deadline, proposal.proposal_id, name))
+                if effect.offer is None:
+                    heapq.heappush(self.effects, (effect.deadline, proposal.proposal_id, name))
+            schedule_claims(self, proposal)
         elif proposal.status == "approved":
             return
         elif proposal.deadline is not None:
@@ -265,6 +285,8 @@ def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
     name, key, kind = event.proposal_id, proposal.submitted.execution_key, type(event)
     if realm.held or proposal.held is not None:
         note_hold(realm, proposal)
+    if kind in CHANGES_OFFERS:
+        note_offers(realm, proposal, event)
     if kind in WITH_DEADLINES:
         note_deadlines(realm, name, event)
     elif kind is ExecutionStarted:
@@ -288,6 +310,7 @@ def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
         realm.queues.setdefault(key, []).append(name)
         realm.queues[key] = realm.queues[key]  # set, so that the change is noted
     if proposal.status in TERMINAL:
+        realm.offered.pop(name, None)
         del realm.proposals[name]
         if realm.running.get(key) == name:
             del realm.running[key]
@@ -305,6 +328,10 @@ def _branched(realm: RealmState, event: LogBranched) -> None:
 
 def _enforcement(realm: RealmState, event: EnforcementChosen) -> None:
     realm.enforcement = event.enforcement
+
+
+def _workspace(realm: RealmState, event: WorkspaceRegistered) -> None:
+    realm.workspace = event
 
 
 def _domain(realm: RealmState, event: DomainAdopted) -> None:
@@ -392,6 +419,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {
     LogFounded: _founded,
     LogBranched: _branched,
     EnforcementChosen: _enforcement,
+    WorkspaceRegistered: _workspace,
     DomainAdopted: _domain,
     ActorRegistered: _actor,
     ActorBound: _bound,
@@ -412,4 +440,5 @@ _STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {
     RunRolledBack: _seen,
     RunCompared: _seen,
     RunClosed: _closed,
+    **ACCESS_STEPS,
 }

@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from world.events.access_events import RightGranted, TokenCreated
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
-from world.events.realm_events import DomainAdopted, LogBranched, LogFounded
+from world.events.realm_events import DomainAdopted, LogBranched, LogFounded, WorkspaceRegistered
 from world.events.run_events import RunOpened
 from world.klis.ledger_view import LedgerView, publish_ledger, track_ledger
 from world.model.actor import ActorRef
@@ -41,10 +42,13 @@ class RealmView(Struct, frozen=True, eq=False):
     founded: LogFounded | None
     branched: LogBranched | None
     enforcement: str
+    workspace: WorkspaceRegistered | None
     domain: DomainAdopted | None
     actors: Mapping[str, ActorRef]
     bindings: Mapping[str, Mapping[str, Any]]
     policies: Mapping[str, PolicyAdopted]
+    rights: Mapping[str, Mapping[str, RightGranted]]
+    tokens: PersistentMap[str, TokenCreated]
     shadow: ShadowConfigured | None
     branches: PersistentMap[str, Branch]
     active: str
@@ -53,6 +57,7 @@ class RealmView(Struct, frozen=True, eq=False):
     queues: PersistentMap[str, tuple[str, ...]]
     running: PersistentMap[str, str]
     held: PersistentMap[str, None]
+    offered: PersistentMap[str, None]
     runs: PersistentMap[str, RunOpened]
     klis: LedgerView
     klis_version: int
@@ -84,13 +89,15 @@ _CONTENT: Final = tuple(name for name in RealmView.__struct_fields__ if name != 
 ReadableRealm: TypeAlias = RealmState | RealmView
 """The state of a realm as far as ``RealmView`` has its attributes: the writer's own, or a published one."""
 
-_FROZEN: Final = ("actors", "bindings", "policies")
+_FROZEN: Final = ("actors", "bindings", "policies", "rights")
 _PERSISTENT: Final[Mapping[str, Callable[[Any], Any]]] = {
     "branches": lambda branch: branch,
+    "tokens": lambda token: token,
     "proposals": lambda proposal: proposal.copy(),
     "queues": tuple,
     "running": lambda proposal_id: proposal_id,
     "held": lambda _: None,
+    "offered": lambda _: None,
     "runs": lambda opened: opened,
 }
 """Maps of a view, with the function that returns the published form of a value."""
@@ -116,14 +123,17 @@ def publish(realm: RealmState, before: RealmView | None) -> RealmView:
         if before is None:
             parts[name] = PersistentMap({key: published(value) for key, value in tracked.items()})
             tracked.put, tracked.gone = {}, {}
-        else:
+        elif tracked.put or tracked.gone:
             parts[name] = publish_map(tracked, getattr(before, name), published)
+        else:
+            parts[name] = getattr(before, name)
     klis = before.klis if before is not None and before.klis_version == realm.klis_version else None
     return RealmView(
         position=realm.position,
         founded=realm.founded,
         branched=realm.branched,
         enforcement=realm.enforcement,
+        workspace=realm.workspace,
         domain=realm.domain,
         shadow=realm.shadow,
         active=realm.active,
@@ -162,10 +172,13 @@ def state_of_view(view: RealmView) -> RealmState:
         founded=view.founded,
         branched=view.branched,
         enforcement=view.enforcement,
+        workspace=view.workspace,
         domain=view.domain,
         actors=dict(view.actors),
         bindings=dict(view.bindings),
         policies=dict(view.policies),
+        rights=dict(view.rights),
+        tokens=dict(view.tokens),
         shadow=view.shadow,
         branches=dict(view.branches),
         active=view.active,
@@ -174,6 +187,7 @@ def state_of_view(view: RealmView) -> RealmState:
         queues={key: list(queue) for key, queue in view.queues.items()},
         running=dict(view.running),
         held=dict(view.held),
+        offered=dict(view.offered),
         runs=dict(view.runs),
         klis=view.klis.ledger(),
         klis_version=view.klis_version,

@@ -34,7 +34,12 @@ SHARES: Final = 4
 
 
 def in_stretches(
-    do: Callable[[Stretch], R], begin: Callable[[], Callable[[Stretch], R]], size: int, jobs: int | None
+    do: Callable[[Stretch], R],
+    begin: Callable[[], Callable[[Stretch], R]],
+    size: int,
+    jobs: int | None,
+    *,
+    after: int = 0,
 ) -> Iterator[tuple[int, R]]:
     """Yield the end and the result of each partition, in the order of the log.
 
@@ -45,19 +50,20 @@ def in_stretches(
         size: the last position.
         jobs: number of processes; None chooses it by the duration of the first partition, at most one for each core
             that this process used or that was idle during it.
+        after: position before the first event.
 
     Raises:
         RefusedError: ``PROCESS_LOST`` if a process ended unexpectedly; and the exceptions of ``begin`` and ``do``.
     """
-    many, done = jobs or cores(), 0
+    many, done = jobs or cores(), after
     if jobs is None and many > 1:
         free = watch_cores()
         done, begun = (
-            min(FIRST, size),
+            min(after + FIRST, size),
             time.process_time(),
         )  # CPU time, because elapsed time is longer on a busy machine
-        first = do((0, done))
-        left_s = (time.process_time() - begun) / max(done, 1) * (size - done)
+        first = do((after, done))
+        left_s = (time.process_time() - begun) / max(done - after, 1) * (size - done)
         many = min(free(), int(left_s / PAYS_S))
         yield done, first
     if many < 2:

@@ -63,13 +63,14 @@ def configuration_files(config: Config, file: Path) -> list[Path]:
     named = [config.domain or "", *config.projections, *config.policies, *config.effects]
     found = [file]
     for reference in named:
-        if reference.endswith((".yaml", ".yml", ".json", ".toml", ".cedar")):
+        if reference.endswith((".yaml", ".yml", ".json", ".mel", ".toml", ".cedar")):
             found.append(config.folder / reference)
             continue
         module, colon, _ = reference.rpartition(":")
         name = module if colon else reference
         found.append(
-            config.folder / (name if name.endswith((".py", ".toml", ".yaml", ".yml", ".cedar")) else _module(name))
+            config.folder
+            / (name if name.endswith((".py", ".toml", ".yaml", ".yml", ".mel", ".cedar")) else _module(name))
         )
     return [path for path in dict.fromkeys(found) if path.is_file()]
 

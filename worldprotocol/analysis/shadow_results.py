@@ -43,13 +43,14 @@ class Shadows:
         return {**{name: self.counts[name] for name in names}, "policies": policies, "disagreements": self.lines}
 
 
-def shadows_of(world: Realm, name: str | None = None, upto: int | None = None) -> Shadows:
+def shadows_of(world: Realm, name: str | None = None, upto: int | None = None, *, after: int = 0) -> Shadows:
     """Compare shadow rulings with the first ruling of each proposal.
 
     Args:
         world: an open realm.
         name: only rulings of the policy of this name.
         upto: the last event; None is the newest one.
+        after: position before the first event.
 
     Raises:
         RefusedError: ``UNKNOWN_POLICY`` if no policy of that name has shadowed.
@@ -57,12 +58,12 @@ def shadows_of(world: Realm, name: str | None = None, upto: int | None = None) -
     if name is not None:
         _check_known(world, name)
     result = Shadows()
-    if next(iter(world.log.read(upto=upto, topics=[ProposalShadowed.TOPIC])), None) is None:
+    if next(iter(world.log.read(after, upto, topics=[ProposalShadowed.TOPIC])), None) is None:
         return result
     submitted: ProposalSubmitted | None = None  # the events of a submission are consecutive
     shadows: dict[str, tuple[int, ProposalShadowed, ProposalSubmitted]] = {}
     compared: dict[str, tuple[dict[str, Any], Ruling]] = {}
-    for logged in world.log.read(upto=upto, topics=_TOPICS):
+    for logged in world.log.read(after, upto, topics=_TOPICS):
         event: Any = decoded(logged)
         if isinstance(event, ProposalSubmitted):
             submitted = event

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WaitTimeoutError
 from world.events.clock_events import ClockConfirmed
 from world.model.actor import ActorKind, ActorRef
 from world.read_models.archive import Archive
@@ -14,9 +15,15 @@ from worldprotocol.api.read_only import RealmReader
 
 if TYPE_CHECKING:
     from world.engine.domain_adoption import OpenProposals
-    from world.engine.protocol import WorldProtocol
+    from world.engine.writer import Writer
+    from world.events.verification import Verification
+    from world.pipeline.preparation.preview import ApprovalPreview
     from world.pipeline.unit_of_work import UnitOfWork
+    from world.state.proposal import Proposal
+    from world.state.realm_view import RealmView
     from worldprotocol.api.bootstrap import Components, EventLog
+    from worldprotocol.api.callers.access import RealmAccess
+    from worldprotocol.api.options import SubmitOptions
     from worldprotocol.api.program_changes import ProgramChanges
 
 __all__ = ["OPERATOR", "RealmOperator"]
@@ -34,7 +41,7 @@ class RealmOperator(RealmReader):
         protocol: the writer of the log; None if the realm is open for reading only.
     """
 
-    def __init__(self, log: EventLog, parts: Components | None, protocol: WorldProtocol | None) -> None:
+    def __init__(self, log: EventLog, parts: Components | None, protocol: Writer | None) -> None:
         """Own an open log."""
         super().__init__(log, parts, Archive(log) if protocol is None else protocol.archive)
         self._protocol = protocol
@@ -143,8 +150,60 @@ class RealmOperator(RealmReader):
         """Make a branch the active one; undecided proposals are superseded."""
         self._acting.switch_branch(name, by=by)
 
+    def _waited(self, proposal: Proposal, options: SubmitOptions) -> Proposal:
+        """Return a proposal as it is after the time of the option ``wait``."""
+        from worldprotocol.api.waiting.proposals import wait_seconds
+
+        seconds = wait_seconds(options.get("wait"))
+        if proposal.is_terminal or seconds == 0:
+            return proposal
+        try:
+            return self.wait(proposal, seconds)
+        except WaitTimeoutError:
+            return self.proposal(proposal.proposal_id)
+
+    def _check_may_wait(self) -> None:
+        if self._protocol is not None:
+            self._protocol.refuse_waiting()
+
     @property
-    def _acting(self) -> WorldProtocol:
+    def access(self) -> RealmAccess:
+        """Rights of actors and API tokens; raises ``RefusedError`` ``LOG_READ_ONLY``."""
+        from worldprotocol.api.callers.access import RealmAccess
+
+        return RealmAccess(self._acting, self._composed.ids)
+
+    def preview(self, proposal_id: str) -> ApprovalPreview:
+        """Return what the approval of a waiting proposal would do; nothing is recorded, and no effect is performed.
+
+        Raises:
+            RefusedError: ``NOT_WAITING``, ``SCHEMA_MISMATCH``, ``LOG_READ_ONLY``; see
+                ``world.pipeline.preparation.preview``.
+        """
+        from world.pipeline.preparation.preview import preview_approval
+
+        return preview_approval(self._acting, proposal_id)
+
+    def as_caller(self, verified: Verification) -> Self:
+        """Return this realm for one caller, whose verification is recorded with everything that it writes.
+
+        The caller needs the rights to what it does, unless its method is ``unauthenticated``. The returned object
+        shares everything with this one; closing either closes both.
+
+        Args:
+            verified: how the caller was verified.
+
+        Raises:
+            RefusedError: ``LOG_READ_ONLY``.
+        """
+        from world.engine.verified_commands import VerifiedProtocol
+
+        caller = copy(self)
+        caller._protocol = VerifiedProtocol(self._acting, self._composed.ids, verified)
+        return caller
+
+    @property
+    def _acting(self) -> Writer:
         if self._protocol is None:
             raise RefusedError(
                 ErrorCode.LOG_READ_ONLY, "This realm is open for reading only; open it with Realm.open to act."
@@ -160,7 +219,10 @@ class RealmOperator(RealmReader):
         return self._parts
 
     def _actor(self, actor_id: str) -> ActorRef:
-        known = self._archive.peek(lambda realm: realm.actors.get(actor_id))
+        return self._actor_in(self._archive.realm(), actor_id)
+
+    def _actor_in(self, realm: RealmView, actor_id: str) -> ActorRef:
+        known = realm.actors.get(actor_id)
         if known is None:
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from authority import Policy, PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host, find_effects
@@ -58,10 +58,15 @@ from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.archive import Archive
 from world.read_models.index import WorldIndex
 from world.read_models.packaged_views import PackagedViews
-from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
+from worldprotocol.api.config import RunsWorkspace, SecretsConfig, WorkspaceConfig
 from worldprotocol.api.options import ComponentOptions, EngineOptions
+from worldprotocol.api.telemetry.context import tracer_provider
 from worldprotocol.api.ticker import Ticker
 from worldprotocol.api.workers import ProcessWorkers
+
+if TYPE_CHECKING:
+    from world.state.ports import Executor
+    from worldprotocol.api.telemetry.tracing import Tracing
 
 __all__ = [
     "Components",
@@ -95,6 +100,8 @@ class Components:
         ids: source of new ids.
         issuer: assigns intent ids.
         limits: limits of the pipeline.
+        registers_workspace: whether the executor's workspace becomes the realm's.
+        tracing: makes spans; None where the program has configured no provider of traces.
     """
 
     domain: Domain
@@ -106,6 +113,13 @@ class Components:
     ids: IdSource
     issuer: Issuer
     limits: Limits
+    registers_workspace: bool = True
+    tracing: Tracing | None = None
+
+    @property
+    def performer(self) -> Executor:
+        """What performs effects for workers: the executor, with a span for each effect where traces are made."""
+        return self.executor if self.tracing is None else self.tracing.executor(self.executor)
 
     def issue(self, actor: ActorRef, body: IntentBody, schema_hash: str, *, note: str | None = None) -> IntentInstance:
         """Issue an intent of a caller; with an actor of kind system, a direct intent."""
@@ -158,7 +172,7 @@ class Components:
             )
             return record, intent
 
-        return project
+        return project if self.tracing is None else self.tracing.projector(project, actor)
 
 
 def bootstrap(
@@ -192,6 +206,10 @@ def bootstrap(
     take_adopted_form(components.domain, log)
     views = _packaged_views(log, components.limits, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
+    if (provider := tracer_provider()) is not None:
+        from worldprotocol.api.telemetry.tracing import trace_engine
+
+        components = replace(components, tracing=trace_engine(protocol, provider, log.address.name))
     if clock is None:  # a clock that the caller gave advances as the caller decides
         protocol.set_timer(Ticker(protocol.tick, SystemClock().now_ms))
     return log, components, protocol
@@ -239,6 +257,10 @@ def compose(
     environment = None
     if workspace is not None:
         environment = environment_of(workspace, address, names=limits.klis.names, private=private)
+    effects = given.get("effects", ())
+    effects = effects if isinstance(effects, WholeRegistry) else list(effects)
+    chosen = given.get("execute")
+    has_means = isinstance(effects, WholeRegistry) or bool(effects or workspace is not None or secrets is not None)
     registry = PolicyRegistry.installed()
     names = tuple(_add_policy(registry, policy, folder) for policy in given.get("policies", ()))
     return Components(
@@ -249,7 +271,8 @@ def compose(
         authority=StandardAuthority(registry, time_limit=time_limit),
         executor=Host(
             loaded,
-            _effects(given.get("effects", ()), folder),
+            _effects(effects, folder),
+            execute=has_means if chosen is None else chosen,
             enforcement=given.get("enforcement", "enforcing"),
             time_limit=time_limit,
             environment=environment,
@@ -259,6 +282,7 @@ def compose(
         ids=ids,
         issuer=Issuer(ids),
         limits=limits,
+        registers_workspace=not isinstance(workspace, RunsWorkspace),
     )
 
 
@@ -284,7 +308,8 @@ def environment_of(
         workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
     )
     place = Workspace(rendered.root, names=names)
-    runtime = RuntimePaths.standard(read=rendered.read, write=rendered.write, private=[*log_files(address), *private])
+    own = [*log_files(address), *private]
+    runtime = RuntimePaths.standard(read=rendered.read, write=rendered.write, private=own, guarded=rendered.guarded)
     return HostEnvironment(
         place,
         Backups(place, hard_links=rendered.hard_links),
@@ -377,7 +402,7 @@ def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) ->
     if isinstance(domain, Domain):
         return domain
     text = str(domain)
-    if isinstance(domain, Path) or text.endswith((".json", ".yaml", ".yml")):
+    if isinstance(domain, Path) or text.endswith((".json", ".yaml", ".yml", ".mel")):
         return load_domain((base or Path()) / text)
     found = load_reference(text, base=base)
     if not isinstance(found, Domain):

@@ -11,6 +11,7 @@ enforcement = "enforcing"                 # or "trusting"
 paranoid = false                          # true: call every projection twice under guard, not once
 unsafe_unguarded_projections = false      # true: call projections without any guard
 durability = "full"                       # or "normal"
+execute = true                            # false: this machine performs no effects, it offers them to workers
 
 [limits]
 max_intent_bytes = 1048576
@@ -24,6 +25,7 @@ root = "."                                # the folder that agents see as FILE:/
 unwatched = ["node_modules", ".venv"]     # below the root: folders that are not compared
 read = ["~/.gitconfig"]                   # outside the root: may be read without a declaration
 write = []                                # outside the root: everything is allowed, such as a shared cache
+guarded = ["deploy/keys.txt"]             # below the root: may be read, and is never changed, whatever is declared
 hard_links = "refuse"                     # or "allow": files with further names outside of the backed-up files
 namespaces = "auto"                       # tool that creates namespaces of commands: "unshare", "bubblewrap" or either
 keep_days = 14                            # days for which backups of ended runs are kept
@@ -50,25 +52,65 @@ API_TOKEN = ["URL:https://api.example.com/*"]
 
 [digests]                                 # of resources, in the output of lease list, waits and explain --redact
 key = "digests.key"                       # 32 bytes as 64 hex digits; default: a new key for each output
+
+[agents]                                  # calls of tools of coding agents; see docs/agents.md
+root = "."                                # the project that they work in, as FILE:/
+confine = false                           # true: shell commands run under `worldctl run`
+wait_s = 540                              # longest wait of a call for people and leases
+unclaimed_s = 900                         # time after which an allowed call that is not begun is cancelled
+
+[realms]                                  # further realms that `worldctl serve` serves, by name
+garden = "garden/world.toml"              # a configuration, or the address of a log with this configuration
+
+[server]                                  # of `worldctl serve`; see docs/server.md
+tls_certificate = "server.pem"            # certificate chain and key; required beyond this machine
+tls_key = "server.key"
+
+[server.peers]                            # by user id: the actor of a caller on the Unix socket
+1000 = "ann"
+
+[server.public]                           # by realm: what is hidden from visitors, who read it without sign-in
+garden = ["inputs", "actors"]
+
+[[server.oidc]]                           # issuers that verify actors: by JWTs, and by sign-in in browsers
+issuer = "https://id.example.com"
+audience = "world-protocol"               # of JWTs
+client_id = "world-protocol-pages"        # of browsers
+client_secret = "${secret:OIDC_CLIENT}"
 """
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.markup import load_toml
+from world.model.secrets.references import has_reference
 from world.model.value import refused_value
 from world.sizes import MAX_CONFIG_BYTES
 
 CONFIG_NAME = "world.toml"
+SETTINGS_OF_AGENTS = (
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".git/config",
+    ".git/config.worktree",
+    ".git/hooks",
+    ".klock",
+    ".mcp.json",
+)
+"""Files and folders below a project, or the home folder, that decide what coding agents may do, with those of git."""
 
 
 class WorkspaceConfig(BaseModel):
@@ -80,6 +122,7 @@ class WorkspaceConfig(BaseModel):
     unwatched: list[str] = Field(default_factory=list)
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
+    guarded: list[str] = Field(default_factory=list)
     hard_links: Literal["refuse", "allow"] = "refuse"
     namespaces: Literal["auto", "unshare", "bubblewrap"] = "auto"
     keep_days: int = Field(default=14, ge=0)
@@ -91,12 +134,21 @@ class WorkspaceConfig(BaseModel):
         def absolute(name: str) -> str:
             return str((folder / Path(name).expanduser()).resolve())
 
+        root = absolute(self.root)
         paths = {
-            "root": absolute(self.root),
+            "root": root,
             "read": [*map(absolute, self.read)],
             "write": [*map(absolute, self.write)],
+            "guarded": [str(Path(root) / name) for name in self.guarded],
         }
         return self.model_copy(update=paths)
+
+
+class RunsWorkspace(WorkspaceConfig):
+    """Folder of governed runs and backups where the configuration names no workspace; effects have none then.
+
+    It does not become the workspace of the realm.
+    """
 
 
 class CheckpointConfig(BaseModel):
@@ -139,6 +191,114 @@ class SecretsConfig(BaseModel):
         return self.model_copy(update={"folder": absolute(self.folder), "key": absolute(self.key)})
 
 
+class OidcConfig(BaseModel):
+    """Section ``[[server.oidc]]``: an issuer that verifies actors, by JWTs (``audience``), in browsers (``client_id``).
+
+    ``name`` is part of the redirect URI. ``client_secret`` is a reference to a secret; a public client has none.
+    ``logout`` offers the end of the session at the issuer, too, after sign-out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    issuer: str = Field(pattern="^https?://[^?#]+$")
+    audience: str | None = Field(default=None, min_length=1)
+    actor_claim: str = Field(default="sub", min_length=1)
+    jwks_url: str | None = None
+    jwks_file: str | None = None
+    name: str = Field(default="oidc", pattern="^[a-z0-9][a-z0-9-]{0,40}$")
+    client_id: str | None = Field(default=None, min_length=1)
+    client_secret: str | None = None
+    scopes: list[str] = ["openid"]
+    logout: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        host = urlsplit(self.issuer).hostname
+        if self.issuer.startswith("http:") and host not in ("localhost", "127.0.0.1", "::1"):
+            raise ValueError(f"the issuer {self.issuer} has no TLS; use https")
+        if self.audience is None and self.client_id is None:
+            raise ValueError("an issuer needs an audience (of JWTs), a client_id (of browsers), or both")
+        if "openid" not in self.scopes:
+            raise ValueError("the scopes of OpenID Connect contain openid")
+        if self.client_secret is not None and not (self.client_id is not None and has_reference(self.client_secret)):
+            raise ValueError("client_secret is a reference, such as ${secret:OIDC_CLIENT}, and belongs to a client_id")
+        return self
+
+
+class ServerConfig(BaseModel):
+    """Section ``[server]``: listeners, sign-in and limits of ``worldctl serve``.
+
+    ``request_timeout_s`` and ``drain_timeout_s`` are in seconds, as is ``max_wait_s``, the longest ``?wait=``.
+    ``public`` has, by realm, the redaction rules with which visitors read it without sign-in.
+    ``requests_per_second`` and ``burst`` limit each verified subject, and each address of visitors; ``threads`` limits
+    the calls of realms at once. ``public_url`` is the address that browsers use, if it is not the listener's; ``hosts``
+    are further names of the server in requests. ``session_minutes`` is the time to live of a browser session.
+    ``mcp_wait_s`` is the longest wait for the outcome of a call over MCP, in seconds.
+    ``trusted_proxies`` are the addresses, or networks, of reverse proxies whose ``X-Forwarded-For`` and
+    ``X-Forwarded-Proto`` are believed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8437, ge=0, le=65_535)
+    socket: str | None = None
+    public_url: str | None = Field(default=None, pattern="^https?://[^/?#@]+$")
+    hosts: list[str] = Field(default_factory=list)
+    session_minutes: int = Field(default=720, ge=1, le=43_200)
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    max_body_bytes: int = Field(default=2_097_152, ge=1)
+    requests_per_second: int = Field(default=100, ge=1)
+    burst: int = Field(default=200, ge=1)
+    request_timeout_s: int = Field(default=30, ge=1)
+    drain_timeout_s: int = Field(default=30, ge=1)
+    max_wait_s: int = Field(default=60, ge=0)
+    max_waits: int = Field(default=10_000, ge=1)
+    mcp_wait_s: int = Field(default=50, ge=0, le=3_600)
+    threads: int = Field(default=64, ge=1)
+    trusted_proxies: list[str] = Field(default_factory=list)
+    peers: dict[str, str] = Field(default_factory=dict)
+    public: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(default_factory=dict)
+    oidc: list[OidcConfig] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [one.name for one in self.oidc if one.client_id is not None]
+        issuers = [one.issuer for one in self.oidc]
+        if len(set(names)) < len(names) or len(set(issuers)) < len(issuers):
+            raise ValueError("each of [[server.oidc]] has an issuer of its own, and with a client_id a name of its own")
+        return self
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: list[str]) -> list[str]:
+        for one in value:
+            ipaddress.ip_network(one)  # its ValueError names the text
+        return value
+
+    def in_folder(self, folder: Path) -> ServerConfig:
+        """Return a copy with absolute paths; relative ones start at the given folder."""
+
+        def absolute(name: str | None) -> str | None:
+            return None if name is None else str((folder / Path(name).expanduser()).resolve())
+
+        paths = {name: absolute(getattr(self, name)) for name in ("socket", "tls_certificate", "tls_key")}
+        oidc = [one.model_copy(update={"jwks_file": absolute(one.jwks_file)}) for one in self.oidc]
+        return self.model_copy(update={**paths, "oidc": oidc})
+
+
+class AgentsConfig(BaseModel):
+    """Section ``[agents]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    root: str = "."
+    confine: bool = False
+    wait_s: int = Field(default=540, ge=0, le=3_600)
+    unclaimed_s: int = Field(default=900, ge=1)
+
+
 class Config(BaseModel):
     """Content of ``world.toml``; relative paths start at ``folder``."""
 
@@ -153,6 +313,7 @@ class Config(BaseModel):
     paranoid: bool = False
     unsafe_unguarded_projections: bool = False
     durability: Literal["full", "normal"] = "full"
+    execute: bool | None = None
     judge_invalid_input: bool = False
     limits: dict[str, int] = Field(default_factory=dict)
     klis: dict[str, int | bool | str] = Field(default_factory=dict)
@@ -161,11 +322,31 @@ class Config(BaseModel):
     redact: dict[str, list[str]] | None = None
     digests: DigestsConfig | None = None
     secrets: SecretsConfig | None = None
+    agents: AgentsConfig | None = None
+    realms: dict[str, str] | None = None
+    server: ServerConfig | None = None
     folder: Path = Field(default=Path(), exclude=True)
 
     def placed_workspace(self) -> WorkspaceConfig | None:
-        """Return the section ``[workspace]`` with absolute paths; None if it is absent."""
-        return None if self.workspace is None else self.workspace.in_folder(self.folder)
+        """Return the section ``[workspace]`` with absolute paths; None if it is absent.
+
+        With a section ``[agents]``, the settings of agents and the files of this configuration are guarded.
+        """
+        if self.workspace is None or self.agents is None:
+            return None if self.workspace is None else self.workspace.in_folder(self.folder)
+        own = [*SETTINGS_OF_AGENTS, *map(str, self.own_files())]
+        guarded = self.workspace.model_copy(update={"guarded": [*self.workspace.guarded, *own]})
+        return guarded.in_folder(self.folder)
+
+    def own_files(self) -> list[Path]:
+        """Return the files that decide what this realm permits: its configuration, its domain, policies and code."""
+        named = [one.partition(":")[0] for one in (CONFIG_NAME, self.domain or "", *self.policies, *self.effects)]
+        files = [(self.folder / one).resolve() for one in named if one]
+        return [one for one in files if one.exists()]
+
+    def placed_secrets(self) -> SecretsConfig | None:
+        """Return the section ``[secrets]`` with absolute paths; None if it is absent."""
+        return None if self.secrets is None else self.secrets.in_folder(self.folder)
 
     @property
     def log_address(self) -> str:
@@ -194,12 +375,13 @@ class Config(BaseModel):
             "paranoid",
             "unsafe_unguarded_projections",
             "durability",
+            "execute",
         )
         return {
             **{name: getattr(self, name) for name in names},
             "limits": self.chosen_limits(),
             "workspace": self.placed_workspace(),
-            "secrets": None if self.secrets is None else self.secrets.in_folder(self.folder),
+            "secrets": self.placed_secrets(),
         }
 
     def chosen_limits(self) -> Limits:

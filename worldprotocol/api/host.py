@@ -14,7 +14,7 @@ from host.confinement.private import remove_left
 from host.environment import HostEnvironment
 from world.clock import IdSource
 from world.code.keyword_options import check_names
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.predicate import Predicate
@@ -89,9 +89,7 @@ class PythonOptions(SessionOptions, total=False):
 class Hosting:
     """Governed runs, backups and executions of a realm."""
 
-    def __init__(
-        self, protocol: WorldProtocol, leases: Leases, ids: IdSource, premises: HostEnvironment | None
-    ) -> None:
+    def __init__(self, protocol: Writer, leases: Leases, ids: IdSource, premises: HostEnvironment | None) -> None:
         """Serve a realm; governed runs need a host environment."""
         self._protocol = protocol
         self._leases = leases
@@ -274,7 +272,14 @@ class Hosting:
         return self._protocol.resolve(proposal_id, effect, choice, by=by, reason=reason, value=value)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
-        """Cancel an approved execution: stop its effects, undo its file changes, and fail it.
+        """Cancel a proposal: withdraw it where it is not decided, else stop its effects and undo its file changes.
+
+        A withdrawn proposal ends as superseded, and its request for leases leaves the queue; an execution ends failed.
+
+        Args:
+            proposal_id: an open proposal.
+            by: the actor that cancels it.
+            reason: why, for the record.
 
         Raises:
             RefusedError: ``NOT_RUNNING``, ``REASON_MISSING``, ``NO_WORKSPACE``.
@@ -311,5 +316,5 @@ def in_doubt(realm: RealmView) -> list[dict[str, Any]]:
 
 
 def under_way(realm: RealmView) -> int:
-    """Return the number of requested effects without a result."""
-    return sum(len(proposal.requested) for proposal in realm.proposals.values())
+    """Return the number of requested effects without a result that no worker performs."""
+    return sum(asked.offer is None for proposal in realm.proposals.values() for asked in proposal.requested.values())

@@ -10,6 +10,7 @@ from host.secrets import Secrets
 from projections import Pruning
 from projections.catalog import Mode
 from world.clock import Clock, IdSource
+from world.events.verification import IntentSignature
 from world.limits import Limits
 from world.log.backends.registry import Durability
 from world.pipeline.unit_of_work import WorkerRegistry
@@ -33,6 +34,9 @@ class ComponentOptions(TypedDict, total=False):
         projections: projections, or references to them.
         policies: policies, or references to them.
         effects: effect handlers, or references to them.
+        execute: whether this process performs effects. False offers them to workers (``worldprotocol.Worker``), and
+            leaves those whose handlers it does not have to other processes. None (the default) is True where
+            ``effects``, ``secrets`` or a ``workspace`` is given.
         enforcement: whether patches outside of approvedScope are refused.
         paranoid: call every projection twice under guard, on copies.
         unsafe_unguarded_projections: call projections without any guard.
@@ -47,6 +51,7 @@ class ComponentOptions(TypedDict, total=False):
     projections: Iterable[Any]
     policies: Iterable[Any]
     effects: Iterable[Any]
+    execute: bool | None
     enforcement: Enforcement
     paranoid: bool
     unsafe_unguarded_projections: bool
@@ -100,7 +105,11 @@ class SubmitOptions(TypedDict, total=False):
         fork_name: name of the branch that a fork makes; None makes one up.
         trace: JSON that is recorded with the proposal.
         execution_key: proposals with equal keys execute one after the other; None is a key of its own.
+        signature: signature of the intent by a registered key of its actor, as ``worldprotocol.api.callers.signing``
+            makes it, or its wire form.
         allow_failed_base: permit a base world with a failed execution.
+        wait: wait until the proposal has ended: True without limit, a number for so many seconds at most. When they are
+            over, the proposal is returned as it is; it continues.
     """
 
     branch: str | None
@@ -109,6 +118,8 @@ class SubmitOptions(TypedDict, total=False):
     trace: Mapping[str, Any] | None
     execution_key: str | None
     allow_failed_base: bool
+    signature: IntentSignature | Mapping[str, Any] | None
+    wait: float | bool | None
 
 
 class CatalogOptions(TypedDict, total=False):

@@ -17,7 +17,7 @@ from world.core import Domain
 from world.core.migrations import Misfit, misfits
 from world.engine.administration import adopt_policy, found
 from world.engine.domain_adoption import adopt_domain
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.policy_events import PolicyAdopted
@@ -174,7 +174,7 @@ def _policy(parts: Components, event: PolicyAdopted) -> ChangedPolicy | None:
     )
 
 
-def meet_changes(archive: Archive, parts: Components, protocol: WorldProtocol, on_change: OnChange | None) -> bool:
+def meet_changes(archive: Archive, parts: Components, protocol: Writer, on_change: OnChange | None) -> bool:
     """Adopt, refuse or report what differs between a program and what is in force, when it opens a realm.
 
     Args:
@@ -267,7 +267,7 @@ def _adopting(names: Sequence[str], by: str) -> Callable[[UnitOfWork], bool]:
 
 
 def found_realm(
-    protocol: WorldProtocol,
+    protocol: Writer,
     policies: Iterable[str],
     data: Mapping[str, Any] | None,
     by: str,

@@ -6,11 +6,12 @@ rooms. Sources: WP-restore, CARD-audit; design section 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.log import EventLog, open_log
 from world.model.immutable_json import FrozenDict
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.actions import Actions
     from worldprotocol.api.bootstrap import Components
     from worldprotocol.api.past_values import PastValues, PastValuesReader
+    from worldprotocol.api.waiting.proposals import Until
 
 
 def open_for_reading(address: str) -> EventLog:
@@ -89,6 +91,71 @@ class RealmReader:
     def proposal(self, proposal_id: str) -> Proposal:
         """Return a proposal, open or ended; raises ``RefusedError`` ``UNKNOWN_PROPOSAL``."""
         return self._archive.proposal(proposal_id)
+
+    def wait(self, proposal: Proposal | str, timeout: float | None = None, *, until: Until = "ended") -> Proposal:
+        """Wait until a proposal is decided and has ended, in whichever process, and return it.
+
+        Time-outs of people, leases and effects are handled meanwhile, in a realm that is open for acting.
+
+        Args:
+            proposal: the proposal, or its id.
+            timeout: seconds; None is unlimited, and 0 does not wait.
+            until: ``ended`` (completed, failed, rejected or superseded), or ``decided``: its execution may go on.
+
+        Raises:
+            WaitTimeoutError: ``NOT_ENDED_IN_TIME`` with ``proposal_id`` and ``status``; also a ``TimeoutError``.
+            RefusedError: ``UNKNOWN_PROPOSAL``, ``INVALID_VALUE``; ``CALL_FROM_HANDLER`` and ``CALL_FROM_WITHIN`` where
+                commands are refused; ``LOG_CLOSED``, also where another thread closes the realm meanwhile.
+        """
+        from worldprotocol.api.waiting.proposals import wait_for_proposal
+
+        self._check_may_wait()
+        return wait_for_proposal(self._archive, proposal, timeout, until)
+
+    def _check_may_wait(self) -> None:
+        """Refuse to wait where that would never end."""
+
+    async def _wait_async(
+        self, run: Callable[..., Any], proposal: Proposal | str, timeout: float | None, until: Until
+    ) -> Proposal:
+        """Wait in asyncio without holding a thread; see ``wait``.
+
+        Args:
+            run: awaits a blocking call in another thread.
+            proposal: the proposal, or its id.
+            timeout: seconds; None is unlimited.
+            until: what is waited for.
+        """
+        from worldprotocol.api.leasing.async_calls import result_of
+        from worldprotocol.api.waiting.proposals import look_for, still_open, timeout_seconds
+
+        seconds = timeout_seconds(timeout)
+        self._check_may_wait()
+        proposal_id, look = look_for(self._archive, proposal, until)
+        found: Proposal | None = await run(look)
+        if found is None and seconds != 0:
+            found = await result_of(self._archive.expectations.expect(proposal_id, look), seconds)
+        if found is None:
+            raise still_open(await run(lambda: self._archive.proposal(proposal_id)), seconds, until)
+        return found
+
+    def proposals(
+        self, *, actor: str | None = None, status: str | None = None, branch: str | None = None
+    ) -> Iterator[Proposal]:
+        """Yield the proposals in the order of submission.
+
+        Args:
+            actor: only those of this actor.
+            status: only those with this status now.
+            branch: only those on this branch.
+        """
+        for logged in self._log.read(topics=[ProposalSubmitted.TOPIC]):
+            event = decoded(logged)
+            assert isinstance(event, ProposalSubmitted)
+            if actor in (None, event.actor.actor_id) and branch in (None, event.branch):
+                proposal = self.proposal(event.proposal_id)
+                if status in (None, proposal.status):
+                    yield proposal
 
     def branch(self, name: str | None = None) -> Branch:
         """Return a branch; None is the active one.

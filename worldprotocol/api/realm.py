@@ -18,9 +18,12 @@ from world.model.intent import IntentInstance, IntentScope
 from world.model.intent_origin import check_origin
 from world.model.source import SourceEvent
 from world.state.proposal import Proposal
-from worldprotocol.api.administration import OPERATOR, RealmOperator
+from worldprotocol.api.administration import OPERATOR
+from worldprotocol.api.executing.external_effects import ExternalEffects
+from worldprotocol.api.executing.governing import RealmGoverning
 from worldprotocol.api.proposal_summary import fate_of
 from worldprotocol.api.read_only import open_for_reading
+from worldprotocol.api.remote.connecting import RealmConnecting
 from worldprotocol.api.requests import (
     ProjectionOutcome,
     body_of,
@@ -37,13 +40,14 @@ if TYPE_CHECKING:  # a realm that is open for reading only needs none of these
     from world.core import Domain
     from world.engine.domain_adoption import OpenProposals
     from world.engine.event_bus import Handler, Reaction
+    from world.pipeline.preparation.preview import PreviewBasis
     from worldprotocol.api.config import Config
     from worldprotocol.api.host import Hosting
     from worldprotocol.api.leases import Leases
     from worldprotocol.api.options import EngineOptions, FoundingOptions, SubmitOptions
 
 
-class Realm(RealmOperator):
+class Realm(ExternalEffects, RealmConnecting, RealmGoverning):
     """A realm, open for acting (``create``, ``open``) or for reading only."""
 
     @classmethod
@@ -196,9 +200,11 @@ class Realm(RealmOperator):
 
     def _found(self, data: Mapping[str, Any] | None, by: str, *, development: bool = False) -> None:
         """Found the realm and adopt its policies in one commit."""
+        from worldprotocol.api.executing.workspaces import take_up_workspace
         from worldprotocol.api.program_changes import found_realm
 
         found_realm(self._acting, self._composed.policy_names, data, by, development=development)
+        take_up_workspace(self._acting, self._composed, by=by)
 
     def __enter__(self) -> Self:
         return self
@@ -209,6 +215,7 @@ class Realm(RealmOperator):
     def close(self) -> None:
         """Close the log even if another resource fails to close; idempotent."""
         with self._log:  # a follower of a log that stays open would wait forever
+            self._archive.expectations.close()
             if self._protocol is not None:
                 self._protocol.close()
             environment = None if self._parts is None else self._parts.executor.environment
@@ -240,24 +247,15 @@ class Realm(RealmOperator):
         return world
 
     def settle(self) -> None:
-        """Finish abandoned executions, decide timed-out proposals, start approved ones."""
-        mode = self._composed.executor.enforcement
-        is_founded, in_force, klis = self._archive.peek(
-            lambda realm: (realm.founded is not None, realm.enforcement, realm.klis.settings)
-        )
-        if not is_founded:
-            raise RefusedError(
-                ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` (Realm.create) founds it."
-            )
-        backup_service = self._composed.executor.keeper
-        if backup_service is not None and klis is not None:
-            backup_service.follow(klis.names)
-        if in_force != mode:
-            self._acting.choose_enforcement(by=OPERATOR)
-        self.host.end_orphans()
-        self._acting.settle()
-        if self._composed.executor.environment is not None:
-            self.host.look_after()
+        """Finish abandoned executions, decide timed-out proposals, start approved ones.
+
+        Raises:
+            RefusedError: ``NOT_FOUNDED``; ``OTHER_WORKSPACE``, ``WORKSPACE_COPIED``, ``WORKSPACE_ID_DAMAGED`` where the
+                process executes and its workspace is not the realm's.
+        """
+        from worldprotocol.api.executing.settling import settle
+
+        settle(self._acting, self._composed, self.host)
 
     # Commands of actors
 
@@ -282,8 +280,8 @@ class Realm(RealmOperator):
         Raises:
             RefusedError: ``UNKNOWN_ACTOR``, ``INVALID_VALUE``, ``NOT_CANONICAL``.
         """
-        body = body_of(action, input, scope)
-        return self._composed.issue(self._actor(actor_id), body, self._archive.peek(schema_in_force), note=note)
+        body, composed, realm = body_of(action, input, scope), self._composed, self._archive.realm()
+        return composed.issue(self._actor_in(realm, actor_id), body, realm.schema_hash, note=note)
 
     def issue_direct(
         self,
@@ -337,7 +335,7 @@ class Realm(RealmOperator):
             **options: see ``worldprotocol.api.options.SubmitOptions``.
 
         Returns:
-            The proposal: completed, failed, rejected, or waiting for human decisions.
+            The proposal: completed, failed, rejected, or waiting for human decisions; see the option ``wait``.
 
         Raises:
             RefusedError: see ``world.pipeline.submit.record_proposal``; ``UNKNOWN_PROJECTION`` for an unregistered
@@ -346,7 +344,7 @@ class Realm(RealmOperator):
         check_submission(options)
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
-        return self._acting.submit(submission(instance, **options))
+        return self._waited(self._acting.submit(submission(instance, **options)), options)
 
     def project(
         self, source: SourceEvent | Mapping[str, Any], actor_id: str, **options: Unpack[SubmitOptions]
@@ -370,7 +368,7 @@ class Realm(RealmOperator):
         return ProjectionOutcome(
             projection_id=None if outcome.record is None else outcome.record.projection_id,
             reason=None if outcome.record is None else outcome.record.result.reason,
-            proposal=proposal,
+            proposal=None if proposal is None else self._waited(proposal, options),
         )
 
     def decide(
@@ -397,19 +395,14 @@ class Realm(RealmOperator):
         Raises:
             RefusedError: ``NOT_WAITING``, ``UNKNOWN_ACTOR``, and the codes of the Authority.
         """
-        narrowed = scope_of(scope)
-        answer = HumanAnswer.read(
-            {
-                "answerId": self._composed.ids.new_id(),
-                "by": self._actor(by),
-                "choice": choice,
-                "scope": narrowed,
-                "to": to,
-                "reason": reason,
-            }
-        )
+        given = {"by": self._actor(by), "choice": choice, "scope": scope_of(scope), "to": to, "reason": reason}
+        return self._record_answer(proposal_id, given)
+
+    def _record_answer(self, proposal_id: str, given: Mapping[str, Any], shown: PreviewBasis | None = None) -> Proposal:
+        """Record an answer with the members of ``HumanAnswer`` except its id; raises as ``Commands.answer``."""
+        answer = HumanAnswer.read({"answerId": self._composed.ids.new_id(), **given})
         try:
-            return self._acting.answer(proposal_id, answer)
+            return self._acting.answer(proposal_id, answer, shown=shown)
         except RefusedError as refused:
             if refused.code != "NOT_WAITING":
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -13,6 +14,8 @@ from world.limits import Limits
 from world.model.branch_names import check_branch_name
 from world.model.canonical_json import read_json
 from world.model.intent import IntentBody, IntentInstance, IntentScope
+from world.model.short_repr import fields_repr
+from world.model.value import is_ascii_id
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 
@@ -39,17 +42,21 @@ class ProjectionOutcome:
     reason: str | None
     proposal: Proposal | None
 
+    __repr__ = fields_repr
+
 
 def check_submission(options: SubmitOptions) -> None:
-    """Refuse unknown options of a submission, and an invalid name of a fork.
+    """Refuse unknown options of a submission, an invalid name of a fork, and an invalid time to wait.
 
     Raises:
         TypeError: an option that does not exist.
-        RefusedError: ``INVALID_NAME``.
+        RefusedError: ``INVALID_NAME``, ``INVALID_VALUE``.
     """
     from worldprotocol.api.options import SubmitOptions as Options
+    from worldprotocol.api.waiting.proposals import wait_seconds
 
     check_names(options, Options)
+    wait_seconds(options.get("wait"))
     if options.get("fork_name") is not None:
         check_branch_name(options["fork_name"])
 
@@ -61,9 +68,13 @@ def submission(intent: IntentInstance, **options: Unpack[SubmitOptions]) -> Subm
         intent: the intent.
         **options: see ``worldprotocol.api.options.SubmitOptions``.
     """
+    from world.events.verification import IntentSignature
     from world.pipeline.submit import Submission
 
-    return Submission(intent, **options)
+    given: dict[str, Any] = {name: value for name, value in options.items() if name != "wait"}
+    if given.get("signature") is not None:
+        given["signature"] = IntentSignature.read(given["signature"])
+    return Submission(intent, **given)
 
 
 def fitting(
@@ -148,4 +159,8 @@ def body_of(action: str, given: Any, scope: Any) -> IntentBody:
     Raises:
         RefusedError: ``INVALID_VALUE``, ``NOT_CANONICAL``.
     """
-    return IntentBody.read({"type": action, "input": given, "scopeProposal": scope_of(scope)})
+    read = scope_of(scope)
+    if is_ascii_id(action):
+        with suppress(RefusedError):  # what is refused is read again below, for an error that names each member
+            return IntentBody(type=action, input=given, scope_proposal=read)
+    return IntentBody.read({"type": action, "input": given, "scopeProposal": read})

@@ -18,6 +18,7 @@ from typing import Any, Final
 import click
 
 from worldprotocol.cli.registry import LazyGroup
+from worldprotocol.cli.remote.target import run_remotely
 from worldprotocol.cli.support.command_context import CommandContext, global_options
 from worldprotocol.terminal_text import visible
 
@@ -53,11 +54,32 @@ def run(arguments: Sequence[str], program: click.Group = root) -> int:
         arguments: the words after the program's name.
         program: the group of its commands; its name is the program's in messages.
     """
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    desk = CommandContext(json="--json" in own)
+    if program is root:
+        if "_WORLDCTL_COMPLETE" in os.environ:  # a shell requests completions
+            root.main(list(arguments), prog_name="worldctl", obj=CommandContext())
+        code = run_remotely(arguments)
+        if code is not None:
+            return code
+    return run_in(CommandContext(json="--json" in _own(arguments)), arguments, program)
+
+
+def _own(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the words that are not those of another program."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def run_in(desk: CommandContext, arguments: Sequence[str], program: click.Group = root) -> int:
+    """Run a command with a given context and return its exit code.
+
+    Args:
+        desk: its realm, options and streams.
+        arguments: the words after the program's name.
+        program: the group of its commands.
+    """
+    own = _own(arguments)
     try:
         rendered = _invoke(list(arguments), desk, program)
-        sys.stdout.flush()
+        desk.streams.out.flush()
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.UsageError as error:
@@ -76,17 +98,25 @@ def run(arguments: Sequence[str], program: click.Group = root) -> int:
         if odd is None:
             raise
         return report_error(desk, "USAGE", f"{odd!r} is no UTF-8.", {}, USAGE)
-    except OSError as error:  # a folder that may not be written, a full disk under the output
+    except Exception as error:
+        code = _reported(desk, error)
+        if code is None:
+            raise
+        return code
+    return rendered if isinstance(rendered, int) else CLEAN
+
+
+def _reported(desk: CommandContext, error: Exception) -> int | None:
+    """Report an error of the engine or of the system and return the exit code; None for any other error."""
+    from world.errors import WorldProtocolError
+    from worldprotocol.cli.support.exit_codes import exit_code_of
+
+    if isinstance(error, WorldProtocolError):  # asked first: the end of a wait is a ``TimeoutError`` too
+        return report_error(desk, error.code, error.message, error.details, exit_code_of(error))
+    if isinstance(error, OSError):  # a folder that may not be written, a full disk under the output
         where = f"{error.filename}: " if error.filename else ""
         return report_error(desk, "SYSTEM", f"{where}{error.strerror or error}.", {}, FINDINGS)
-    except Exception as error:
-        from world.errors import WorldProtocolError
-        from worldprotocol.cli.support.exit_codes import exit_code_of
-
-        if not isinstance(error, WorldProtocolError):
-            raise
-        return report_error(desk, error.code, error.message, error.details, exit_code_of(error))
-    return rendered if isinstance(rendered, int) else CLEAN
+    return None
 
 
 def _is_utf8(word: str) -> bool:
@@ -96,8 +126,6 @@ def _is_utf8(word: str) -> bool:
 
 def _invoke(arguments: list[str], desk: CommandContext, program: click.Group) -> object:
     """Run the command; click's own ``main`` would turn Ctrl-C and a closed pipe into something else on the way."""
-    if "_WORLDCTL_COMPLETE" in os.environ:  # a shell requests completions
-        root.main(arguments, prog_name="worldctl", obj=desk)
     with program.make_context(program.name, arguments, obj=desk) as ctx:
         return program.invoke(ctx)
 
@@ -107,15 +135,16 @@ def report_error(
 ) -> int:
     """Print what is wrong: one sentence, and below it the faults that did not fit into it, each with its path."""
     try:
+        out, err = desk.streams.out, desk.streams.err
         if desk.json:
             import json
 
             rendered = {"error": {"code": code, "message": message, "details": details}}
             text = _printable(json.dumps(rendered, default=str, ensure_ascii=False))
-            print(visible(text) if sys.stdout.isatty() else text, flush=True)  # noqa: T201
+            print(visible(text) if out.isatty() else text, file=out, flush=True)
         mark = "" if code == "USAGE" else f" [{code}]"
         said, faults = _with_all_faults(message, details.get("faults"))
-        print(visible(f"error: {said}{mark}{hint}{faults}", "\t\n"), file=sys.stderr, flush=True)  # noqa: T201
+        print(visible(f"error: {said}{mark}{hint}{faults}", "\t\n"), file=err, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_code

@@ -45,7 +45,7 @@ from worldprotocol.export.jsonl_lines import (
     Hidden,
     SalvagedFrom,
     _bad,
-    _damaged_head,
+    damaged_head,
     event_line,
     head_line,
     header_line,
@@ -107,13 +107,13 @@ def export_log(
             head = TreeHead(position, frontier.root())
             stored = next((head for head in heads if head.size >= position), last)
             if stored.size == position and stored.root != head.root:
-                raise _damaged_head(stored)
+                raise damaged_head(stored)
             out.write(head_line(head))
             written = position
         if progress is not None:
             progress(position, last.size)
     if frontier.root() != last.root:
-        raise _damaged_head(last)
+        raise damaged_head(last)
     out.write(head_line(last))
     return last
 

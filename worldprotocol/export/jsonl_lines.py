@@ -21,6 +21,7 @@ __all__ = [
     "Hidden",
     "SalvagedFrom",
     "as_written",
+    "damaged_head",
     "event_line",
     "head_line",
     "header_line",
@@ -256,7 +257,8 @@ def head_line(head: TreeHead) -> bytes:
     return canonical_bytes({"head": {"size": head.size, "root": head.root_hex}}) + b"\n"
 
 
-def _damaged_head(head: TreeHead) -> DamagedLogError:
+def damaged_head(head: TreeHead) -> DamagedLogError:
+    """Return the error of events that do not give a stored tree head."""
     return DamagedLogError(
         ErrorCode.TREE_MISMATCH,
         f"The events up to {head.size} do not give the tree head stored for them; `worldctl verify` shows more.",

@@ -86,9 +86,14 @@ class Redaction:
     def __bool__(self) -> bool:
         return bool(self._tests)
 
-    def learn(self, log: EventLog) -> None:
-        """Collect the names of all actors and resource types of a log, which may occur in any text."""
-        for event in log.read(topics=self._follows) if self._follows else ():
+    def learn(self, log: EventLog, after: int = 0) -> None:
+        """Collect the names of all actors and resource types of a log, which may occur in any text.
+
+        Args:
+            log: the log.
+            after: position of the last event that was learned from before.
+        """
+        for event in log.read(after, topics=self._follows) if self._follows else ():
             self._take(event)
 
     def hides(self, event: LoggedEvent) -> bool:

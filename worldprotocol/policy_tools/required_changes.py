@@ -8,6 +8,7 @@ lists only the rule. ``worldprotocol.policy_tools.explain`` uses this module.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from authority.cel.conditions import Condition
@@ -55,42 +56,68 @@ def changes(
     trace = [RuleOutcome.from_wire(one) for one in ruling.get("trace", ())]
     outcomes = [one for one in trace if one.rule != ENGINE]
     is_overruled = len(outcomes) < len(trace)
-    people = [one for one in outcomes if one.rule in OF_PEOPLE]
+    has_people = any(one.rule in OF_PEOPLE for one in outcomes) or ruling.get("verdict") == "wait"
     asked = [one for one in outcomes if one.rule not in OF_PEOPLE]
-    heard = [heard_of(one) for one in asked]
-    combined = combine(heard, proposed)
-    silent = [at for at, one in enumerate(asked) if one.answer in ("reject", "error")]
-    is_waiting = ruling.get("verdict") == "wait"
+    has_rules = bool(asked) or ruling.get("policyHash") is not None
     reason = str(ruling.get("reason", ""))
-    if is_overruled and (people or combined.verdict != "reject"):
+    combined = combine([heard_of(one) for one in asked], proposed)
+    if is_overruled and (len(asked) < len(outcomes) or combined.verdict != "reject"):
         return {"outside": reason}
-    if combined.verdict == "wait" and not is_waiting and not people:  # the escalation has no voter
-        silent = [at for at, one in enumerate(asked) if one.decisive]
-
-    def otherwise(at: int, *, holds: bool) -> dict[str, Any]:
-        return _otherwise(asked[at], rules.get(asked[at].rule), case, holds=holds)
-
-    silent, one_of, left = _in_the_way(heard, silent, proposed)
-    after = combine(left, proposed)
-    found: dict[str, Any] = {
-        "silence": [otherwise(at, holds=False) for at in silent],
-        "silenceOneOf": [otherwise(at, holds=False) for at in one_of],
-    }
-    if after.answer == "none" and (asked or ruling.get("policyHash") is not None):
-        approving = _approving(asked, left, proposed, rules)
-        found["matchOneOf"] = [otherwise(at, holds=True) for at in approving if asked[at].rule not in forbidding]
-    if people or is_waiting:
+    silent = _silent(asked, lacks_voter=combined.verdict == "wait" and not has_people)
+    found, after = _of_rules(asked, silent, proposed, _Known(rules, case, forbidding), approves=has_rules)
+    if has_people:
         found |= _of_people(ruling, outcomes, proposer)
-    elif after.verdict == "wait":
-        found["people"] = [
-            {"rule": one.rule, **_missing(Question.put(one.to, one.quorum, proposer))}
-            for one in asked
-            if one.answer == "escalate"
-        ]
-    is_of_rules = bool(asked) or ruling.get("policyHash") is not None
-    if is_overruled or not (people or is_waiting or is_of_rules):
+    elif after == "wait":
+        found["people"] = _escalations(asked, proposer)
+    if is_overruled or not (has_people or has_rules):
         found["outside"] = reason
     return {name: value for name, value in found.items() if value or name == "matchOneOf"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of the rules of a trace: those of policy files, the case, and those that never approve."""
+
+    rules: Rules
+    case: Case | None
+    forbidding: Collection[str]
+
+    def otherwise(self, outcome: RuleOutcome, *, holds: bool) -> dict[str, Any]:
+        """Return a rule that must answer differently."""
+        return _otherwise(outcome, self.rules.get(outcome.rule), self.case, holds=holds)
+
+
+def _silent(asked: Sequence[RuleOutcome], *, lacks_voter: bool) -> list[int]:
+    """Return the rules that must not apply by their own answers."""
+    if lacks_voter:  # an escalation that no actor can vote on
+        return [at for at, one in enumerate(asked) if one.decisive]
+    return [at for at, one in enumerate(asked) if one.answer in ("reject", "error")]
+
+
+def _of_rules(
+    asked: Sequence[RuleOutcome], silent: list[int], proposed: IntentScope | None, known: _Known, *, approves: bool
+) -> tuple[dict[str, Any], str]:
+    """Return the changes of rules, and the verdict after them."""
+    silent, one_of, left = _in_the_way([heard_of(one) for one in asked], silent, proposed)
+    after = combine(left, proposed)
+    found: dict[str, Any] = {
+        "silence": [known.otherwise(asked[at], holds=False) for at in silent],
+        "silenceOneOf": [known.otherwise(asked[at], holds=False) for at in one_of],
+    }
+    if after.answer == "none" and approves:
+        approving = _approving(asked, left, proposed, known.rules)
+        matching = [asked[at] for at in approving if asked[at].rule not in known.forbidding]
+        found["matchOneOf"] = [known.otherwise(one, holds=True) for one in matching]
+    return found, after.verdict
+
+
+def _escalations(asked: Sequence[RuleOutcome], proposer: str) -> list[dict[str, Any]]:
+    """Return the approvals that each escalating rule would ask for."""
+    return [
+        {"rule": one.rule, **_missing(Question.put(one.to, one.quorum, proposer))}
+        for one in asked
+        if one.answer == "escalate"
+    ]
 
 
 def _in_the_way(

@@ -12,11 +12,13 @@ from world.events.proposal_events import (
     DecisionMade,
     ProposalCompleted,
     ProposalFailed,
+    ProposalHeld,
     ProposalJudged,
     ProposalSubmitted,
     ProposalSuperseded,
 )
 from world.model.decision import DecisionRecord
+from world.state.proposal import held_words
 from worldprotocol.report.tally import EventPosition
 
 __all__ = ["NEWEST", "Proposals", "Row", "deciding_rule"]
@@ -103,6 +105,7 @@ class Proposals:
         """Return the handler of each type of event."""
         return {
             ProposalSubmitted: self._on_submitted,
+            ProposalHeld: self._on_held,
             ProposalJudged: self._on_judged,
             DecisionMade: self._on_decided,
             ExecutionStarted: self._on_started,
@@ -153,11 +156,16 @@ class Proposals:
             self._submitted += 1
             self._rows.append(row)
 
+    def _on_held(self, event: ProposalHeld, _moment: EventPosition) -> None:
+        row = self.row(event.proposal_id)
+        if row is not None and row.status == "submitted":
+            row.reason = f"held: {held_words(event)}"
+
     def _on_judged(self, event: ProposalJudged, _moment: EventPosition) -> None:
         row = self.row(event.proposal_id)
         if row is None:
             return
-        row.status = "evaluating"
+        row.status, row.reason = "evaluating", ""
         if event.ruling.verdict == "wait" and row.asked_at is None:
             row.asked_at, row.asked = event.at, event.ruling.authority
 
@@ -177,7 +185,7 @@ class Proposals:
     def _on_superseded(self, event: ProposalSuperseded, moment: EventPosition) -> None:
         row = self.row(event.proposal_id)
         if row is not None:
-            row.status = "superseded"
+            row.status, row.reason = "superseded", event.reason or ""
         self._ended("superseded", moment)
 
     def _on_ended(self, event: ProposalCompleted | ProposalFailed, moment: EventPosition) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from host.backups import BackupInfo, Pruned, Restored
 from host.backups.backup_set import BackupSet
 from host.environment import HostEnvironment
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource, recorded_resource
@@ -58,9 +58,7 @@ class BackupAdministration:
         protocol: acts on the log; None for reading only.
     """
 
-    def __init__(
-        self, archive: Archive, premises: HostEnvironment, now_ms: int, protocol: WorldProtocol | None
-    ) -> None:
+    def __init__(self, archive: Archive, premises: HostEnvironment, now_ms: int, protocol: Writer | None) -> None:
         """Store the parts; nothing is read yet."""
         self._archive = archive
         self._premises = premises

@@ -22,7 +22,7 @@ from host.observation.audit import exempt
 from host.workspace.differences import EntryDifference, differences
 from host.workspace.scan import Scan, take
 from world.clock import IdSource
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.errors import RefusedError
 from world.events.resource_values import ChangedResource, ResourceExistence
 from world.klis.manifest import read_manifest
@@ -30,6 +30,7 @@ from world.klis.observation import Declaration, Seen
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple, read_claim
+from world.model.short_repr import fields_repr
 from world.pipeline.leasing.existence import check_existence
 from world.state.realm_view import RealmView
 from worldprotocol.api.leases import Cancel, Leases
@@ -83,6 +84,8 @@ class RunOptions:
     by: str | None = None
     progress: Callable[[int], None] | None = None
 
+    __repr__ = fields_repr
+
 
 @dataclass(slots=True)
 class _ContentFindings:
@@ -98,7 +101,7 @@ class GovernedRun:
 
     def __init__(
         self,
-        protocol: WorldProtocol,
+        protocol: Writer,
         leases: Leases,
         premises: HostEnvironment,
         ids: IdSource,
@@ -131,7 +134,7 @@ class GovernedRun:
     @classmethod
     def begin(
         cls,
-        protocol: WorldProtocol,
+        protocol: Writer,
         leases: Leases,
         premises: HostEnvironment,
         ids: IdSource,

@@ -23,10 +23,12 @@ class RunLine:
     Args:
         opened: its beginning.
         closed: its end; None while it is open.
+        position: position of the event with its beginning.
     """
 
     opened: RunOpened
     closed: RunClosed | None
+    position: int
 
     @property
     def outcome(self) -> str:
@@ -60,6 +62,7 @@ def list_runs(
     agent: str | None = None,
     open_only: bool = False,
     upto: int | None = None,
+    before: int | None = None,
 ) -> Iterator[RunLine]:
     """Yield runs, newest first.
 
@@ -69,11 +72,12 @@ def list_runs(
         agent: only runs of this agent.
         open_only: only runs that have not ended.
         upto: state of the log after this event; None is now.
+        before: only runs that were opened before this position; None is all.
     """
     is_filtered = open_only or agent is not None or upto is not None
     found = 0
     limit = ALL if is_filtered or most is None else most
-    for _, agent_id, _, opened_at, closed_at in archive.rows("runs", {"most": limit}):
+    for _, agent_id, _, opened_at, closed_at in archive.rows("runs", {"most": limit, "before": before or ALL}):
         if upto is not None:
             if number(opened_at) > upto:
                 continue
@@ -87,4 +91,4 @@ def list_runs(
         closed = None if closed_at is None else decoded(archive.log.event_at(number(closed_at)))
         if not isinstance(opened, RunOpened) or not (closed is None or isinstance(closed, RunClosed)):
             raise index_damaged("it has a run at a wrong position")
-        yield RunLine(opened, closed)
+        yield RunLine(opened, closed, number(opened_at))

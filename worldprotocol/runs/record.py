@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from host.observation import Observation, Violation, Watch
 from host.observation.audit import exempt
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
 from world.events.resource_values import ChangedResource, ResourceExistence
@@ -49,7 +49,7 @@ class RunRecord:
         watch: the observations.
     """
 
-    def __init__(self, protocol: WorldProtocol, run_id: str, watch: Watch) -> None:
+    def __init__(self, protocol: Writer, run_id: str, watch: Watch) -> None:
         """Start without writing."""
         self._protocol = protocol
         self.run_id = run_id

@@ -16,7 +16,7 @@ from host.backups import Restored
 from host.confinement.descendants import end_orphans
 from host.confinement.private import remove_left
 from host.environment import HostEnvironment
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.errors import RefusedError
 from world.events.run_events import RunClosed, RunOpened, RunRolledBack
 from world.pipeline.unit_of_work import UnitOfWork
@@ -39,7 +39,7 @@ FORGOTTEN_MS: Final = 600_000
 _LOGGER = logging.getLogger("worldprotocol")
 
 
-def recover_runs(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment) -> list[VerificationLog]:
+def recover_runs(protocol: Writer, leases: Leases, premises: HostEnvironment) -> list[VerificationLog]:
     """End the runs of vanished processes; return their records, oldest first.
 
     A command may outlive its killed supervisor; it is ended before anything is restored.
@@ -79,7 +79,7 @@ def _finished(premises: HostEnvironment) -> list[Restored]:
         return []
 
 
-def _close_if_forgotten(protocol: WorldProtocol, opened: RunOpened) -> None:
+def _close_if_forgotten(protocol: Writer, opened: RunOpened) -> None:
     """Close a run whose leases ended long ago and whose worker may run on another machine.
 
     A living run notices within a second that its leases have ended, and ends itself. Its changes are kept, because
@@ -101,7 +101,7 @@ def _close_if_forgotten(protocol: WorldProtocol, opened: RunOpened) -> None:
         protocol.run(command)
 
 
-def _open_runs(protocol: WorldProtocol) -> list[RunOpened]:
+def _open_runs(protocol: Writer) -> list[RunOpened]:
     runs: list[RunOpened] = protocol.archive.peek(lambda realm: list(realm.runs.values()))
     return runs
 
@@ -115,7 +115,7 @@ def _one_at_a_time(premises: HostEnvironment) -> Iterator[None]:
         yield
 
 
-def _end(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment, opened: RunOpened) -> None:
+def _end(protocol: Writer, leases: Leases, premises: HostEnvironment, opened: RunOpened) -> None:
     """Undo the changes of a run, record its end, and release its leases."""
     record = read_verification(protocol.archive, opened.run_id)
     amended = list(reversed(record.amendments))
@@ -141,7 +141,7 @@ def _end(protocol: WorldProtocol, leases: Leases, premises: HostEnvironment, ope
 
 @contextmanager
 def _nobody_else(
-    protocol: WorldProtocol,
+    protocol: Writer,
     leases: Leases,
     premises: HostEnvironment,
     opened: RunOpened,
@@ -187,7 +187,7 @@ def _is_saved(premises: HostEnvironment, verdict_id: str) -> bool:
 
 
 def _close(
-    protocol: WorldProtocol,
+    protocol: Writer,
     opened: RunOpened,
     own_leases: Sequence[str],
     rollbacks: Sequence[tuple[str, Told]],

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from host.backups import BackupInfo, Pruned
 from host.environment import HostEnvironment
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.errors import WorldProtocolError
 from world.read_models.archive import Archive
 from world.state.realm_view import RealmView
@@ -94,7 +94,7 @@ def prune_backups(
     )
 
 
-def prune_sometimes(protocol: WorldProtocol, premises: HostEnvironment) -> Pruned | None:
+def prune_sometimes(protocol: Writer, premises: HostEnvironment) -> Pruned | None:
     """Prune by the settings, at most once an hour; None where it is not due, or failed, which is logged."""
     try:
         if not _is_time(premises, protocol.now_ms()):

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from world.engine.administration import retire_policy
 from world.errors import RefusedError
+from world.model.immutable_json import thaw
 from world.pipeline.driver import submit
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import Task, UnitOfWork
+from worldprotocol.simulation.adoptions.program_steps import run_program
+from worldprotocol.simulation.external.claim_steps import EXTERNAL_ACTS
 from worldprotocol.simulation.found import hold
-from worldprotocol.simulation.worker import Worker
+from worldprotocol.simulation.worker import SimulatedWorker as Worker
 
 if TYPE_CHECKING:
     from worldprotocol.simulation.simulation import Simulation
@@ -52,6 +55,7 @@ def _submit(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str
         proposal = worker.world.submit(intent, **options)
     except RefusedError as refused:
         is_unfit = refused.code == "DATA_DOES_NOT_FIT" and not sim.model.fits(None, str(options.get("base_world")))
+        is_unfit |= refused.code == "INVALID_INPUT" and not sim.takes(rendered)
         hold("INT-6.1.2", f"a new intent was refused as {refused.code}", is_unfit or sim.is_fault(refused))
         return refused.code
     return f"{proposal.proposal_id} {proposal.status}"
@@ -73,8 +77,9 @@ def _batch(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     for one in ended:
         if isinstance(one, Exception) and (not isinstance(one, RefusedError) or sim.is_fault(one)):
             raise one
-    last = len(ids) - 1
-    hold("INT-6.1.2", f"of a batch {refused} were refused: {ended}", refused == ([last] if rendered["twice"] else []))
+    expected = {at for at, drawn in enumerate(rendered["intents"]) if not sim.takes(drawn)}
+    expected |= {len(ids) - 1} if rendered["twice"] else set()
+    hold("INT-6.1.2", f"of a batch {refused} were refused: {ended}", set(refused) == expected)
     return f"{len(ids)} together"
 
 
@@ -88,6 +93,8 @@ def _again(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
         worker.world.submit(intent)
     except RefusedError as refused:
         fits = (known and refused.code == "INTENT_ALREADY_SUBMITTED") or (is_old and refused.code == "WRONG_SCHEMA")
+        body = {"type": intent.body.type, "input": thaw(intent.body.input)}
+        fits |= refused.code == "INVALID_INPUT" and not sim.takes(body)
         hold("INT-6.1.2", f"an intent was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
     hold("INT-6.1.2", f"the intent {intent.intent_id} was taken a second time", not known)
@@ -128,7 +135,8 @@ def _bad(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     try:
         done = call()
     except RefusedError as refused:
-        hold("INT-8.2", f"{wrong} was refused as {refused.code}", refused.code == code or sim.is_fault(refused))
+        fits = refused.code == code or (refused.code == "INVALID_INPUT" and not sim.takes(rendered))
+        hold("INT-8.2", f"{wrong} was refused as {refused.code}", fits or sim.is_fault(refused))
         return refused.code
     takes_anything = wrong == "input" and not sim.model.needs_input(rendered["type"])
     hold("INT-8.2", f"a submission with a wrong {wrong} was taken", takes_anything)
@@ -371,10 +379,11 @@ def _adopt(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
     """Restart the worker with another domain and adopt it; undo this if it is refused."""
     schema = list(sim.editions)[rendered["which"] % len(sim.editions)]
     running = any(one.decision is not None for one in sim.model.open.values())
-    fits, is_other = sim.model.fits(schema), schema != sim.model.worlds.schema
+    fits, is_other = sim.model.adoptions.can_adopt(sim.model, schema), schema != sim.model.worlds.schema
+    carries = rendered["which"] // len(sim.editions) % 2 == 1
     worker = sim.restart(worker, sim.editions[schema].domain)
     try:
-        adopted = worker.protocol.adopt_domain(by="operator")
+        adopted = worker.protocol.adopt_domain(by="operator", open_proposals="carry_over" if carries else "supersede")
     except RefusedError as refused:
         expected = "OPEN_PROPOSALS" if running else "DATA_DOES_NOT_FIT" if not fits else ""
         what = f"a domain was refused as {refused.code}, expected was {expected or 'that it is adopted'}"
@@ -412,5 +421,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "policy": _policy,
     "shadow": _shadow,
     "adopt": _adopt,
+    "program": run_program,
+    **EXTERNAL_ACTS,
 }
 """What each kind of step does; it returns its result in a few words."""

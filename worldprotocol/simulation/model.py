@@ -1,7 +1,6 @@
 """Independent model of the realm: plain dictionaries updated event by event.
 
-It checks the requirements of the log and uses no engine code except the names in the log. Each check names its
-requirement.
+It checks the requirements of the log without engine code, except for the names in the log. Each check names its own.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from worldprotocol.simulation.adoptions.model_adoption import AdoptionModel
+from worldprotocol.simulation.external.claim_model import ClaimModel
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.model_leases import LeaseModel
 from worldprotocol.simulation.model_log import LogModel, canonical
@@ -35,6 +36,7 @@ class Model:
         done: how often the outside was changed, by idempotency key.
         fits: whether data obeys a schema, by the schema's hash; see ``Edition``.
         terms: what the handlers of effects promise, by the effect's type.
+        adoptions: the model of adoptions and holds.
     """
 
     def __init__(
@@ -44,10 +46,13 @@ class Model:
         done: Mapping[str, int],
         fits: Mapping[str, Callable[[Any], bool]],
         terms: Mapping[str, EffectTerms],
+        adoptions: AdoptionModel,
     ) -> None:
         """Begin with an empty log."""
         self.log = LogModel()
+        self.adoptions = adoptions
         self.leases = LeaseModel()
+        self.claims = ClaimModel()
         self.worlds = WorldModel(adds)
         self.processes: dict[str, Process] = {}
         self.open: dict[str, Process] = {}
@@ -76,10 +81,12 @@ class Model:
         rendered = self.log.take(row)
         topic = row[3]
         self.topics[topic] += 1
+        self.adoptions.take(topic, rendered, self)
         step = _STEPS.get(topic)
         if step is not None:
             step(self, rendered)
         self.leases.take(topic, rendered)
+        self.claims.take(topic, rendered)
         if topic != "effect.dropped" and row[1] != "klis":  # it comes whatever is due; those have a clock of their own
             self._latest = rendered["at"]
 
@@ -94,9 +101,9 @@ class Model:
 
     def needs_input(self, action: str) -> bool:
         """Return whether an action has a required input field."""
-        told = self.declared[action].get("input") or {}
-        return bool(told.get("schema", {}).get("required")) or any(
-            spec.get("required") for spec in told.get("fields", {}).values()
+        given = self.declared[action].get("input") or {}
+        return bool(given.get("schema", {}).get("required")) or any(
+            spec.get("required") for spec in given.get("fields", {}).values()
         )
 
     def check_commit(self) -> None:
@@ -108,6 +115,7 @@ class Model:
             hold("KP-4a", f"{session} has ended and holds leases", one.ended is None)
             hold("WP-decision", f"{session} holds leases and is not decided", one.decision is not None)
             hold("KM-2.2", f"{agent} holds leases of another's proposal", one.rendered["actor"]["actorId"] == agent)
+        self.adoptions.check_commit()
         hold("WP-epoch", f"{self._replaced[:1]} are superseded, and nothing took their place", not self._replaced)
         hold("WP-schema", "the head of a branch does not obey the schema in force", self.fits())
         for name, one in self.open.items():
@@ -200,7 +208,8 @@ class Model:
         hold("WP-base", f"{name} does not start from the head of its branch", rendered["baseWorld"] == head)
         actor = rendered["actor"]["actorId"]
         hold("INT-3.1", f"{actor} is not registered", rendered["actor"] == self.actors.get(actor))
-        hold("WP-bind", f"{actor} is not bound", actor in self.bindings)
+        is_bound = actor in self.bindings or rendered.get("migration") is not None
+        hold("WP-bind", f"{actor} is not bound", is_bound)
         hold("WP-schema", f"{name} is submitted under another schema", rendered["schemaHash"] == self.worlds.schema)
         self._intents[intent_id] = name
         self.processes[name] = self.open[name] = Process(rendered)
@@ -209,7 +218,10 @@ class Model:
         one = self._of(rendered, "submitted", "evaluating")
         first, ruling = one.judged is None, rendered["ruling"]
         actor = one.rendered["actor"]["actorId"]
-        if first:
+        if first and self.adoptions.is_migration(one):
+            one.asked = ModelQuestion(rendered["binding"], actor)
+            hold("WP-bind", "a migration is judged otherwise", rendered["binding"]["kind"] == "adoption")
+        elif first:
             binding = self.bindings[actor]
             one.asked = ModelQuestion(binding, actor)
             hold("CARD-policy", f"a shadow of {rendered['proposalId']}", one.is_shadowed == self._is_shadowed(actor))
@@ -231,7 +243,8 @@ class Model:
         hold("CARD-policy", f"{name} is shadowed, and should not be", shadow is not None and not one.is_shadowed)
         assert shadow is not None
         one.is_shadowed = True
-        is_this = (rendered["name"], rendered.get("policyHash")) == (shadow["name"], shadow["policyHash"])
+        hashes = {shadow["policyHash"], *self.adoptions.hashes}
+        is_this = rendered["name"] == shadow["name"] and rendered.get("policyHash") in hashes
         hold("CARD-policy", f"{name} is shadowed by another policy", is_this)
         body = one.intent["body"]
         expected = self._expects({"kind": "policy_rules", "policy": rendered["name"]}, body)
@@ -285,11 +298,12 @@ class Model:
             is_narrow = approved is not None and all(covers(narrowed, pattern) for pattern in approved)
             hold("INT-13.3", f"{name} is approved within {approved}, and a rule narrowed it to {narrowed}", is_narrow)
         granted = self.leases.granted.get(rendered.get("verdictId", ""))
-        hold("KM-2.2", f"{name} is approved without leases", granted == name)
+        is_granted = granted == name or self.adoptions.is_migration(one)
+        hold("KM-2.2", f"{name} is approved without leases", is_granted)
 
     def _superseded(self, rendered: Told) -> None:
         one = self._of(rendered, "submitted", "evaluating")
-        if not self._is_stale(one):
+        if not self._is_stale(one) and rendered.get("by") is None:
             self._replaced.append(rendered["proposalId"])  # a new domain has to follow in the same commit
         self._end(one, "superseded")
 

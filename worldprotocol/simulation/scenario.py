@@ -23,7 +23,7 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.model.actor import ActorKind
 
-__all__ = ["DrawnIntent", "Edition", "Expectation", "Player", "Scenario"]
+__all__ = ["DrawnIntent", "Edition", "Expectation", "Player", "Scenario", "SimulatedProgram"]
 
 Expectation = Literal["approve", "reject", "wait"] | None
 """What a first ruling must be; None where nothing is known."""
@@ -66,10 +66,25 @@ class Edition:
     Args:
         domain: with the same actions as the first one.
         fits: says independently of its schema whether data obeys it; without it only what is refused comes to light.
+        migrates: says independently of the domain's migrations what they make of data, by the version they start from.
     """
 
     domain: Domain
     fits: Callable[[Any], bool] = lambda _data: True
+    migrates: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedProgram:
+    """A program that differs from the one that founded the realm.
+
+    Args:
+        policies: with the names of the scenario's.
+        domain: with the schema of the scenario's domain and other code, which is never adopted; None is no other one.
+    """
+
+    policies: tuple[Policy, ...]
+    domain: Domain | None = None
 
 
 def _limits() -> Limits:
@@ -97,6 +112,10 @@ class Scenario:
         bad_weather: how likely something goes wrong while an effect is made, from 0 to 1.
         expects: says independently of the policies what the first ruling on ``(binding, intent body)`` must be.
         adds: says independently of the actions what a completed ``(type, input)`` adds to numbers in the data, by path.
+        programs: that differ from the founding one; steps start workers with them.
+        takes: says independently of the schema whether ``(type, input)`` can be submitted.
+        ends: says independently of the schema with which error code ``(type, input)`` ends on data, where its state is
+            refused; empty where it is not, None where nothing is known.
         data: initial data that differs from the domain's defaults.
         limits: of the pipeline.
 
@@ -118,6 +137,9 @@ class Scenario:
     bad_weather: float = 0.4
     expects: Callable[[Mapping[str, Any], Mapping[str, Any]], Expectation] = lambda _binding, _body: None
     adds: Callable[[str, Any], Mapping[str, int]] | None = None
+    programs: tuple[SimulatedProgram, ...] = ()
+    takes: Callable[[str, Any], bool] = lambda _type, _input: True
+    ends: Callable[[str, Any, Any], str | None] | None = None
     data: Mapping[str, Any] | None = None
     limits: Limits = field(default_factory=_limits)
 

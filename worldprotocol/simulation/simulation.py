@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -22,13 +22,16 @@ from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.state.realm_view import ReadableRealm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.simulation.acting import ACTS, SOMEBODY
+from worldprotocol.simulation.adoptions.model_adoption import AdoptionModel
+from worldprotocol.simulation.external.claim_steps import Couriers, carry_on, has_external_effects
 from worldprotocol.simulation.found import BrokenError, hold
 from worldprotocol.simulation.model import Model
 from worldprotocol.simulation.outside import SimulatedEnvironment
 from worldprotocol.simulation.scenario import Edition, Scenario
 from worldprotocol.simulation.steps import WORKERS, SimulationStep, draw_steps
 from worldprotocol.simulation.storage import KilledError, SimulatedStore
-from worldprotocol.simulation.worker import Census, VirtualClock, VirtualTime, Worker, parts_of
+from worldprotocol.simulation.worker import Census, VirtualClock, VirtualTime, parts_of
+from worldprotocol.simulation.worker import SimulatedWorker as Worker
 
 __all__ = ["DONE", "InvariantViolation", "Simulated", "Simulation", "simulate"]
 
@@ -71,6 +74,7 @@ class Simulated:
         events: how many events the log holds.
         said: the result of each step, in a few words.
         image: the stored events, row by row.
+        reports: how many reports of workers outside were ``lost``, ``late``, ``doubled`` and ``forged``.
     """
 
     violation: InvariantViolation | None
@@ -78,6 +82,7 @@ class Simulated:
     events: int
     said: tuple[str, ...] = field(repr=False)
     image: list[tuple[Any, ...]] = field(repr=False)
+    reports: Mapping[str, int] = field(default_factory=dict)
 
 
 class Simulation:
@@ -98,13 +103,17 @@ class Simulation:
         self.editions = {one.domain.schema.hash: one for one in (Edition(scenario.domain), *scenario.editions)}
         fits = {schema: one.fits for schema, one in self.editions.items()}
         terms = {one.type: one.terms for one in scenario.effects}
-        self.model = Model(scenario.expects, scenario.adds, self.outside.done, fits, terms)
+        adoptions = AdoptionModel(scenario, self.editions)
+        self.model = Model(scenario.expects, scenario.adds, self.outside.done, fits, terms, adoptions)
         self.issued_under: dict[str, str] = {}
         self.intents: list[Any] = []
+        self.couriers = Couriers()
         self.counts: Counter[str] = Counter()
         self.clocks = [VirtualClock(self.time) for _ in range(WORKERS)]
         self._census = Census()
-        self._parts = parts_of(scenario, self.outside, self.ids)
+        programs = (scenario, *(replace(scenario, policies=one.policies) for one in scenario.programs))
+        self._parts = [parts_of(one, self.outside, self.ids) for one in programs]
+        self._running = [0] * WORKERS
         self._started = 0
         self._seen = -1
         self._outdated = False
@@ -139,7 +148,7 @@ class Simulation:
             said = error.code
         self.counts[f"{step.do}: {said if said.isupper() else 'done'}"] += 1
         self.check()
-        if self._outdated and step.do not in ("crash", "adopt"):
+        if self._outdated and step.do not in ("crash", "adopt", "program"):
             wrote = self.model.log.size - size - self._dropped(size)
             hold("WP-schema", f"{worker.name} wrote {wrote} events, and runs another domain", wrote == 0)
         if said == "SCHEMA_MISMATCH":
@@ -176,14 +185,20 @@ class Simulation:
             if not self.is_fault(error):
                 raise
 
-    def restart(self, worker: Worker, domain: Domain | None = None) -> Worker:
+    def takes(self, drawn: Mapping[str, Any]) -> bool:
+        """Return whether a drawn intent has an input that fits."""
+        return self.scenario.takes(drawn["type"], drawn["input"])
+
+    def restart(self, worker: Worker, domain: Domain | None = None, *, program: int | None = None) -> Worker:
         """End a worker, and start another one in its place.
 
         Args:
             worker: the worker that ends.
             domain: that the other one runs; None is the one in force.
+            program: the number of the program that the other one runs, 0 for the founding one; None is the same one.
         """
         at = self.workers.index(worker)
+        self._running[at] = self._running[at] if program is None else program
         self._census.gone.add(worker.name)
         self.workers[at] = self._start_again(at, domain)
         return self.workers[at]
@@ -247,9 +262,10 @@ class Simulation:
             BrokenError: something is left over, or does not hold.
         """
         self.store.fault = self._armed = None
-        for worker in list(self.workers):
-            if worker.schema != self.model.worlds.schema:
-                self.restart(worker).protocol.settle()
+        program = self._program_in_force()
+        for at, worker in enumerate(list(self.workers)):
+            if worker.schema != self.model.worlds.schema or self._running[at] != program:
+                self.restart(worker, program=program).protocol.settle()
         for clock in self.clocks:
             clock.off_ms = 0
         for _ in range(DONE):
@@ -258,13 +274,25 @@ class Simulation:
             self.check()
         left = [name for name, one in self.model.open.items() if one.decision is not None]
         hold("WP-exec", f"approved and never ended: {left[:3]}", not left)
+        self.check()
+        held = sorted(self.model.adoptions.held)
+        hold("CARD-policy", f"held, and the program is the one in force: {held[:3]}", not held)
         self.look()
+        is_one = len(self.model.adopted) == 1 and not self.scenario.programs
         for schema in self.model.adopted:  # each part of the log by the domain that was in force there
             domain = self.editions[schema].domain
             rechecked = recheck(self._start(0, domain=domain).world, every=True)
-            found = [one for one in rechecked.divergences if len(self.model.adopted) == 1 or not one.is_drift]
+            found = [one for one in rechecked.divergences if is_one or not one.is_drift]
             rendered = "; ".join(f"event {one.position}: {one.difference.message}" for one in found[:3])
             hold("CARD-replay", rendered, not found)
+
+    def _program_in_force(self) -> int:
+        """Return the number of the program whose policies are in force; code is never adopted."""
+        adopted = self.model.adoptions.policies
+        for number, program in enumerate(self.scenario.programs, 1):
+            if program.domain is None and all(adopted.get(one.name) == one.hash for one in program.policies):
+                return number
+        return 0
 
     def _go_on(self) -> bool:
         """Do the next thing that is left to do; False where nothing is."""
@@ -274,6 +302,8 @@ class Simulation:
                 if isinstance(one, EffectRecorder) or one.not_before <= now:
                     worker.protocol.go_on(at)
                     return True
+        if has_external_effects(self.scenario) and carry_on(self):
+            return True
         if any(one.doubtful for one in self.model.open.values()):
             ACTS["resolve"](self, self.workers[0], {"which": 0})
             return True
@@ -288,10 +318,15 @@ class Simulation:
     def _start(self, at: int, *, create: bool = False, domain: Domain | None = None) -> Worker:
         self._started += 1
         in_force = self.editions.get(self.model.worlds.schema)
+        runs = domain or (self.scenario.domain if in_force is None else in_force.domain)
+        number = self._running[at]
+        own = self.scenario.programs[number - 1].domain if number and domain is None else None
+        if own is not None and own.schema.hash == runs.schema.hash:
+            runs = own
         return Worker(
             f"worker-{at}.{self._started}",
             self.store,
-            replace(self._parts, domain=domain or (self.scenario.domain if in_force is None else in_force.domain)),
+            replace(self._parts[number], domain=runs),
             outside=self.outside,
             clock=self.clocks[at],
             census=self._census,
@@ -362,4 +397,4 @@ def _simulate(seed: int, steps: Sequence[SimulationStep], scenario: Scenario, lo
         violation = InvariantViolation(min(len(said) + 1, len(steps) + 1), "CRASH", rendered)
     image = simulation.store.image()
     simulation.close()
-    return Simulated(violation, len(said), len(image), tuple(said), image)
+    return Simulated(violation, len(said), len(image), tuple(said), image, dict(simulation.couriers.reports))

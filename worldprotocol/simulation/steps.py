@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from worldprotocol.simulation.adoptions.program_steps import draw_program
+from worldprotocol.simulation.external.claim_steps import EXTERNAL_KINDS, has_external_effects
 from worldprotocol.simulation.outside import WEATHER
 from worldprotocol.simulation.scenario import Scenario
 from worldprotocol.simulation.storage import FAULTS
@@ -191,6 +193,8 @@ KINDS: Final[Mapping[str, tuple[int, Drawing]]] = {
     "policy": (1, _one),
     "shadow": (1, _shadow),
     "adopt": (2, _one),
+    "program": (3, draw_program),
+    **EXTERNAL_KINDS,
 }
 """How often each kind of step is drawn, and how it is drawn."""
 
@@ -210,8 +214,9 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[SimulationStep
         RefusedError: ``INVALID_SIMULATION`` where its ``draw`` raises.
     """
     chance = Random(seed)
-    kinds = list(KINDS)
-    weights = [weight * chance.choice(SWARM) for weight, _ in KINDS.values()]
+    kinds = [kind for kind in KINDS if kind != "program" or scenario.programs]
+    kinds = [kind for kind in kinds if kind not in EXTERNAL_KINDS or has_external_effects(scenario)]
+    weights = [KINDS[kind][0] * chance.choice(SWARM) for kind in kinds]
     steps = []
     for _ in range(count):
         kind = chance.choices(kinds, weights)[0]

@@ -30,7 +30,7 @@ from worldprotocol.simulation.storage import SimulatedStore
 if TYPE_CHECKING:
     from worldprotocol.simulation.scenario import Scenario
 
-__all__ = ["START_MS", "Census", "SteppedProtocol", "VirtualClock", "Worker", "parts_of"]
+__all__ = ["START_MS", "Census", "SimulatedWorker", "SteppedProtocol", "VirtualClock", "parts_of"]
 
 START_MS: Final = 1_767_225_600_000
 """When a simulation begins: the beginning of 2026, in ms since 1970."""
@@ -133,7 +133,7 @@ class SteppedProtocol(WorldProtocol):
         self.flying += self.record(recording)
 
 
-class Worker:
+class SimulatedWorker:
     """One process: a realm that is open for acting, with its clock.
 
     Args:

@@ -169,8 +169,9 @@ class Frozen(EffectHandler):
 
     @classmethod
     def of(cls, real: EffectHandler, results: Results) -> Frozen:
-        """Return a replacement of a handler."""
+        """Return a replacement of a handler; an external effect is performed by this process too."""
         rendered = {one.name: getattr(real, one.name) for one in dataclasses.fields(EffectHandler)}
+        rendered["terms"] = dataclasses.replace(real.terms, external=False)
         return cls(**rendered, results=results)
 
     def __call__(self, params: Mapping[str, Any], call: EffectCallInfo) -> Any:

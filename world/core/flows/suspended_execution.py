@@ -109,9 +109,10 @@ class LiveExecution:
         self.close()
         self.patches_before = 0
         try:
-            intent = replace(self._intent, input=freeze(self._intent.input))
+            frozen = freeze(self._intent.input)
         except RefusedError:
             return compute(self._program, self._snapshot, self._intent, self._context, journal)
+        intent = self._intent if frozen is self._intent.input else replace(self._intent, input=frozen)
         self._answered = dict(journal)
         execution = Execution(self._program, self._snapshot, intent, self._context, self._answered)
         execution.keeps = True

@@ -95,7 +95,10 @@ class Touched:
     def _at(self, segments: Segments) -> Touched:
         place = self
         for name in segments:
-            place = place.below.setdefault(name, Touched())
+            below = place.below.get(name)
+            if below is None:
+                below = place.below[name] = Touched()
+            place = below
         return place
 
 
@@ -235,8 +238,10 @@ class Checker:
         if len(found) == 1:
             yield found[0]
         elif found:
-            told = "; or ".join(f"{fault.shown[1:] if fault.segments else 'it'} {fault.message}" for fault in found[:4])
-            yield ModelFault(at, f"fits none of its {len(node.options)} alternatives: {told}")
+            reasons = "; or ".join(
+                f"{fault.shown[1:] if fault.segments else 'it'} {fault.message}" for fault in found[:4]
+            )
+            yield ModelFault(at, f"fits none of its {len(node.options)} alternatives: {reasons}")
         else:
             nouns = sorted({noun for option in node.options for noun in (_types_of(option) or ())})
             wanted = " or ".join(_NOUNS[noun] for noun in nouns)

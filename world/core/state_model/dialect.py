@@ -29,6 +29,7 @@ DIALECT: Final = "urn:worldprotocol:state-model:1"
 MAX_MODEL_DEPTH: Final = 50
 """Maximum depth of nested schemas; a recursive one is a reference."""
 
+_DEFINITIONS: Final = "#/$defs/"
 TYPES: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 _SIZES: Final = {
     "minLength": "string", "maxLength": "string", "minItems": "array", "maxItems": "array",
@@ -177,7 +178,8 @@ class _Reader:
             node.options = self._several(schema["anyOf"], f"{where}.anyOf", depth)
         if "$ref" in schema:
             name = schema["$ref"]
-            node.target = self.named.get(name.removeprefix("#/$defs/")) if isinstance(name, str) else None
+            is_local = isinstance(name, str) and name.startswith(_DEFINITIONS)
+            node.target = self.named.get(name.removeprefix(_DEFINITIONS)) if is_local else None
             if node.target is None:
                 self.add(f"{where}.$ref", f"There is no definition {name!r:.80}; a reference is #/$defs/NAME.")
         if "default" in schema:

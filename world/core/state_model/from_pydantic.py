@@ -7,16 +7,17 @@ the schema; ``world.core.state_model.validators`` runs them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticUndefined
+from pydantic_core import PydanticOmit, PydanticUndefined
 
-from world.core.state_model.dialect import DIALECT, read_model
+from world.core.state_model.dialect import DIALECT, KEYWORDS, read_model
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import freeze
@@ -28,6 +29,8 @@ __all__ = ["InputModel", "StateModel", "input_model", "state_model"]
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "examples", "deprecated", "readOnly", "writeOnly", "discriminator", "$comment"}
 )
+_BOUNDS: Final = ("ge", "gt", "le", "lt", "multiple_of")
+_UUIDS: Final = frozenset(f"uuid{version}" for version in range(1, 9))
 _BY_NAME: Final = ("properties", "$defs")
 _LISTS: Final = ("anyOf", "prefixItems")
 _SINGLE: Final = ("items", "additionalProperties", "propertyNames")
@@ -137,7 +140,7 @@ def _check(model: type[BaseModel], schema: dict[str, Any]) -> None:
     read_model(freeze({"dialect": DIALECT, "schema": schema}), "$", faults)
     if faults:
         where, message = faults[0]
-        place = where.removeprefix("$.schema").replace(".properties.", ".").replace(".$defs.", " ").lstrip(".")
+        place = where.removeprefix("$.schema").replace(".properties.", ".").replace(".$defs.", ".").lstrip(".")
         raise RefusedError(
             ErrorCode.UNSUPPORTED_TYPE,
             f"{model.__name__} says at {place or 'its root'} what a portable schema cannot express. {message} Write a "
@@ -145,6 +148,18 @@ def _check(model: type[BaseModel], schema: dict[str, Any]) -> None:
             model=model.__name__,
             field=place,
         )
+
+
+def _is_json(number: int) -> bool:
+    try:
+        freeze(number)
+    except RefusedError:
+        return False
+    return True
+
+
+def _is_of_pydantic(function: Callable[..., Any]) -> bool:
+    return getattr(function, "__module__", "").startswith("pydantic")
 
 
 def _generated(model: type[BaseModel], *, is_state: bool) -> tuple[dict[str, Any], tuple[Callable[..., Any], ...]]:
@@ -183,6 +198,8 @@ def _tidied(schema: Any) -> Any:
         words = {"format", "writeOnly", "secret", *_ANNOTATIONS}
         return {**{key: value for key, value in schema.items() if key not in words}, "secret": True}
     kept = {key: value for key, value in schema.items() if key not in _ANNOTATIONS}
+    if kept.get("format") in _UUIDS:  # the version is in the pattern
+        kept["format"] = "uuid"
     if "oneOf" in kept:  # the alternatives of a tagged union exclude each other
         kept["anyOf"] = kept.pop("oneOf")
     for key in _BY_NAME:
@@ -220,18 +237,24 @@ class _Generator(GenerateJsonSchema):
             self.refuse(*_INSTEAD[kind])
         if kind.startswith("function-"):
             self.functions.append(schema["function"]["function"])
-        if "post_init" in schema:
-            self.functions.append(getattr(schema["cls"], schema["post_init"]))
+        after = schema.get("post_init")
+        if after:  # the name of a model's method; of a dataclass, whether it has one
+            self.functions.append(getattr(schema["cls"], "__post_init__" if after is True else after))
         if schema.get("custom_init"):
             self.functions.append(schema["cls"].__init__)
-        self._check_class(schema)
         name = self.names.get(id(schema))
         if name is None:
+            self._check_class(schema)
+            self._check_overrides(schema)
+            self._check_values(schema)
             return super().generate_inner(schema)
         self.path.append(name)
         try:
             self._check_alias(schema)
+            self._check_overrides(schema)
             return super().generate_inner(schema)
+        except PydanticOmit:
+            self.refuse("a field without a JSON schema (SkipJsonSchema)", "the type of the field without it")
         finally:
             self.path.pop()
 
@@ -244,15 +267,46 @@ class _Generator(GenerateJsonSchema):
             several = [*decorators.field_serializers, *decorators.model_serializers]
             self.refuse(f"a model with the serializer {several[0]}", "the JSON form as the type of the field")
 
+    def _check_values(self, schema: Any) -> None:
+        for word in _BOUNDS:
+            bound = schema.get(word)
+            if isinstance(bound, float) and not math.isfinite(bound):
+                self.refuse(f"a number with the bound {word}={bound}", "no bound, or a finite one")
+            if isinstance(bound, int) and not _is_json(bound):
+                self.refuse(f"a number with the bound {word}={bound}", "a bound below 2^53")
+        made = schema.get("serialization")
+        if made is not None and made["type"].startswith("function-") and not _is_of_pydantic(made["function"]):
+            self.refuse("a type with a serializer of its own", "the JSON form as the type of the field")
+
+    def _check_overrides(self, schema: Any) -> None:
+        """Refuse a JSON schema that says something else than pydantic enforces."""
+        metadata, cls = schema.get("metadata") or {}, schema.get("cls")
+        written = [metadata.get("pydantic_js_extra"), getattr(cls, "model_config", {}).get("json_schema_extra")]
+        for extra in written:
+            words = sorted(KEYWORDS.intersection(extra) - {"secret"}) if isinstance(extra, Mapping) else []
+            if words or callable(extra):
+                named = ", ".join(words) or "a function"
+                self.refuse(f"a schema that is changed by json_schema_extra ({named})", "the constraint in Field(...)")
+        for function in metadata.get("pydantic_js_annotation_functions", ()):
+            if isinstance(getattr(function, "__self__", None), WithJsonSchema):
+                self.refuse("a type with a JSON schema of its own (WithJsonSchema)", "the type and its constraints")
+
     def _check_alias(self, schema: Any) -> None:
-        given, told = schema.get("validation_alias"), schema.get("serialization_alias")
-        if given is not None and (not isinstance(given, str) or (told is not None and told != given)):
+        given, written = schema.get("validation_alias"), schema.get("serialization_alias")
+        if given is not None and (not isinstance(given, str) or (written is not None and written != given)):
             self.refuse("a field with several aliases", "alias= with one name for reading and writing")
-        if given is None and told is not None:
+        if given is None and written is not None:
             self.refuse("a field with an alias for writing only", "alias= with one name for reading and writing")
 
     def _noted(self, fields: Mapping[str, Any]) -> None:
         self.names.update({id(field): name for name, field in fields.items()})
+        known: dict[str, str] = {}
+        for name, field in fields.items():
+            wire = field.get("validation_alias") or name
+            earlier = known.setdefault(wire, name) if isinstance(wire, str) else name
+            if earlier != name:
+                self.path.append(name)
+                self.refuse(f"a second field of the JSON name {wire!r}, after {earlier!r}", "an alias of its own")
 
     def model_fields_schema(self, schema: Any) -> dict[str, Any]:
         self._noted(schema["fields"])

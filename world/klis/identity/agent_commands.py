@@ -31,6 +31,11 @@ class AgentCommands:
         self._emit = emit
 
     @property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        return self._ledger
+
+    @property
     def settings(self) -> KlisSettings:
         """The settings in force."""
         return self._ledger.in_force

@@ -1,4 +1,4 @@
-"""Signatures of manifests: Ed25519 (RFC 8032) over canonical JSON (KM-7.1).
+"""Signatures by keys of agents: Ed25519 (RFC 8032) over canonical JSON; those of manifests (KM-7.1).
 
 The signature covers the RFC 8785 form of the document without ``signature``. A signed manifest has ``issued_at`` and
 ``nonce``; the signature binds them to agent, session and scope. The ledger checks the single use of a nonce and the age
@@ -20,7 +20,7 @@ from world.model.canonical_json import canonical_bytes, sha256_hex
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["key_id", "private_key", "public_key", "sign", "signed_bytes", "verify"]
+__all__ = ["key_id", "private_key", "public_key", "sign", "sign_bytes", "signed_bytes", "signing_key", "verify"]
 
 _KEY_BYTES: Final = 32
 _KEY_ID_DIGITS: Final = 16
@@ -65,8 +65,40 @@ def sign(document: Mapping[str, Any], private: bytes) -> dict[str, Any]:
             raise RefusedError(
                 ErrorCode.MALFORMED_SCHEMA, f"$.{name} is missing; a signed manifest has one.", path=f"$.{name}"
             )
-    signature = private_key(private).sign(signed_bytes(document))
-    return {**document, "signature": b64encode(signature).decode()}
+    return {**document, "signature": sign_bytes(signed_bytes(document), private)}
+
+
+def sign_bytes(content: bytes, private: bytes) -> str:
+    """Return the signature of bytes, in base64.
+
+    Args:
+        content: the bytes.
+        private: a private key: PEM without a password, or its 32 bytes.
+
+    Raises:
+        RefusedError: ``INVALID_KEY``.
+    """
+    return b64encode(private_key(private).sign(content)).decode()
+
+
+def signing_key(signature: bytes, content: bytes, public_keys: Iterable[bytes]) -> str | None:
+    """Return the id of the key that signed bytes; None where none of the keys did.
+
+    Args:
+        signature: the signature.
+        content: the bytes.
+        public_keys: the keys, 32 bytes each.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    for public in public_keys:
+        try:
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
+        except (InvalidSignature, ValueError):
+            continue
+        return key_id(public)
+    return None
 
 
 def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
@@ -79,9 +111,6 @@ def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
     Raises:
         RefusedError: ``UNAUTHENTICATED`` for a manifest without a signature, with another content, or of another key.
     """
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     if manifest.signature is None:
         raise _unauthenticated(manifest, "is not signed")
     if manifest.issued_at is None or manifest.nonce is None:
@@ -90,14 +119,10 @@ def verify(manifest: Manifest, public_keys: Iterable[bytes]) -> str:
         signature = b64decode(manifest.signature, validate=True)
     except (binascii.Error, ValueError):
         raise _unauthenticated(manifest, "has a signature that is no base64") from None
-    content = signed_bytes(manifest.document)
-    for public in public_keys:
-        try:
-            Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
-        except (InvalidSignature, ValueError):
-            continue
-        return key_id(public)
-    raise _unauthenticated(manifest, "was altered, or is not signed with a key in force")
+    found = signing_key(signature, signed_bytes(manifest.document), public_keys)
+    if found is None:
+        raise _unauthenticated(manifest, "was altered, or is not signed with a key in force")
+    return found
 
 
 def _unauthenticated(manifest: Manifest, clause: str) -> RefusedError:
@@ -129,6 +154,6 @@ def private_key(rendered: bytes) -> Ed25519PrivateKey:
         ) from error
     if not isinstance(found, Ed25519PrivateKey):
         raise RefusedError(
-            ErrorCode.INVALID_KEY, f"Manifests are signed with Ed25519; this key is {type(found).__name__}."
+            ErrorCode.INVALID_KEY, f"Signatures are made with Ed25519; this key is {type(found).__name__}."
         )
     return found

@@ -61,7 +61,11 @@ class OpenedFiles:
                 ``refuse_moved`` raises as well.
         """
         for name, opened in self._expected:
-            if _found_at(name, follow=False) != opened:
+            try:
+                status = os.lstat(name)
+            except OSError:
+                self._fail(name, consequence)
+            if (status.st_dev, status.st_ino) != opened:
                 self._fail(name, consequence)
         if self._real != self._path and identity(self._path) != self._file:
             self._fail(self._path, consequence)
@@ -73,12 +77,8 @@ class OpenedFiles:
 
 def identity(path: str) -> tuple[int, int] | None:
     """Return device and inode of the file that a path leads to; None where there is none."""
-    return _found_at(path, follow=True)
-
-
-def _found_at(path: str, *, follow: bool) -> _Identity | None:
     try:
-        status = os.stat(path, follow_symlinks=follow)
+        status = os.stat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino

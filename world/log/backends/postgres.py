@@ -387,9 +387,9 @@ def _translate(error: Exception, where: str) -> Exception:
             store=where,
         )
     if isinstance(error, _DAMAGE):
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         return DamagedLogError(
-            ErrorCode.LOG_DAMAGED, f"The database {where} is damaged: {told}.", store=where, reason=told
+            ErrorCode.LOG_DAMAGED, f"The database {where} is damaged: {reason}.", store=where, reason=reason
         )
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
         return DamagedLogError(

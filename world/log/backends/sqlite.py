@@ -23,6 +23,7 @@ from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFul
 from world.log.backends.opened_files import OpenedFiles, identity
 from world.log.backends.registry import Durability
 from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
+from world.log.sql.statement import LOG_SHIFT
 from world.log.store import (
     Batch,
     Cursor,
@@ -83,6 +84,7 @@ class SqliteStore(Store):
         self._writer: sqlite3.Connection | None = None
         self._files: OpenedFiles | None = None  # of a file that is open for writing
         self._commits_of_others = 0  # SQLite's data_version of the writing connection
+        self._newest: tuple[int, list[Row]] | None = None  # log and row of ``last_head`` as of that data_version
         self._polite_until = 0.0
         if path != MEMORY:
             _check_path(path, create=create, read_only=read_only)
@@ -152,16 +154,35 @@ class SqliteStore(Store):
             raise self._why_unreadable(error) from error
 
     def newest_head(self, log_id: int) -> list[Row]:
-        """See ``Store.newest_head``; the row is read again once SQLite's data_version says that it may have changed."""
+        """See ``Store.newest_head``; the row is read again once SQLite's data_version says that it may have changed.
+
+        Commits of this process do not change the data_version of its writing connection, so their rows are known.
+        """
         if not isinstance(self._readers, Readers):
             return super().newest_head(log_id)
         if self._files is not None:
             self._files.refuse_moved()
-        statement = self.sql.last_head
         try:
-            return self._readers.unchanged(log_id, lambda: (statement.sql, statement.bind(**key_range(log_id))))
+            return self._own_newest(log_id) or self._readers.unchanged(log_id, self._last_head)
         except _UNREADABLE as error:
             raise self._why_unreadable(error) from error
+
+    def _own_newest(self, log_id: int) -> list[Row] | None:
+        """Return the row that this process saw or wrote last; None if another one may have committed since."""
+        if self._newest is None or not self._mutex.acquire(blocking=False):
+            return None
+        try:
+            newest = self._newest
+            if newest is None or newest[0] != log_id:
+                return None
+            (version,) = self._own().execute("PRAGMA data_version").fetchone()
+            return newest[1] if version == self._commits_of_others else None
+        finally:
+            self._mutex.release()
+
+    def _last_head(self, log_id: int) -> tuple[str, Sequence[Any]]:
+        statement = self.sql.last_head
+        return statement.sql, statement.bind(**key_range(log_id))
 
     def _why_unreadable(self, error: Exception) -> Exception:
         """Return the error for a failed read: that the file was moved, where a new reader found another or none."""
@@ -214,7 +235,9 @@ class SqliteStore(Store):
             if isinstance(error, sqlite3.Error):
                 raise self.translate(error) from error
             raise
-        size, root, last = newest([row[:3] for row in rows])
+        heads = [rows[0][:3]]
+        self._newest = log_id, heads
+        size, root, last = newest(heads)
         clock = None if rows[0][3] is None else rows[0][3:7]
         views = [row[7:] for row in rows if row[7] is not None]
         return Opening(size, last, root, views, clock=clock, answers=answers)
@@ -239,7 +262,14 @@ class SqliteStore(Store):
                 writer.execute(sql.keep_clock.sql, batch.clock)
         self._check_files(_NOT_STORED)
         writer.execute("COMMIT")
+        if batch is not None:
+            log_id, size = divmod(batch.head[0], 1 << LOG_SHIFT)
+            self._newest = log_id, [(size, batch.head[1], size)]
         self._check_files(_NOT_ACKNOWLEDGED)  # it may have been moved since the check before
+
+    def check_place(self) -> None:
+        """See ``Store.check_place``."""
+        self._check_files(_NOT_READ)
 
     def _check_files(self, consequence: str) -> None:
         if self._files is not None:
@@ -257,10 +287,10 @@ class SqliteStore(Store):
     def problems(self, most: int) -> list[str]:
         """See ``Store.problems``; SQLite looks through every page of the file."""
         try:
-            told = [str(row[0]) for row in self.query(f"PRAGMA integrity_check({most})", ())]
+            faults = [str(row[0]) for row in self.query(f"PRAGMA integrity_check({most})", ())]
         except DamagedLogError as damage:
             return [damage.message]
-        return [] if told == ["ok"] else told
+        return [] if faults == ["ok"] else faults
 
     def close(self) -> None:
         """See ``Store.close``."""

@@ -75,9 +75,9 @@ def rows_of_file(path: str, most_columns: int = MAX_COLUMNS) -> Iterator[tuple[i
 
 def _page_sizes(header: bytes) -> Sequence[int]:
     """Return the sizes that pages may have: what a file says of itself may be damaged too."""
-    told = int.from_bytes(header[16:18], "big")
-    told = 65536 if told == 1 else told
-    return tuple(dict.fromkeys((told, _SIZES[0]))) if told in _SIZES else _SIZES
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    return tuple(dict.fromkeys((page_size, _SIZES[0]))) if page_size in _SIZES else _SIZES
 
 
 def _length_of(file: IO[bytes]) -> int:
@@ -141,12 +141,12 @@ def _committed_frames(wal: IO[bytes], size: int) -> _Frames:
         frames, pending, committed = _Frames(), dict[int, int](), 0
         for offset in range(_WAL_HEADER, end - step + 1, step):
             wal.seek(offset)
-            told = wal.read(_FRAME_HEADER)
-            if told[8:16] != salt:
+            frame = wal.read(_FRAME_HEADER)
+            if frame[8:16] != salt:
                 continue
-            pending[int.from_bytes(told[:4], "big")] = offset + _FRAME_HEADER
+            pending[int.from_bytes(frame[:4], "big")] = offset + _FRAME_HEADER
             frames.every.append(offset + _FRAME_HEADER)
-            if any(told[4:8]):
+            if any(frame[4:8]):
                 frames.newest |= pending
                 pending, committed = {}, len(frames.every)
         if committed:

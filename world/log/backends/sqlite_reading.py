@@ -62,12 +62,15 @@ class Readers:
         finally:
             self._give_back(connection)
 
-    def unchanged(self, key: int, query: Callable[[], tuple[str, Sequence[Any]]]) -> list[Row]:
+    def unchanged(self, key: int, query: Callable[[int], tuple[str, Sequence[Any]]]) -> list[Row]:
         """Return the rows of a statement, which is run again only after another connection has committed.
 
         Args:
             key: a number for this statement with these parameters.
-            query: returns statement and parameters.
+            query: returns statement and parameters for the number.
+
+        Returns:
+            The rows; the same list while they are unchanged and read over the same connection.
 
         Raises:
             sqlite3.Error: as SQLite says.
@@ -77,7 +80,7 @@ class Readers:
             (version,) = connection.execute("PRAGMA data_version").fetchone()
             known = connection.known.get(key)
             if known is None or known[0] != version:
-                known = connection.known[key] = version, fetch(connection, *query())
+                known = connection.known[key] = version, fetch(connection, *query(key))
             return known[1]
         finally:
             self._give_back(connection)

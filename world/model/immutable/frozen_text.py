@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, SupportsIndex, cast
+from typing import Any, Final, SupportsIndex, cast
 
 import orjson
 import rfc8785
 
 from world.model.immutable_json import _SMALL, FrozenDict, FrozenList, _members, _plain, utf16_key
 
-__all__ = ["frozen_text"]
+__all__ = ["frozen_text", "text_around"]
+
+_MAX_BRACKETS: Final = 100
+"""Most objects and arrays of a text; so it is nested less deeply than ``MAX_DEPTH``."""
 
 
 def frozen_text(value: Any) -> bytes:
@@ -23,6 +26,23 @@ def frozen_text(value: Any) -> bytes:
     if kind is FrozenDict or kind is FrozenList:
         return value._text or (_joined(value) if value._pieces is not None else _first_text(value))
     return orjson.dumps(value) if _plain(value) else rfc8785.dumps(value)
+
+
+def text_around(wire: dict[str, Any], *frozen: Any) -> bytes | None:
+    """Return the RFC 8785 text of an object without freezing it as a whole; None where that takes freezing it.
+
+    Args:
+        wire: the object: of texts and the frozen values, in objects of any depth.
+        *frozen: the frozen values in it.
+    """
+    for value in frozen:
+        if not _plain(value):
+            return None
+    try:
+        text = orjson.dumps(wire, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return None
+    return text if text.isascii() and text.count(b"{") + text.count(b"[") <= _MAX_BRACKETS else None
 
 
 def _first_text(node: FrozenDict | FrozenList) -> bytes:

@@ -166,11 +166,20 @@ def _plan_branch(
         try:
             patches, left = in_time(lambda: migrated_patches(migration, domain.schema, data, domain.state_faults))
         except RefusedError as refused:
-            return BranchPlan(name, head, places, (), (), refused.message)
+            late = refused.code == ErrorCode.COMPUTED_TIMED_OUT
+            failure = _too_slow(migration, refused) if late else refused.message
+            return BranchPlan(name, head, places, (), (), failure)
     if left:
         return BranchPlan(name, head, places, patches, tuple(left))
     computed = in_time(lambda: recompute(domain, apply_patches(data, patches or ())))
     return BranchPlan(name, head, places, patches, (), computed=computed)
+
+
+def _too_slow(migration: Migration, late: RefusedError) -> str:
+    return (
+        f"The migration from version {migration.version} took longer than {late.details['limit_ms']} ms; correct the "
+        "function, or raise the limit max_call_ms."
+    )
 
 
 def domain_in_force(realm: ReadableRealm) -> DomainAdopted:

@@ -50,13 +50,13 @@ def later_times(proposal: Proposal, now: int) -> tuple[int | None, dict[str, int
     """Return the deadlines of a proposal's vote and effects, counted anew from ``now`` (ms), where that is sooner.
 
     Returns:
-        The deadline of the vote, None where it stays; and those of effects under way by the ids of their requirements.
+        The deadline of the vote, None where it stays; and those of effects under way by the ids of their requirements:
+        of a claimed effect that of its claim, and 0 of one that waits for a worker, which has none.
     """
     deadline = None
     wait = None if proposal.ruling is None else proposal.ruling.timeout_ms
     if proposal.status == "evaluating" and proposal.deadline is not None and wait is not None:
         deadline = now + wait if now + wait < proposal.deadline else None
-    effects = {
-        name: now + effect.deadline - effect.at for name, effect in proposal.requested.items() if effect.at > now
-    }
+    times = {name: proposal.claims.get(name, asked) for name, asked in proposal.requested.items()}
+    effects = {name: one.deadline and now + one.deadline - one.at for name, one in times.items() if one.at > now}
     return deadline, effects

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
@@ -90,8 +90,14 @@ def manifest_of(work: UnitOfWork, proposal: Proposal, scope: IntentScope | None)
     whose = {"session_id": proposal.proposal_id, "agent_id": proposal.submitted.actor.actor_id}
     if declared is None:
         same = _state_manifest(state, settings)
-        session_id, agent_id = whose["session_id"], whose["agent_id"]
-        return replace(same, session_id=session_id, agent_id=agent_id, document={**same.document, **whose})
+        return Manifest(
+            ver=same.ver,
+            session_id=whose["session_id"],
+            agent_id=whose["agent_id"],
+            declared=same.declared,
+            triples=same.triples,
+            document={**same.document, **whose},
+        )
     document = {"ver": "1.0", **whose, "scope": [*_mutations(state), *declared]}
     return read_manifest(document, settings=settings, types=work.types, wide=ENGINE_ONLY)
 

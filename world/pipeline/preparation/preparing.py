@@ -6,20 +6,22 @@ to the first step of an execution: project, issue, judge, compute. It appends no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from world.errors import RefusedError
+from world.events.execution_events import EffectRequested
 from world.events.proposal_events import ProposalSubmitted
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
-from world.model.snapshot import Snapshot
+from world.model.snapshot import EffectAnswer, Snapshot
 from world.pipeline.adopted_code.adoption_plan import plan_adoption
 from world.pipeline.adopted_code.holding import needs_other_code, needs_other_policy
 from world.pipeline.adopted_code.policy_in_force import in_force
 from world.pipeline.branches import find_branch
-from world.pipeline.execution_state import order_of
+from world.pipeline.effects.external_effects import why_lost
+from world.pipeline.execution_state import lacks_workspace, order_of
 from world.pipeline.judge import case_of
 from world.pipeline.preparation.prepared import (
     Prepared,
@@ -34,6 +36,7 @@ from world.pipeline.schema_compatibility import misfit
 from world.pipeline.shadowing import shadow_ruling, shadowed_by
 from world.pipeline.submit import Submission, base_of, check_fits, submission_event
 from world.pipeline.unit_of_work import Task, UnitOfWork
+from world.state.effect_claim import EffectClaim
 from world.state.ports import Case, ExecutionOrder, Performed
 from world.state.proposal import ROLLBACK, Proposal
 
@@ -41,6 +44,7 @@ __all__ = [
     "Reading",
     "prepare_adoption",
     "prepare_answer",
+    "prepare_completion",
     "prepare_effect_result",
     "prepare_projection",
     "prepare_submission",
@@ -230,14 +234,41 @@ def prepare_effect_result(reading: Reading, task: Task, performed: Performed, ca
     proposal = None if begun is None else _own_copy(begun[0], task.proposal_id)
     if begun is None or proposal is None or not _continues(begun[0], proposal, task, performed, call_ms):
         return None
-    work, prepared = begun
-    assert proposal.started is not None
-    prepared.at = None
     journal = task.order.journal
     if len(journal) != len(proposal.journal):  # effects of other tasks have results, too
         journal = proposal.effect_journal()
+    return _continued(*begun, proposal, {**journal, task.requirement.id: performed.result})
+
+
+def prepare_completion(reading: Reading, claim: EffectClaim, performed: Performed) -> Prepared | None:
+    """Compute the step of an execution that follows the result of a claimed effect.
+
+    Args:
+        reading: the committed state.
+        claim: the claim.
+        performed: the result.
+    """
+    begun = _begin(reading)
+    proposal = None if begun is None else _own_copy(begun[0], claim.proposal_id)
+    if begun is None or proposal is None or why_lost(begun[0].realm, claim, claim.subject):
+        return None
+    asked = proposal.requested[claim.requirement.id]
+    retries = asked.offer.retries if asked.offer is not None and asked.idempotent else 0
+    if performed.retryable and performed.result.error is not None and claim.attempt <= retries:
+        return None  # it is offered again
+    if not _is_last(begun[0], proposal, asked) or lacks_workspace(begun[0], proposal):
+        return None
+    return _continued(*begun, proposal, {**proposal.effect_journal(), claim.requirement.id: performed.result})
+
+
+def _continued(
+    work: UnitOfWork, prepared: Prepared, proposal: Proposal, journal: Mapping[str, EffectAnswer]
+) -> Prepared:
+    """Compute the step that the journal leads to, on the world of the execution and on the head of its branch."""
+    assert proposal.started is not None
+    prepared.at = None
     world = proposal.started.on_world
-    order = replace(_order(proposal, work.snapshot(world)), journal={**journal, task.requirement.id: performed.result})
+    order = replace(_order(proposal, work.snapshot(world)), journal=journal)
     head = work.realm.branches[proposal.branch].head
     if _add_step(work, prepared, order, world) != "pending" and head != world:
         _add_step(work, prepared, replace(order, snapshot=work.snapshot(head)), head)
@@ -255,19 +286,23 @@ def _order(proposal: Proposal, base: Snapshot) -> ExecutionOrder:
 
 def _continues(work: UnitOfWork, proposal: Proposal, task: Task, performed: Performed, call_ms: int) -> bool:
     """Return whether an execution is computed when the result is recorded, and there is time to compute it before."""
-    if needs_other_code(work, proposal):
-        return False  # it is held
     asked = proposal.requested.get(task.requirement.id)
-    started = proposal.started
-    if asked is None or started is None or asked.attempt != task.attempt or task.requirement.type == ROLLBACK:
+    if asked is None or proposal.started is None or asked.attempt != task.attempt:
         return False
-    if len(proposal.requested) > 1 or proposal.in_doubt or proposal.cancelled is not None:
+    if not _is_last(work, proposal, asked):
         return False
     if performed.retryable and performed.result.error is not None:
         terms = work.executor.terms(task.requirement.type, task.requirement.params)
         if terms.idempotent and task.call.attempt <= terms.retries:
             return False  # it is made again
     return asked.deadline - work.at >= call_ms
+
+
+def _is_last(work: UnitOfWork, proposal: Proposal, asked: EffectRequested) -> bool:
+    """Return whether an execution is computed here when the result of an effect is recorded."""
+    if asked.requirement.type == ROLLBACK or proposal.started is None or needs_other_code(work, proposal):
+        return False  # it ends without a computation, or is held
+    return len(proposal.requested) == 1 and not proposal.in_doubt and proposal.cancelled is None
 
 
 def prepare_worlds(reading: Reading, worlds: Iterable[str]) -> Prepared | None:

@@ -85,6 +85,11 @@ class LiveState:
         view = self._view
         return view if view is not None and view.position >= size else self._followed(size)
 
+    @property
+    def published(self) -> RealmView | None:
+        """The state that was published last, without a look at the log; None before the first one."""
+        return self._view
+
     def ended(self, proposal_id: str) -> Proposal | None:
         """Return a proposal that ended lately, None where it is not kept; it must not be changed."""
         return self._ended.get(proposal_id)

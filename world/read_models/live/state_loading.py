@@ -17,6 +17,7 @@ from world.model.canonical_json import read_json
 from world.read_models.decoding import decoded, known
 from world.read_models.index_sql.queries import execution_order
 from world.state.branches import Branch
+from world.state.offers import order_offers
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import RealmState, apply_event
 
@@ -125,6 +126,7 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
     for proposal_id in execution_order(open_proposals):
         realm.take_in(stored_proposal(log, proposal_id))
     realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, *_ in open_proposals}
+    order_offers(realm)
     for (position,) in index.rows("open_runs"):
         apply_event(realm, known(_event_at(log, position)), position)
     return realm

@@ -14,6 +14,7 @@ from world.events.proposal_events import (
 from world.events.realm_events import (
     BranchCreated,
     DomainAdopted,
+    WorkspaceRegistered,
 )
 from worldprotocol.analysis.counterfactual.asked import Insertion
 
@@ -35,6 +36,10 @@ class Changing(Protocol):
 
     def enforce(self, mode: str) -> None:
         """Set the enforcement mode."""
+        ...
+
+    def register(self, event: WorkspaceRegistered) -> None:
+        """Let the stand-in for backups have the workspace that was registered."""
         ...
 
 

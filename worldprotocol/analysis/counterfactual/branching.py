@@ -121,7 +121,16 @@ def _submitted_at(log: EventLog, name: str) -> int:
 
 def _check_dropped(source: EventLog, question: WhatIf) -> None:
     for name in question.drop:
-        if _submitted_at(source, name) <= question.start:
+        at = _submitted_at(source, name)
+        submitted = decoded(next(source.read(at - 1, at)))
+        if isinstance(submitted, ProposalSubmitted) and submitted.migration is not None:
+            raise RefusedError(
+                ErrorCode.INVALID_VALUE,
+                f"Proposal {name} is the migration of a branch. It is part of the adoption of a domain and cannot be "
+                "dropped alone. Drop proposals before it, or insert intents.",
+                proposal_id=name,
+            )
+        if at <= question.start:
             raise RefusedError(
                 ErrorCode.NOT_AFTER_START,
                 f"Proposal {name} was submitted before the start of the counterfactual, so it cannot be dropped. "

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from world.engine.effect_runner import EffectRecorder
+from world.events.claim_events import EffectLapsed
 from world.events.execution_events import EffectFulfilled, EffectResolved
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement
 from world.pipeline.driver import advance
@@ -126,14 +127,26 @@ class EffectReplayer:
 
 def _happened(work: UnitOfWork, name: str, asked: str, given: EffectAnswer) -> None:
     """Resolve an effect in doubt with its recorded result."""
-    resolution = {"choice": "happened", "by": WHATIF, "reason": "as recorded"}
-    work.emit(name, EffectResolved(at=work.at, proposal_id=name, requirement_id=asked, **resolution))
+    resolved = EffectResolved(
+        at=work.at, proposal_id=name, requirement_id=asked, choice="happened", by=WHATIF, reason="as recorded"
+    )
+    work.emit(name, resolved)
     proposal = work.realm.proposals[name]
     advance(work, (EffectAnswered(proposal, asked, given, proposal.requested[asked].attempt),))
 
 
 def _task(work: UnitOfWork, proposal: Proposal, asked: Requirement, attempt: int) -> Task:
-    """Return the task of an effect that is in progress."""
+    """Return the task of an effect that is in progress; the claim of a worker on it ends, as no worker reports here."""
     assert proposal.started is not None
+    claim = proposal.claims.get(asked.id)
+    if claim is not None:
+        lapsed = EffectLapsed(
+            at=work.at,
+            proposal_id=proposal.proposal_id,
+            requirement_id=asked.id,
+            claim_id=claim.claim_id,
+            token=claim.token,
+        )
+        work.emit(proposal.proposal_id, lapsed)
     order = order_of(proposal, work.snapshot(proposal.started.on_world))
     return Task(proposal.proposal_id, asked, attempt, order)

@@ -32,6 +32,7 @@ from world.events.proposal_events import (
     ProposalFailed,
     ProposalJudged,
     ProposalSubmitted,
+    ProposalSuperseded,
 )
 from world.events.realm_events import (
     ActorBound,
@@ -40,6 +41,7 @@ from world.events.realm_events import (
     BranchSwitched,
     DomainAdopted,
     EnforcementChosen,
+    WorkspaceRegistered,
 )
 from world.events.run_events import RunClosed, RunOpened
 from world.events.streams import REALM_STREAM
@@ -142,6 +144,8 @@ class Replaying:
             register_agent(self, event, coming)
         elif type(event) in _AS_THEY_ARE:
             self.advance_to(event)
+            if type(event) is WorkspaceRegistered:
+                self.stage.register(event)
             self.emit(stream, event)
         elif type(event) in _BY_THE_TIME and event.at > self.clock.now:
             self.advance_to(event)
@@ -275,11 +279,18 @@ class Replaying:
         given = HumanAnswer.read(event.answer)
         self.attempt("answer", lambda work: advance(work, answer(work, name, given)))
 
+    def _superseded(self, event: ProposalSuperseded) -> None:
+        if event.by is not None:  # other proposals are superseded by a switch or an adoption, which is replayed
+            self._cancel(event, event.by, event.reason or "")
+
     def _cancelled(self, event: ExecutionCancelled) -> None:
+        self._cancel(event, event.by, event.reason)
+
+    def _cancel(self, event: ExecutionCancelled | ProposalSuperseded, by: str, reason: str) -> None:
         self.advance_to(event)
         name = event.proposal_id
         if self._knows(name):
-            self.attempt("cancel", lambda work: advance(work, cancel(work, name, by=event.by, reason=event.reason)))
+            self.attempt("cancel", lambda work: advance(work, cancel(work, name, by=by, reason=reason)))
         else:
             self.run(no_command)
 
@@ -383,6 +394,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
     ProposalJudged: Replaying._judged,
     HumanAnswered: Replaying._answered,
     ExecutionCancelled: Replaying._cancelled,
+    ProposalSuperseded: Replaying._superseded,
     BranchSwitched: Replaying._switched,
     DomainAdopted: Replaying._domain,
     PolicyAdopted: Replaying._adopted,
@@ -397,7 +409,9 @@ _STEPS: Final[Mapping[type[Event], Callable[[Replaying, Any], None]]] = {
 }
 """Steps that repeat recorded events, by type."""
 
-_AS_THEY_ARE: Final = frozenset({ActorRegistered, KlisConfigured, KeyRegistered, KeyRevoked, RunOpened, RunClosed})
+_AS_THEY_ARE: Final = frozenset(
+    {ActorRegistered, KlisConfigured, KeyRegistered, KeyRevoked, RunOpened, RunClosed, WorkspaceRegistered}
+)
 """Events that are copied: they do not depend on the changes."""
 
 _BY_THE_TIME: Final = frozenset({HumanTimedOut})

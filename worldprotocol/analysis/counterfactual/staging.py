@@ -11,7 +11,7 @@ from world.clock import SequentialIds
 from world.code.time_limit import TimeLimit
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.realm_events import DomainAdopted
+from world.events.realm_events import DomainAdopted, WorkspaceRegistered
 from world.klis.resources.resource_types import ResourceTypes
 from world.model.intent import IntentBody
 from world.pipeline.shadowing import configure_shadow
@@ -70,6 +70,10 @@ class Stage:
             clock=self.thinking.keeper.clock,
         )
 
+    def register(self, event: WorkspaceRegistered) -> None:
+        """Let the stand-in for backups have the workspace that was registered."""
+        self.thinking.keeper.workspace_id = event.workspace_id
+
     def adopt(self, event: DomainAdopted) -> bool:
         """Adopt a recorded domain; return False if it is not available.
 
@@ -125,6 +129,7 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         limits=question.limits,
         ids=SequentialIds(f"whatif {source.root_at(question.start).root_hex}"),
         clock=clock,
+        execute=True,  # effects are requested as recorded, and performed by no handler
     )
     parts = compose(domain=question.domain, options=options)
     others = [load_any_domain(given, base=question.folder) for given in question.domains]
@@ -132,7 +137,8 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
     realm = Archive(scratch).realm()
     foreseen = foresee(source, question.start)
     authority = InForce(parts.authority, foreseen, time_limit)
-    thinking = Thinking(parts.executor, RecordedBackups(clock, foreseen))
+    registered = None if realm.workspace is None else realm.workspace.workspace_id
+    thinking = Thinking(parts.executor, RecordedBackups(clock, foreseen, registered))
     protocol = Putting(
         scratch,
         domain=_domain_at_start(domains, realm),

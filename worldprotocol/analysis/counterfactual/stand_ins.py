@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from authority import Policy, PolicyRegistry, StandardAuthority, rebuilt_policy
@@ -53,10 +53,12 @@ class RecordedBackups:
     Args:
         clock: clock that is advanced to the end of the recorded backup.
         foreseen: recorded end times and file existence.
+        workspace_id: the realm's workspace at the replayed event; None where none is registered.
     """
 
     clock: RecordedClock
     foreseen: Foreseen
+    workspace_id: str | None = None
 
     def needs(self, triples: Sequence[Triple]) -> bool:
         """Return True: ``take`` decides, as it has the session."""
@@ -114,8 +116,8 @@ class Thinking:
         return failed(order.snapshot, error)
 
     def terms(self, effect_type: str, params: Mapping[str, Any] | None = None) -> EffectTerms:
-        """Return the terms of an effect."""
-        return self.host.terms(effect_type, params)
+        """Return the terms of an effect; one that workers perform is answered with its recorded result too."""
+        return replace(self.host.terms(effect_type, params), external=False)
 
     def literal_secrets(self, effect_type: str, params: Mapping[str, Any]) -> Sequence[str]:
         """Return nothing: recorded effects are requested again unchanged."""

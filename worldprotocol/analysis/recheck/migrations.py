@@ -81,7 +81,9 @@ def _repeated(loaded: Migration, proposal: Proposal, patches: list[Patch], old: 
     except RefusedError as refused:
         yield _diverged(proposal, "its result", f"{len(patches)} patches", refused.message)
         return
-    if list(now) != patches:
+    if list(now) != patches and apply_patches(old, now) != apply_patches(
+        old, patches
+    ):  # an equal result has many forms
         shown = [[one.to_wire() for one in some] for some in (patches, now)]
         yield _diverged(proposal, "its patches", shown[0], shown[1])
 

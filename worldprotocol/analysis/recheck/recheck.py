@@ -65,6 +65,7 @@ from worldprotocol.analysis.recheck.past import Nobody, PastLookup
 from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
 from worldprotocol.analysis.recheck.ruling_checks import _is_repeatable, _not_at_hand, _Question, _Refusing
 from worldprotocol.analysis.recheck.shadow import recheck_shadow
+from worldprotocol.analysis.recheck.states import StateRecheck
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.bootstrap import compose
 from worldprotocol.api.options import ComponentOptions
@@ -166,6 +167,7 @@ class Rechecking:
             snapshots=SnapshotCache(),
             performing=set(),
         )
+        self._states = StateRecheck(self._work)
 
     def stretch(self, stretch: tuple[int, int]) -> Rechecked:
         """Check the events between two positions; earlier events are only folded.
@@ -366,9 +368,7 @@ class Rechecking:
         yield from filter(None, [recheck_withdrawal(self._work, event)])
 
     def _start(self, event: ExecutionStarted) -> Iterator[DivergenceError]:
-        difference = recheck_start(self._work, event)
-        if difference is not None:
-            yield difference
+        yield from filter(None, [recheck_start(self._work, event)])
 
     def _execution(self, event: ProposalCompleted | ProposalFailed) -> Iterator[DivergenceError]:
         proposal = self._realm.proposals[event.proposal_id]
@@ -428,6 +428,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Rechecking, Any], Iterator[Divergen
     VerdictGiven: Rechecking._verdict,
     RequestWithdrawn: Rechecking._withdrawal,
     ExecutionStarted: Rechecking._start,
+    WorldSealed: lambda checking, event: checking._states.check(event),
 }
 """Checks by type of event."""
 

@@ -60,12 +60,18 @@ class RecheckSetup:
 
 
 def recheck_log(
-    setup: RecheckSetup, *, upto: int | None = None, jobs: int | None = None, progress: Progress | None = None
+    setup: RecheckSetup,
+    *,
+    after: int = 0,
+    upto: int | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
 ) -> Rechecked:
     """Perform the recorded steps of a log again, as ``worldprotocol.analysis.recheck.recheck.recheck`` does.
 
     Args:
         setup: the log and the code.
+        after: position before the first event; what is before it is folded only.
         upto: the last position; None is the newest event.
         jobs: number of processes; None chooses it by the length of the log, at most one for each core.
         progress: called at intervals with the number of events done and of all events.
@@ -81,10 +87,10 @@ def recheck_log(
         if last > size:
             raise RefusedError(ErrorCode.NO_SUCH_EVENT, f"There is no event {last}; the log has {size}.", position=last)
         checking = Rechecking(world, every=setup.every)
-        for at, result in in_stretches(checking.stretch, setup.stretches, last, jobs):
+        for at, result in in_stretches(checking.stretch, setup.stretches, last, jobs, after=after):
             done.add(result)
             if done.first is not None and not setup.every:
                 break
             if progress is not None:
-                progress(at, last)
+                progress(at - after, last - after)
     return done

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WaitTimeoutError
 from world.events.lease_events import VerdictGiven
 from world.events.resource_values import NamedConflict
 from world.klis.session import Rank
 from world.model.record import to_wire
 
-__all__ = ["cancelled", "died", "timed_out"]
+__all__ = ["cancelled", "died", "ended", "timed_out"]
 
 
 def _conflict_text(conflict: NamedConflict) -> str:
@@ -44,9 +44,9 @@ def died(verdict: VerdictGiven, ranks: Mapping[str, Rank]) -> RefusedError:
     )
 
 
-def timed_out(request_id: str, verdict: VerdictGiven) -> RefusedError:
+def timed_out(request_id: str, verdict: VerdictGiven) -> WaitTimeoutError:
     """Return the error for a request that was not granted within its timeout."""
-    return RefusedError(
+    return WaitTimeoutError(
         ErrorCode.WAIT_TIMED_OUT,
         f"{_conflict_text(verdict.conflicts[0])}; it was not free in time. The request was withdrawn; acquire again, "
         "or with a longer timeout.",
@@ -60,4 +60,14 @@ def cancelled(request_id: str) -> RefusedError:
     """Return the error for a wait that another thread cancelled."""
     return RefusedError(
         ErrorCode.WAIT_CANCELLED, "The wait was cancelled; the request was withdrawn.", request_id=request_id
+    )
+
+
+def ended(request_id: str, reason: str) -> RefusedError:
+    """Return the error for a request that left the queue because it was evaluated again and refused."""
+    return RefusedError(
+        reason.upper(),
+        f"The waiting request {request_id} was evaluated again and not granted: {reason}. Correct the cause and "
+        "request again.",
+        request_id=request_id,
     )

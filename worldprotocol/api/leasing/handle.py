@@ -31,7 +31,7 @@ class LeaseHandle:
     """
 
     def __init__(
-        self, leasing: LeaseCommands, archive: Archive, verdict: VerdictGiven, *, now_ms: Callable[[], int]
+        self, leasing: LeaseCommands, archive: Archive | None, verdict: VerdictGiven, *, now_ms: Callable[[], int]
     ) -> None:
         """Hold the leases of a granted verdict; ``keep_alive`` starts the heartbeats."""
         self._leasing = leasing
@@ -124,6 +124,7 @@ class LeaseHandle:
 
     def _why_lost(self) -> str | None:
         if self._lost is None:
+            assert self._archive is not None
             states = self._archive.peek(lambda realm: [realm.klis.leases.get(one) for one in self.lease_ids])
             now = self._now_ms()
             for name, lease in zip(self.lease_ids, states, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +40,10 @@ class Interruption:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Take SIGINT over for a while."""
+        """Take SIGINT over for a while; a command of a request, in a thread of a server, gets none."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         before = signal.signal(signal.SIGINT, self._on_signal)
         try:
             yield
@@ -162,7 +166,9 @@ def intent_taker(rendered: Mapping[str, Any]) -> Take:
 
     def take(world: Realm, wire: Mapping[str, Any]) -> dict[str, Any]:
         if "body" in wire or "intentId" in wire:
-            return result_of(world, world.submit(wire, branch=rendered["branch"]))
+            issued = {name: value for name, value in wire.items() if name != "signature"}
+            signature = wire.get("signature")
+            return result_of(world, world.submit(issued, signature=signature, branch=rendered["branch"]))
         _only(wire, "actor", "type", "input", "scopeProposal", "note")
         actor = _actor(wire, rendered)
         action, scope = _needed(wire, "type"), wire.get("scopeProposal")

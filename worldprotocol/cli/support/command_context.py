@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from world.state.proposal import Proposal
+    from worldprotocol.api.bootstrap import EventLog, LoggedEvent
     from worldprotocol.api.config import Config
     from worldprotocol.api.realm import Realm
-    from worldprotocol.cli.support.output import Printer, Progress
+    from worldprotocol.cli.remote.input_files import InputFiles
+    from worldprotocol.cli.support.output import Printer, Progress, Streams
 
 
 class CommandContext:
@@ -26,6 +29,31 @@ class CommandContext:
         self.paranoid = False
         self.quiet = False
         self.trust = False
+        self.execute: bool | None = None
+        self.server: str | None = None
+        self.realm: str | None = None
+        self.token_file: str | None = None
+        self.local = False
+        self.typed: set[str] = set()
+
+    @property
+    def named_server(self) -> str | None:
+        """The server that was typed; that of ``WORLDCTL_SERVER`` where no log, no configuration and no --local was."""
+        by_place = {"log", "config", "local"} & self.typed
+        return None if self.local or (by_place and "server" not in self.typed) else self.server
+
+    def check_server_options(self) -> None:
+        """Refuse options about a server that contradict each other.
+
+        Raises:
+            click.UsageError: with what to leave out.
+        """
+        if "server" in self.typed:
+            for name in ("log", "config", "paranoid", "local"):
+                if name in self.typed:
+                    raise click.UsageError(f"--server and --{name} contradict each other: the server has the realm.")
+        elif self.token_file is not None and self.named_server is None:
+            raise click.UsageError("--token-file goes with --server URL.")
 
     def settings(self) -> Config:
         """Return what ``world.toml`` says, or the defaults where there is none and none was named.
@@ -41,17 +69,20 @@ class CommandContext:
         """Return the log's address: --log, else WORLD_LOG, else what the configuration says."""
         return self.log or self.settings().log_address
 
-    def open(self) -> Realm:
+    def open(self, *, execute: bool = True) -> AbstractContextManager[Realm]:
         """Open the realm for acting; a context manager closes it.
+
+        Args:
+            execute: whether the command performs effects where neither its option nor world.toml says it.
 
         Raises:
             RefusedError: see ``Realm.open``.
         """
         from worldprotocol.cli.support.opening import open_for_acting
 
-        return open_for_acting(self)
+        return open_for_acting(self, execute=execute)
 
-    def look(self) -> Realm:
+    def look(self) -> AbstractContextManager[Realm]:
         """Open the realm for looking only; a context manager closes it.
 
         Raises:
@@ -62,11 +93,47 @@ class CommandContext:
         return Realm.open_read_only(self.address())
 
     @property
+    def streams(self) -> Streams:
+        """Where results, remarks and errors go."""
+        from worldprotocol.cli.support.output import Streams
+
+        return Streams.of_process()
+
+    @property
+    def inputs(self) -> InputFiles:
+        """What arguments may name as an input: files, and stdin."""
+        from worldprotocol.cli.remote.input_files import InputFiles
+
+        return InputFiles()
+
+    @property
     def out(self) -> Printer:
         """What prints results on stdout: for people, or JSON."""
         from worldprotocol.cli.support.output import Printer
 
-        return Printer(as_json=self.json, quiet=self.quiet)
+        return Printer(as_json=self.json, quiet=self.quiet, streams=self.streams)
+
+    def may_see(self, proposal: Proposal) -> bool:
+        """Return whether the caller may read a proposal; on a local log, any one."""
+        return True
+
+    def follow(self, log: EventLog, topics: Sequence[str] | None, take: Callable[[LoggedEvent], bool]) -> int:
+        """Hand over all events of a log and then those that are committed, and return the exit code.
+
+        Args:
+            log: the log.
+            topics: only events of these topics; None is all.
+            take: takes an event and returns whether it was the last one.
+        """
+        from worldprotocol.cli.program import INTERRUPTED
+
+        try:
+            for logged in log.follow(topics=topics):
+                if take(logged):
+                    return 0
+        except KeyboardInterrupt:
+            return INTERRUPTED  # the way to end it: nothing is wrong
+        return 0
 
     def progress(self, description: str) -> AbstractContextManager[Progress]:
         """Return a progress bar, shown on stderr when that is a terminal; call what it gives with (done, total)."""
@@ -76,12 +143,13 @@ class CommandContext:
 
 
 class CliCommand(click.Command):
-    """A command that also takes the global options after its name."""
+    """A command that also takes the global options after its name, unless one of its own has that name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Make a click command and add the global options to it."""
         super().__init__(*args, **kwargs)
-        self.params += global_options()
+        own = {name for one in self.params for name in one.opts}
+        self.params += [one for one in global_options() if not own & set(one.opts)]
 
 
 class Group(click.Group):
@@ -99,14 +167,56 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., int | None]],
     return decorate
 
 
+def execution_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--execute/--no-execute`` to a command that may perform effects."""
+
+    def note(ctx: click.Context, _: click.Parameter, value: bool | None) -> None:
+        if value is not None:
+            ctx.find_root().obj.execute = value
+
+    text = "Perform effects here, or offer them to workers; see docs/operator.md, Workers."
+    return click.option("--execute/--no-execute", default=None, help=text, callback=note, expose_value=False)(function)
+
+
 def with_desk(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Hand a function the desk as its first argument."""
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> int | None:
-        return function(click.get_current_context().find_root().obj, *args, **kwargs)
+        context = click.get_current_context()
+        desk = context.find_root().obj
+        if desk.server is not None or desk.typed:
+            _check_not_remote(context, desk)
+        return function(desk, *args, **kwargs)
 
     return called
+
+
+def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
+    """Refuse a command that this process runs although a server was named.
+
+    Raises:
+        click.UsageError: options contradict each other.
+        RefusedError: ``NOT_OVER_SERVER``.
+    """
+    from worldprotocol.server.commands.command_table import OFFLINE, REMOTE
+
+    desk.check_server_options()
+    path = context.command_path.partition(" ")[2]
+    words = path.split()
+    is_offline = any(" ".join(words[: count + 1]) in OFFLINE for count in range(len(words)))
+    if desk.named_server is None or (is_offline and "server" not in desk.typed):
+        return
+    from world.error_codes import ErrorCode
+    from world.errors import RefusedError
+    from worldprotocol.server.commands.command_words import local_reason, only_otherwise
+
+    why = only_otherwise(path) if path in REMOTE else local_reason(path)
+    raise RefusedError(
+        ErrorCode.NOT_OVER_SERVER,
+        f"`worldctl {path}` {why}, so it does not run on the server {desk.named_server}; leave --server out, or pass "
+        "--local where WORLDCTL_SERVER names it.",
+    )
 
 
 def global_options() -> list[click.Parameter]:
@@ -136,6 +246,16 @@ def global_options() -> list[click.Parameter]:
             envvar="WORLD_TRUST",
         ),
         _option(["--quiet", "-q"], "quiet", "Print no progress and no remarks.", is_flag=True),
+        _option(
+            ["--server"],
+            "server",
+            "Run on this server: https://HOST:PORT, or unix:PATH.",
+            metavar="URL",
+            envvar="WORLDCTL_SERVER",
+        ),
+        _option(["--realm"], "realm", "The realm of the server; its only one by default.", metavar="NAME"),
+        _option(["--token-file"], "token_file", "API token for --server; WORLDCTL_TOKEN by default.", metavar="FILE"),
+        _option(["--local"], "local", "Use no server, also where one has the log.", is_flag=True),
     ]
 
 
@@ -145,6 +265,8 @@ def _option(names: list[str], attribute: str, text: str, **settings: Any) -> cli
 
         typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         desk = ctx.find_root().obj
+        if value and typed:
+            desk.typed.add(attribute)
         if value and (typed or not getattr(desk, attribute)):  # the environment never overrides what was typed
             setattr(ctx.find_root().obj, attribute, value)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any, Final
+
+import click
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import read_json
+from worldprotocol.cli.remote.input_files import InputFiles
+from worldprotocol.cli.support.command_context import CommandContext
 
 STDIN: Final = "-"
 """How stdin is written where a file is expected."""
@@ -74,9 +76,28 @@ def is_yaml(content: str | bytes, name: str) -> bool:
     return head not in ("{", b"{")
 
 
+def inputs() -> InputFiles:
+    """Return the inputs of the running command: of this machine, or those that a request to a server has."""
+    context = click.get_current_context(silent=True)
+    desk = None if context is None else context.find_root().obj
+    return desk.inputs if isinstance(desk, CommandContext) else InputFiles()
+
+
+def read_file(path: str) -> bytes:
+    """Return the content of a file, or of stdin for ``-``.
+
+    Raises:
+        RefusedError: ``FILE_UNREADABLE``.
+    """
+    if path == STDIN:
+        return inputs().stdin().read()
+    with _opened(path) as stream:
+        return stream.read()
+
+
 def _content(given: str) -> str | bytes:
     if given == STDIN:
-        return sys.stdin.buffer.read()
+        return inputs().stdin().read()
     if not given.startswith("@"):
         return given
     with _opened(given[1:]) as stream:
@@ -92,7 +113,7 @@ def read_lines(source: str) -> Iterator[tuple[int, bytes | RefusedError]]:
         RefusedError: ``FILE_UNREADABLE``.
     """
     if source == STDIN:
-        yield from _lines(sys.stdin.buffer)
+        yield from _lines(inputs().stdin())
         return
     with _opened(source) as stream:
         yield from _lines(stream)
@@ -113,10 +134,20 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | RefusedError]]:
             yield number, line
 
 
+def read_bytes(path: str) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        RefusedError: ``FILE_UNREADABLE``.
+    """
+    with _opened(path) as stream:
+        return stream.read()
+
+
 @contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
-        stream = Path(path).open("rb")  # noqa: SIM115  # closed below; only opening may be refused here
+        stream = inputs().open(path)  # closed below; only opening may be refused here
     except OSError as error:
         raise RefusedError(
             ErrorCode.FILE_UNREADABLE, f"{path} cannot be read: {error.strerror or error}.", path=path
@@ -131,8 +162,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 
 def count_lines(source: str) -> int:
     """Return how many lines a file has, 0 for stdin and what is no ordinary file; for progress bars only."""
-    path = Path(source)
-    if source == STDIN or not path.is_file():
+    if source == STDIN or not inputs().is_file(source):
         return 0
-    with path.open("rb") as stream:
+    with inputs().open(source) as stream:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))

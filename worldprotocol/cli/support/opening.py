@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,11 @@ from world.clock import SystemClock
 from world.code.named_modules import admit
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.verification import UNAUTHENTICATED
 from worldprotocol.api.bootstrap import environment_of
-from worldprotocol.api.config import CONFIG_NAME, Config, WorkspaceConfig, read_config
+from worldprotocol.api.config import CONFIG_NAME, Config, RunsWorkspace, WorkspaceConfig, read_config
 from worldprotocol.api.realm import Realm
+from worldprotocol.cli.remote.token_file import token_in
 from worldprotocol.cli.support.trust import refuse_untrusted
 
 if TYPE_CHECKING:
@@ -75,25 +77,36 @@ def parts_of(config: Config, progress: Callable[[int, int], None]) -> dict[str, 
 
     The clock is passed, so that no ticker is started: a command does its own work and nothing else.
     """
-    return {**config.parts(), "progress": progress, "clock": SystemClock()}
+    return {**config.parts(), "progress": progress, "clock": SystemClock(), "execute": config.execute is not False}
 
 
-def open_for_acting(desk: CommandContext) -> Realm:
+def executes(desk: CommandContext, config: Config, default: bool = True) -> bool:
+    """Return whether a command performs effects: by its option, else by ``execute`` in world.toml."""
+    chosen = config.execute if desk.execute is None else desk.execute
+    return default if chosen is None else chosen
+
+
+def open_for_acting(desk: CommandContext, *, execute: bool = True) -> Realm:
     """Open the realm for acting.
+
+    Args:
+        desk: the options.
+        execute: whether the command performs effects where neither an option nor world.toml says it.
 
     Raises:
         RefusedError: see ``Realm.open``.
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        world = Realm.from_config(config, address=desk.log, progress=progress, clock=SystemClock())
+        performs = executes(desk, config, execute)
+        world = Realm.from_config(config, address=desk.log, progress=progress, clock=SystemClock(), execute=performs)
     if config.workspace is None:
         try:
             _recover(desk, config, world)
         except BaseException:
             world.close()
             raise
-    return world
+    return world.as_caller(UNAUTHENTICATED)
 
 
 def open_to_confirm_clock(desk: CommandContext) -> Realm:
@@ -104,11 +117,17 @@ def open_to_confirm_clock(desk: CommandContext) -> Realm:
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        return Realm.from_config(config, address=desk.log, progress=progress, clock=SystemClock())
+        return Realm.from_config(
+            config, address=desk.log, progress=progress, clock=SystemClock(), execute=executes(desk, config)
+        )
 
 
-def open_with_workspace(desk: CommandContext) -> Realm:
+def open_with_workspace(desk: CommandContext, *, execute: bool | None = None) -> Realm:
     """Open the realm for acting on its workspace: the folder of world.toml, unless it names another.
+
+    Args:
+        desk: the options.
+        execute: whether the command performs effects; None is as for ``open_for_acting``.
 
     Raises:
         RefusedError: see ``Realm.open``.
@@ -116,8 +135,74 @@ def open_with_workspace(desk: CommandContext) -> Realm:
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
         return Realm.from_config(
-            config, address=desk.log, progress=progress, clock=SystemClock(), workspace=workspace_of(config)
+            config,
+            address=desk.log,
+            progress=progress,
+            clock=SystemClock(),
+            workspace=workspace_of(config),
+            execute=executes(desk, config) if execute is None else execute,
+        ).as_caller(UNAUTHENTICATED)
+
+
+def open_for_workers(desk: CommandContext, handlers: Iterable[str], workspace: str | None) -> Realm:
+    """Open the realm for a worker: with further handlers, and nothing performed but what is claimed.
+
+    Args:
+        desk: the options.
+        handlers: references to handlers; a module or file without an attribute is all of its handlers.
+        workspace: a folder in place of the configured one; None leaves that.
+
+    Raises:
+        RefusedError: see ``Realm.open``; the errors of loading handlers.
+    """
+    config = composed(desk)
+    named = [one if ":" in one else f"{one}:*" for one in handlers]
+    config = config.model_copy(update={"effects": [*config.effects, *named]})
+    admit_code(desk, config)
+    parts: dict[str, Any] = {} if workspace is None else {"workspace": placed(config, workspace)}
+    with desk.progress(CATCHING_UP) as progress:
+        return Realm.from_config(
+            config, address=desk.log, progress=progress, clock=SystemClock(), execute=False, **parts
         )
+
+
+def remote_effects(desk: CommandContext, handlers: Iterable[str], server: str, realm: str, token: Path | None) -> Any:
+    """Return the effects of a realm that a server has, with the handlers of this process.
+
+    Args:
+        desk: the options; the configuration, where there is one, names further handlers and the secrets.
+        handlers: references to handlers; a module or file without an attribute is all of its handlers.
+        server: URL of the server, or ``unix:PATH``.
+        realm: name of the realm there.
+        token: file with an API token; None where the peer of a socket is verified.
+
+    Raises:
+        RefusedError: ``INVALID_ADDRESS``, ``INVALID_NAME``; ``TOKEN_NOT_VALID`` for a file without a token; the errors
+            of loading handlers.
+    """
+    from host import find_effects
+    from worldprotocol.api.bootstrap import secrets_of
+    from worldprotocol.api.executing.remote_effects import RemoteEffects
+    from worldprotocol.server.names import check_realm_name
+
+    config = settings_of(desk)
+    named = [one if ":" in one else f"{one}:*" for one in handlers]
+    config = config.model_copy(update={"effects": [*config.effects, *named], "domain": None})
+    admit_code(desk, config)
+    secrets = None if config.secrets is None else config.secrets.in_folder(config.folder)
+    return RemoteEffects(
+        server,
+        check_realm_name(realm),
+        None if token is None else token_in(token),
+        find_effects(config.effects, base=config.folder),
+        secrets_of(secrets, None, config.folder),
+    )
+
+
+def placed(config: Config, root: str) -> WorkspaceConfig:
+    """Return the configured workspace in another folder."""
+    configured = config.placed_workspace() or WorkspaceConfig()
+    return configured.model_copy(update={"root": str(Path(root).resolve())})
 
 
 @contextmanager
@@ -137,7 +222,7 @@ def look_at_workspace(desk: CommandContext) -> Iterator[tuple[Realm, HostEnviron
 
 def workspace_of(config: Config) -> WorkspaceConfig:
     """Return the workspace that a configuration names; where it names none, it is the configuration's folder."""
-    return config.placed_workspace() or WorkspaceConfig().in_folder(config.folder)
+    return config.placed_workspace() or RunsWorkspace().in_folder(config.folder)
 
 
 def _recover(desk: CommandContext, config: Config, world: Realm) -> None:

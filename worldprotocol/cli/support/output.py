@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 import orjson
 
@@ -16,19 +17,41 @@ Progress = Callable[[int, int], None]
 """Called with how much is done and how much there is in all."""
 
 
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Where a command prints: the streams of this process, or those of a request to a server.
+
+    Args:
+        out: for results; its ``buffer`` takes bytes.
+        err: for remarks and errors.
+        environ: environment variables that describe the terminal; None are those of this process.
+    """
+
+    out: TextIO
+    err: TextIO
+    environ: Mapping[str, str] | None = None
+
+    @classmethod
+    def of_process(cls) -> Streams:
+        """Return the standard streams of this process, as they are now."""
+        return cls(sys.stdout, sys.stderr)
+
+
 class Printer:
     """Prints results on stdout.
 
     Args:
         as_json: print JSON in place of text.
         quiet: leave remarks out.
+        streams: where it prints; None is stdout and stderr of this process.
     """
 
-    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+    def __init__(self, *, as_json: bool, quiet: bool, streams: Streams | None = None) -> None:
         """Print in one of the two ways."""
         self.as_json = as_json
         self.quiet = quiet
-        self.terminal = sys.stdout.isatty()
+        self._streams = Streams.of_process() if streams is None else streams
+        self.terminal = self._streams.out.isatty()
 
     def document(self, value: Any) -> None:
         """Print one JSON document: on one line when piped, indented on a terminal.
@@ -36,11 +59,11 @@ class Printer:
         Only where JSON was asked for and is piped, it is printed as it is. Everywhere else a person may read it: what
         steers a terminal is written as an escape of JSON, and the document says the same.
         """
-        print(self._safe(as_text(value, orjson.OPT_INDENT_2 if self.terminal else 0)))  # noqa: T201
+        self._print(self._safe(as_text(value, orjson.OPT_INDENT_2 if self.terminal else 0)))
 
     def line(self, value: Any) -> None:
         """Print one line of a stream of JSON, at once, as ``document`` prints it."""
-        print(self._safe(as_text(value)), flush=True)  # noqa: T201
+        self._print(self._safe(as_text(value)), at_once=True)
 
     def _safe(self, text: str) -> str:
         return text if self.as_json and not self.terminal else visible(text, "\n")
@@ -52,20 +75,23 @@ class Printer:
             words: what to print.
             laid_out: its line breaks are part of the layout; it contains no foreign text that could have some.
         """
-        print(visible(words, "\t\n" if laid_out else "\t"))  # noqa: T201
+        self._print(visible(words, "\t\n" if laid_out else "\t"))
 
     def row(self, cells: Iterable[str], *, at_once: bool = False) -> None:
         """Print a line of columns, separated by tabs; ``at_once`` does not wait for more."""
-        print("\t".join(map(visible, cells)), flush=at_once)  # noqa: T201
+        self._print("\t".join(map(visible, cells)), at_once=at_once)
+
+    def _print(self, line: str, *, at_once: bool = False) -> None:
+        print(line, file=self._streams.out, flush=at_once)
 
     def remark(self, words: str) -> None:
         """Say something on stderr that is no result; quiet leaves it out."""
         if not self.quiet:
-            print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
+            self.warn(words)
 
     def warn(self, words: str) -> None:
         """Say on stderr what went wrong, however quiet."""
-        print(visible(words, "\t"), file=sys.stderr, flush=True)  # noqa: T201
+        print(visible(words, "\t"), file=self._streams.err, flush=True)
 
     def tell(self, value: Any, *lines: str) -> None:
         """Print a value: as JSON with --json, otherwise in words."""
@@ -90,7 +116,8 @@ class Printer:
         """Print something that rich draws, such as a tree; use it on a terminal only."""
         from rich.console import Console
 
-        Console(highlight=False, soft_wrap=True).print(thing)
+        stream, environ = self._streams.out, self._streams.environ
+        Console(file=stream, highlight=False, soft_wrap=True, _environ=environ).print(thing)
 
 
 def shown(value: Any) -> str:

@@ -98,7 +98,7 @@ def check_position(world: Realm, at: str | None) -> None:
     Raises:
         click.UsageError: it is a world, a proposal, a branch or a time.
     """
-    from worldprotocol.cli.support.id_lookup import as_position
+    from worldprotocol.api.lookup.id_lookup import as_position
 
     if at is not None and as_position(world, at) is None:
         rendered = "The position of a world, a proposal or a time in the log may be hidden"

@@ -167,22 +167,22 @@ def written(desk: CommandContext, data: bytes, file: str | None) -> bool:
         RefusedError: ``INVALID_TARGET``.
     """
     import os
-    import sys
 
     from world.errors import RefusedError
 
     if file is None or file == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        out = desk.streams.out
+        out.flush()
+        out.buffer.write(data)
+        out.buffer.flush()
         return False
     path = Path(file)
     part = path.with_name(path.name + ".part")
     try:
-        with open_private(part, replaces=path) as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
+        with open_private(part, replaces=path) as target:
+            target.write(data)
+            target.flush()
+            os.fsync(target.fileno())
         part.replace(path)
     except OSError as error:
         raise RefusedError(

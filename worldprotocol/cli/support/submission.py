@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.support.command_context import execution_option
+
 if TYPE_CHECKING:
     from world.state.proposal import Proposal
     from worldprotocol.api.realm import Realm
@@ -23,6 +25,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
 def submission_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where a proposal starts, and how long the command waits for it."""
     for option in (
+        execution_option,
         click.option(
             "--wait",
             type=float,
@@ -64,7 +67,7 @@ def check_base(options: dict[str, Any], *, is_many: bool) -> None:
 
 def start_of(world: Realm, options: dict[str, Any]) -> dict[str, Any]:
     """Return where a proposal starts, as ``Realm.act`` and ``Realm.project`` take it."""
-    from worldprotocol.cli.support.id_lookup import world_id
+    from worldprotocol.api.lookup.id_lookup import world_id
 
     start: dict[str, Any] = {"branch": options["branch"], "allow_failed_base": options["allow_failed"]}
     if options["base"] is not None:

@@ -21,7 +21,7 @@ from world.errors import RefusedError
 
 __all__ = ["refuse_untrusted"]
 
-DATA: Final = (".json", ".yaml", ".yml", ".toml", ".cedar")
+DATA: Final = (".json", ".yaml", ".yml", ".mel", ".toml", ".cedar")
 
 
 def refuse_untrusted(file: Path, folder: Path, references: Sequence[str]) -> None:

@@ -117,14 +117,14 @@ def make_receipt(log: EventLog, subject: Subject, checkpoint: Checkpoint) -> byt
         "format": FORMAT,
         "about": {"kind": subject.kind, "id": subject.name, "field": subject.field},
         "origin": checkpoint.origin,
-        "event": {"position": event.position, "leaf": event.leaf.hex(), "content": _content(event)},
+        "event": {"position": event.position, "leaf": event.leaf.hex(), "content": event_text(event)},
         "inclusion": _proof(index=event.position - 1, size=checkpoint.head.size, path=proof.path),
         "checkpoint": checkpoint.to_text(),
     }
     return _checked(canonical_bytes(wire) + b"\n")
 
 
-def _content(event: LoggedEvent) -> str:
+def event_text(event: LoggedEvent) -> str:
     """Return the text whose hash is the leaf of an event."""
     try:
         state, stream, topic = event.state.decode(), canonical_text(event.stream), canonical_text(event.topic)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.command_context import CommandContext, command, execution_option
 
 CHOICES: Final = ("approve", "reject", "narrow", "abstain", "ask", "reply", "delegate", "escalate")
 """What one may answer."""
@@ -21,6 +21,7 @@ SPOKEN: Final = {"ask": "the question", "reply": "the answer to it", "escalate":
 @click.option("--by", required=True, metavar="ID", help="Registered actor that answers.")
 @click.option("--scope", multiple=True, metavar="PATTERN", help="For narrow: where it may write; repeat for more.")
 @click.option("--to", metavar="ID", help="For delegate: the registered actor that answers instead.")
+@execution_option
 @click.option("--reason", default="", help="Why, for the record; for ask and reply: the question, the answer to it.")
 def decide(
     desk: CommandContext, proposal: str, choice: Any, by: str, scope: tuple[str, ...], to: str | None, reason: str
@@ -29,7 +30,8 @@ def decide(
 
     A voter in a tribunal may abstain. ask sends a question back, and the proposer replies; it still waits.
     delegate hands the own place on, escalate hands the question up to the next step of the binding.
-    An approved proposal is executed at once. Exit code 1 when its execution failed.
+    The action of an approved proposal is computed at once; its effects are performed here with --execute, and
+    otherwise offered to workers (`worldctl worker`, `worldctl settle`). Exit code 1 when its execution failed.
     """
     if choice == "narrow" and not scope:
         raise click.UsageError("narrow needs --scope PATTERN: where the proposal may write.")
@@ -39,12 +41,17 @@ def decide(
         raise click.UsageError("delegate, and it alone, needs --to ID, the actor that answers instead.")
     if choice != "narrow" and scope:
         raise click.UsageError(f"--scope goes with narrow, not with {choice}.")
-    from worldprotocol.cli.support.id_lookup import proposal_id
+    from worldprotocol.api.lookup.id_lookup import proposal_id
     from worldprotocol.cli.support.rendering.proposals import in_words, result_of
 
-    with desk.open() as world:
+    with desk.open(execute=False) as world:
         name = proposal_id(world, proposal, [one.proposal_id for one in world.inbox()])
         answered = world.decide(name, choice, by=by, scope=scope or None, to=to, reason=reason)
         result = result_of(world, answered)
     desk.out.tell(result, *in_words(result))
+    if any(one.offer is not None for one in answered.requested.values()):
+        desk.out.remark(
+            "Its effects are offered to workers: `worldctl worker` performs them, or `worldctl settle` on a machine "
+            "with their handlers; --execute performs them at once."
+        )
     return 1 if result["status"] == "failed" else 0

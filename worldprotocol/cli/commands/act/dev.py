@@ -12,7 +12,7 @@ import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
 
-ENDINGS: Final = (".toml", ".yaml", ".yml", ".json", ".cedar")
+ENDINGS: Final = (".toml", ".yaml", ".yml", ".json", ".mel", ".cedar")
 """Suffixes of watched files beside those of Python."""
 
 
@@ -72,10 +72,10 @@ def _check_realm(desk: CommandContext) -> None:
     if desk.log is None and desk.config is None and not Path(CONFIG_NAME).exists():
         return  # opening the realm checks it
     try:
-        world = desk.look()
+        looked = desk.look()
     except RefusedError as refused:
         if refused.code in ("LOG_NOT_FOUND", "NOT_FOUNDED"):
             return
         raise
-    with world:
+    with looked as world:
         world.archive.peek(check_development)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.command_context import CommandContext, command, execution_option
 from worldprotocol.cli.support.held import held_remark
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option, moment
@@ -64,6 +64,7 @@ def stuck(desk: CommandContext, at: str | None) -> None:
 @click.option("--result", metavar="JSON", help="With --happened: what it gave; JSON, @file or -.")
 @click.option("--retry", is_flag=True, help="It did not happen: make it again.")
 @click.option("--fail", is_flag=True, help="It cannot be found out: the action receives EFFECT_IN_DOUBT.")
+@execution_option
 @click.option("--by", required=True, metavar="ID", help="Registered actor that reports it.")
 @click.option("--reason", required=True, metavar="TEXT", help="How it is known; the log keeps it.")
 def resolve(desk: CommandContext, proposal: str, result: str | None, by: str, reason: str, **asked: Any) -> int:
@@ -76,7 +77,7 @@ def resolve(desk: CommandContext, proposal: str, result: str | None, by: str, re
         raise click.UsageError("Say what became of it: one of --happened, --retry and --fail.")
     if result is not None and not asked["happened"]:
         raise click.UsageError("--result goes with --happened.")
-    from worldprotocol.cli.support.id_lookup import the_one
+    from worldprotocol.api.lookup.id_lookup import the_one
     from worldprotocol.cli.support.input_reading import read_argument
 
     value = None if result is None else read_argument(result, what="--result")
@@ -94,27 +95,25 @@ def resolve(desk: CommandContext, proposal: str, result: str | None, by: str, re
 
 @command("cancel")
 @click.argument("proposal")
+@execution_option
 @click.option("--by", required=True, metavar="ID", help="Actor that cancels it, for the record.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the log keeps it.")
 def cancel(desk: CommandContext, proposal: str, by: str, reason: str) -> int:
-    """Call the approved execution of PROPOSAL off: it fails, and what its effects did to files is undone.
+    """Cancel PROPOSAL: one that is not decided is withdrawn, and an approved execution fails.
 
-    No further effect is made, and effects under way are abandoned. Exit code 1 when it ended before.
+    No further effect of an execution is made, effects under way are abandoned, and what its effects did to files is
+    undone. Exit code 1 when it ended before.
     """
     with desk.open() as world:
-        running = world.archive.peek(
-            lambda realm: [
-                one.proposal_id for one in realm.proposals.values() if one.status in ("approved", "executing")
-            ]
-        )
-        done = world.host.cancel(_named(world, proposal, running), by=by, reason=reason)
+        open_ones = world.archive.peek(lambda realm: list(realm.proposals))
+        done = world.host.cancel(_named(world, proposal, open_ones), by=by, reason=reason)
         _tell(desk, world, done)
     return 1 if done.status == "completed" else 0
 
 
 def _named(world: Realm, given: str, likely: list[str]) -> str:
     """Return the proposal that begins as given, among the likely ones first, then among all."""
-    from worldprotocol.cli.support.id_lookup import proposal_id
+    from worldprotocol.api.lookup.id_lookup import proposal_id
 
     return proposal_id(world, given, likely)
 

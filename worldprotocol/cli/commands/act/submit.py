@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.submission import check_base, start_of, submission_options, wait_for
+
+if TYPE_CHECKING:
+    from world.events.verification import IntentSignature
+    from world.model.intent import IntentInstance
+    from worldprotocol.api.realm import Realm
 
 
 @command("submit")
@@ -16,12 +21,14 @@ from worldprotocol.cli.support.submission import check_base, start_of, submissio
 @click.option("--input", "given", metavar="JSON|@FILE|-", help="The action's input.")
 @click.option("--scope", multiple=True, metavar="PATTERN", help="Where it proposes to write; repeat for more.")
 @click.option("--note", help="A note for people.")
+@click.option("--sign", metavar="KEYFILE", help="Sign the intent with this private key of the actor (`worldctl keys`).")
 @click.option("--intents", metavar="FILE|-", help="JSON lines of intents; see above.")
 @submission_options
 def submit(desk: CommandContext, *, stop_on_error: bool, **options: Any) -> int:
     """Submit ACTION with its input, or many intents as JSON lines. `worldctl project` takes source events.
 
-    A line of --intents is a full IntentInstance, or {"actor", "type", "input"?, "scopeProposal"?}. Every line gives one
+    A line of --intents is a full IntentInstance, also with its "signature", or {"actor", "type", "input"?,
+    "scopeProposal"?}. Every line gives one
     line of JSON; an invalid one is reported with its number, without a stop. An intentId is accepted once, so a file of
     full instances can be submitted again after an interruption: what is in the log already is refused as
     alreadySubmitted and nothing happens twice. With --wait the lines of what has not ended yet come last.
@@ -42,8 +49,10 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("Say what to submit: ACTION or --intents FILE.")
     if options["action"] is not None and options["actor"] is None:
         raise click.UsageError("Name the acting actor: --actor ID.")
-    if options["action"] is None and (options["given"] is not None or options["scope"] or options["note"]):
-        raise click.UsageError("--input, --scope and --note go with ACTION.")
+    if options["action"] is None and any(
+        options[name] not in (None, ()) for name in ("given", "scope", "note", "sign")
+    ):
+        raise click.UsageError("--input, --scope, --note and --sign go with ACTION.")
     check_base(options, is_many=options["action"] is None)
 
 
@@ -54,7 +63,23 @@ def _one(desk: CommandContext, options: dict[str, Any]) -> int:
     given = None if options["given"] is None else read_argument(options["given"], what="--input")
     with desk.open() as world:
         scope, start = options["scope"] or None, start_of(world, options)
-        put = world.act(options["actor"], options["action"], given, scope=scope, note=options["note"], **start)
+        intent = world.issue(options["actor"], options["action"], given, scope=scope, note=options["note"])
+        put = world.submit(intent, signature=_signature(world, intent, options["sign"]), **start)
         result = result_of(world, wait_for(world, put, options["wait"]))
     desk.out.tell(result, *in_words(result))
     return 1 if result["status"] in FINDINGS else 0
+
+
+def _signature(world: Realm, intent: IntentInstance, file: str | None) -> IntentSignature | None:
+    """Return the signature of an intent by the key in a file; None without a file.
+
+    Raises:
+        RefusedError: ``FILE_UNREADABLE``, ``INVALID_KEY``.
+    """
+    if file is None:
+        return None
+    from world.clock import SystemClock
+    from worldprotocol.api.callers.signing import signature_of
+    from worldprotocol.cli.support.input_reading import read_bytes
+
+    return signature_of(world, intent, read_bytes(file), now_ms=SystemClock().now_ms())

@@ -44,7 +44,7 @@ def list_branches(desk: CommandContext, at: str | None) -> None:
 @with_desk
 def create(desk: CommandContext, name: str, at: str | None, *, allow_failed: bool, by: str) -> None:
     """Make a branch called NAME: letters, digits and . _ - /, such as `trial/one`."""
-    from worldprotocol.cli.support.id_lookup import world_id
+    from worldprotocol.api.lookup.id_lookup import world_id
 
     with desk.open() as world:
         start = None if at is None else world_id(world, at)

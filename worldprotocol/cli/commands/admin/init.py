@@ -13,18 +13,22 @@ import click
 
 from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.templates import NAMES
 
 if TYPE_CHECKING:
     from worldprotocol.api.config import Config
 
 DEFAULT_LOG: Final = "world.db"
 AUTHENTICATION: Final = ("signed", "channel", "open")
-FILES: Final = (".json", ".yaml", ".yml")
+FILES: Final = (".json", ".yaml", ".yml", ".mel")
 
 
 @command("init")
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False))
-@click.option("--domain", required=True, metavar="REF|FILE", help="module:attribute, file.py:attribute, YAML or JSON.")
+@click.option("--domain", metavar="REF|FILE", help="module:attribute, file.py:attribute, MEL, YAML or JSON.")
+@click.option(
+    "--template", type=click.Choice(NAMES), help="Begin with this domain, policy and configuration, which are copied."
+)
 @click.option("--data", metavar="JSON|@FILE", help="Initial data that differs from the domain's defaults.")
 @click.option("--projection", "projections", multiple=True, metavar="REF", help="A projection; repeat for more.")
 @click.option("--policy", "policies", multiple=True, metavar="REF", help="A policy, to be adopted; repeat for more.")
@@ -42,6 +46,7 @@ def init(
     folder: str,
     data: str | None,
     *,
+    template: str | None,
     authentication: str | None,
     development: bool,
     force: bool,
@@ -50,13 +55,11 @@ def init(
 ) -> None:
     """Write world.toml into DIR and found the log that it names.
 
-    The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
+    --domain names the domain, or --template a domain with a policy and a configuration, as copies that are yours to
+    change. The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
     """
     from world.errors import RefusedError
-    from world.masking import masked
     from worldprotocol.api.config import CONFIG_NAME
-    from worldprotocol.api.realm import Realm
-    from worldprotocol.cli.support.opening import workspace_of
 
     where = Path(folder)
     target = where / CONFIG_NAME
@@ -64,23 +67,37 @@ def init(
         raise RefusedError(
             ErrorCode.CONFIG_EXISTS, f"{target} is there already; --force overwrites it.", path=str(target)
         )
+    if (template is None) == (references["domain"] is None):
+        raise click.UsageError("Give either --domain or --template.")
+    if template is not None:
+        rendered = found_template(desk, template, where, force=force, by=by, development=development)
+        copied = ", ".join(Path(one).name for one in rendered["files"])
+        words = [f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it."]
+        words.append(f"Copied {copied}; they are yours to change.")
+        desk.out.tell(rendered, *words)
+        return
     _refuse_missing(references["domain"], where)
     config = _config(where, desk.log, references, paranoid=desk.paranoid)
     if authentication is not None:
         config = config.model_copy(update={"klis": {"authentication": authentication}})
     config.chosen_limits()
     initial = None if data is None else _data(data)
-    with made_folder(where), desk.progress("Founding") as progress:
+    with made_folder(where):
+        rendered = _found(desk, config, target, {"data": initial, "by": by, "development": development})
+    _write_private(target, _toml(config))
+    desk.out.tell(rendered, f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it.")
+
+
+def _found(desk: CommandContext, config: Config, target: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Found the log of a configuration, and return what to print."""
+    from world.errors import RefusedError
+    from world.masking import masked
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.cli.support.opening import workspace_of
+
+    with desk.progress("Founding") as progress:
         try:
-            world = Realm.from_config(
-                config,
-                create=True,
-                data=initial,
-                by=by,
-                development=development,
-                progress=progress,
-                workspace=workspace_of(config),
-            )
+            world = Realm.from_config(config, create=True, progress=progress, workspace=workspace_of(config), **options)
         except RefusedError as refused:
             if refused.code != "ALREADY_FOUNDED":
                 raise
@@ -88,15 +105,34 @@ def init(
             why = f"{shown} holds a realm already; nothing was changed. Act on it, or name another --log."
             raise RefusedError(refused.code, why, log=shown) from None
     with world:
-        rendered = {
+        return {
             "config": str(target),
             "log": masked(config.log_address),
             "worldId": world.branch().head,
             "schemaHash": world.realm().schema_hash,
             "policies": sorted(world.realm().policies),
         }
-    _write_private(target, _toml(config))
-    desk.out.tell(rendered, f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it.")
+
+
+def found_template(
+    desk: CommandContext, name: str, folder: Path, *, force: bool, by: str, development: bool
+) -> dict[str, Any]:
+    """Copy a template, found the realm that it configures, and return what was made.
+
+    Raises:
+        RefusedError: ``CONFIG_EXISTS``, and those of ``Realm.create``.
+    """
+    from worldprotocol.api.config import CONFIG_NAME, read_config
+    from worldprotocol.cli.support.opening import admit_code
+    from worldprotocol.cli.support.templates import copy_template
+
+    target = folder / CONFIG_NAME
+    with made_folder(folder):
+        copied = copy_template(name, folder, force=force)
+        config = read_config(target)
+        admit_code(desk, config)
+        rendered = _found(desk, config, target, {"by": by, "development": development})
+    return rendered | {"files": [str(one) for one in copied]}
 
 
 def _write_private(target: Path, text: str) -> None:

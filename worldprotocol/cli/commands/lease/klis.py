@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -128,17 +126,9 @@ def configure(desk: CommandContext, by: str) -> None:
 
 
 def _content(source: str) -> bytes:
-    from world.errors import RefusedError
-    from worldprotocol.cli.support.input_reading import STDIN
+    from worldprotocol.cli.support.input_reading import read_file
 
-    if source == STDIN:
-        return sys.stdin.buffer.read()
-    try:
-        return Path(source).read_bytes()
-    except OSError as error:
-        raise RefusedError(
-            ErrorCode.FILE_UNREADABLE, f"{source} cannot be read: {error.strerror or error}.", path=source
-        ) from None
+    return read_file(source)
 
 
 def _manifest(desk: CommandContext, content: bytes, source: str, yaml: bool) -> Manifest:
@@ -170,9 +160,10 @@ def public_key(rendered: str) -> bytes:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     from world.errors import RefusedError
+    from worldprotocol.cli.support.input_reading import inputs
 
     try:
-        if Path(rendered).is_file():
+        if inputs().is_file(rendered):
             found = load_pem_public_key(_content(rendered))
             raw = found.public_bytes_raw() if isinstance(found, Ed25519PublicKey) else b""
         else:

@@ -150,7 +150,7 @@ def full_id(world: Realm, named: str) -> str:
     Raises:
         RefusedError: ``AMBIGUOUS`` with the candidates.
     """
-    from worldprotocol.cli.support.id_lookup import the_one
+    from worldprotocol.api.lookup.id_lookup import the_one
 
     return the_one(named, world.realm().klis.leases, what="lease")
 

@@ -1,4 +1,4 @@
-"""``worldctl domain``: what a domain declares, for other programs."""
+"""``worldctl domain``: what a domain declares, for other programs, and domains as MEL."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ import click
 from world.core.state_model.publishing import published_input, published_state
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from worldprotocol.cli.commands.mel.files import check, compile_, format_, lsp
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
 
 
 @click.group("domain", cls=Group)
 def domain() -> None:
-    """Show what the domain that world.toml names declares."""
+    """Show what the domain of world.toml declares; compile, check and format domains in MEL."""
+
+
+domain.add_command(compile_)
+domain.add_command(check)
+domain.add_command(format_)
+domain.add_command(lsp)
 
 
 @domain.command("schema")

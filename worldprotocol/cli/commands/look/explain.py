@@ -96,7 +96,7 @@ def _find(then: PointInTime, named: str) -> tuple[str | None, tuple[int, Verdict
     """Return the proposal, if it is one, and the verdict: the named one, or the last one about it."""
     from world.errors import RefusedError
     from world.read_models.lineage import number
-    from worldprotocol.cli.support.id_lookup import candidates, only
+    from worldprotocol.api.lookup.id_lookup import candidates, only
 
     found = only(named, candidates(then.world, named, KINDS) if named else [])
     kind, name = found or ("request", named)

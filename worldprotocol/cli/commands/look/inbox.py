@@ -32,7 +32,8 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
         world.archive.check_complete()
         then = looked_at(world, at)
         realm = then.realm()
-        asked = sorted(waiting_in(realm), key=lambda one: (one.submitted.at, one.proposal_id))
+        waits = filter(desk.may_see, waiting_in(realm))
+        asked = sorted(waits, key=lambda one: (one.submitted.at, one.proposal_id))
         rendered = [described(one, then.now) for one in asked if person is None or _may_answer(realm, one, person)]
     if person is None:
         held_remark(desk, realm)

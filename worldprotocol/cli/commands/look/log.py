@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from world.error_codes import ErrorCode
+from worldprotocol.api.lookup.log_filter import LogFilter, actors_of
 from worldprotocol.api.time_parsing import moment_of
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
@@ -17,7 +16,6 @@ from worldprotocol.cli.support.point_in_time import at_option, moment
 from worldprotocol.cli.support.redaction import check_position, redact_option, redaction
 
 if TYPE_CHECKING:
-    from world.events.base import Event
     from worldprotocol.api.bootstrap import EventLog, LoggedEvent
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.redaction import Redaction
@@ -28,15 +26,13 @@ HEADS: Final = ("event", "when", "topic", "who", "what")
 MAX_LISTED: Final = 40
 """Names listed where an unknown one was given."""
 
-MAX_KNOWN: Final = 10_000
-"""Proposals remembered while events are filtered; others are looked up again."""
-
 
 @command("log")
 @click.option("--actor", metavar="ID", help="Events by this actor, or about a proposal of this actor.")
 @click.option("--type", "action", metavar="ACTION", help="Events about proposals of this action.")
 @click.option("--status", metavar="STATUS", help="Events about proposals in this status now, such as rejected.")
 @click.option("--branch", metavar="NAME", help="Events about this branch.")
+@click.option("--proposal", metavar="ID", help="Events about this proposal, by how its id begins.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Events with this topic; repeatable.")
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
@@ -60,6 +56,7 @@ def log(
     """
     from world.clock import SystemClock
     from world.events.codec import TOPICS
+    from worldprotocol.api.lookup.id_lookup import proposal_id
 
     if follow and reverse:
         raise click.UsageError("--follow and --reverse cannot be together.")
@@ -76,53 +73,51 @@ def log(
             _refuse_links(world, at, **options)
         else:
             _refuse_unknown(world, **options)
+        if options["proposal"] is not None and not hidden:
+            options["proposal"] = proposal_id(world, options["proposal"])
         hidden.learn(world.log)
         upto = None if at is None else moment(world, at).position
-        wanted = Filter(world, since=since, until=until, upto=upto, alone=bool(hidden), **options)
+        wanted = LogFilter(world, since=since, until=until, upto=upto, alone=bool(hidden), **options)
         leaves_out = bool(hidden) and (topics is not None or wanted.narrows)
         if leaves_out:
             desk.out.remark("Hidden events are left out: it is not shown whether they match.")
-        events = _events(world.log, topics, upto, reverse=reverse, follow=follow)
-        try:
-            found = _print_all(desk, wanted, events, limit, hidden, leaves_out=leaves_out)
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-            from worldprotocol.cli.program import INTERRUPTED
-
-            return INTERRUPTED  # the way to end it: nothing is wrong
-    if not found:
+        listing = _Listing(desk, wanted, limit, hidden, leaves_out)
+        if follow:
+            return desk.follow(world.log, topics, listing.take)
+        for logged in _events(world.log, topics, upto, reverse=reverse):
+            if listing.take(logged):
+                break
+    if not listing.found:
         desk.out.remark("No event is like that.")
     return 0
 
 
-def _print_all(
-    desk: CommandContext,
-    wanted: Filter,
-    events: Iterator[LoggedEvent],
-    limit: int | None,
-    hidden: Redaction,
-    *,
-    leaves_out: bool,
-) -> int:
-    """Print the events that are wanted, below a line of heads; return how many they were.
+@dataclass(slots=True)
+class _Listing:
+    """Prints the events that are wanted, below a line of heads.
 
     No filter looks at a hidden event: it is there, or all of them are left out.
     """
-    found = 0
-    for logged in events:
-        veiled = hidden.shown(logged)
-        event = wanted.match(logged) if veiled is None else None
-        is_wanted = event is not None if veiled is None else not leaves_out
+
+    desk: CommandContext
+    wanted: LogFilter
+    limit: int | None
+    hidden: Redaction
+    leaves_out: bool
+    found: int = 0
+
+    def take(self, logged: LoggedEvent) -> bool:
+        """Print an event where it is wanted; return whether there are as many as were asked for."""
+        veiled = self.hidden.shown(logged)
+        event = self.wanted.match(logged) if veiled is None else None
+        is_wanted = event is not None if veiled is None else not self.leaves_out
         if not is_wanted:
-            continue
-        if not found and not desk.json:
-            desk.out.text("\t".join(HEADS))
-        _print(desk, logged, event, wanted, veiled)
-        found += 1
-        if found == limit:
-            break
-    return found
+            return False
+        if not self.found and not self.desk.json:
+            self.desk.out.text("\t".join(HEADS))
+        _print(self.desk, logged, event, self.wanted, veiled)
+        self.found += 1
+        return self.found == self.limit
 
 
 def _refuse_links(world: Realm, at: str | None, *, action: str | None, status: str | None, **_: str | None) -> None:
@@ -134,7 +129,7 @@ def _refuse_links(world: Realm, at: str | None, *, action: str | None, status: s
 
 
 def _refuse_unknown(
-    world: Realm, *, actor: str | None, action: str | None, status: str | None, branch: str | None
+    world: Realm, *, actor: str | None, action: str | None, status: str | None, branch: str | None, **_: str | None
 ) -> None:
     """Refuse words that no event can fit, naming those that some can."""
     from world.state.proposal import TRANSITIONS
@@ -169,18 +164,14 @@ def _all_actors(world: Realm) -> list[str]:
     from world.read_models.decoding import decoded
 
     topics = [topic for topic, kind in TOPICS.items() if "by" in kind.__struct_fields__]
-    doers = {decoded(logged).by for logged in world.log.read(topics=topics)}  # type: ignore[attr-defined]
+    doers = {decoded(logged).by for logged in world.log.read(topics=topics)} - {None}  # type: ignore[attr-defined]
     realm = world.realm()
     registered = list({**realm.actors, **realm.klis.agents})
     return registered + sorted(doers - set(registered))
 
 
-def _events(
-    log: EventLog, topics: list[str] | None, upto: int | None, *, reverse: bool, follow: bool
-) -> Iterator[LoggedEvent]:
-    if follow:
-        yield from log.follow(topics=topics)
-    elif reverse:
+def _events(log: EventLog, topics: list[str] | None, upto: int | None, *, reverse: bool) -> Iterator[LoggedEvent]:
+    if reverse:
         step, last = 1_000, log.head().size if upto is None else upto
         while last > 0:
             yield from reversed(list(log.read(max(0, last - step), last, topics=topics)))
@@ -189,94 +180,8 @@ def _events(
         yield from log.read(upto=upto, topics=topics)
 
 
-@dataclass(slots=True)
-class Filter:
-    """Which events are wanted; what is not given does not matter. Times are ms since 1970.
-
-    The status of a proposal is that of now, or of after the event ``upto``. ``alone`` looks at an event and at nothing
-    else, so that it reveals no other event.
-    """
-
-    world: Realm
-    actor: str | None = None
-    action: str | None = None
-    status: str | None = None
-    branch: str | None = None
-    since: int | None = None
-    until: int | None = None
-    upto: int | None = None
-    alone: bool = False
-    _known: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
-
-    @property
-    def narrows(self) -> bool:
-        """Whether anything is asked of an event."""
-        asked = (self.actor, self.action, self.status, self.branch, self.since, self.until)
-        return any(one is not None for one in asked)
-
-    def match(self, logged: LoggedEvent) -> Event | None:
-        """Return the event where it is wanted."""
-        from world.errors import DamagedLogError, RefusedError
-        from world.read_models.decoding import decoded
-
-        event: Any = decoded(logged)
-        if (self.since is not None and event.at < self.since) or (self.until is not None and event.at > self.until):
-            return None
-        try:
-            about = self.about(event)
-        except RefusedError as refused:  # whatever a logged event names was logged before it
-            rendered = (
-                f"Event {logged.position} names what the log does not contain: {refused.message} Run `worldctl verify`."
-            )
-            raise DamagedLogError(ErrorCode.BAD_REFERENCE, rendered, position=logged.position) from None
-        if self.action is not None and about.get("action") != self.action:
-            return None
-        if self.status is not None and about.get("status") != self.status:
-            return None
-        if self.branch is not None and self.branch not in (getattr(event, "branch", None), about.get("branch")):
-            return None
-        if self.actor is not None and self.actor not in actors_of(event, about):
-            return None
-        return event  # type: ignore[no-any-return]
-
-    def about(self, event: Any) -> dict[str, Any]:
-        """Return action, actor, branch and status of the proposal an event is about."""
-        from world.errors import RefusedError
-
-        name = getattr(event, "proposal_id", None) or getattr(event, "created_by", None)
-        if name is None or self.alone:
-            return {}
-        known = self._known.get(name)
-        if known is None or (self.status is not None and known["open"]):
-            try:
-                proposal = self.world.archive.proposal(name, self.upto)
-            except RefusedError as refused:
-                if refused.code != "NOT_FOUND":
-                    raise
-                return {}  # a projection names the proposal that is submitted right after it
-            rendered = proposal.submitted
-            known = self._known[name] = {
-                "action": rendered.intent.body.type,
-                "actor": rendered.actor.actor_id,
-                "branch": rendered.branch,
-                "status": proposal.status,
-                "open": not proposal.is_terminal,
-            }
-            if len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
-        return known
-
-
-def actors_of(event: Any, about: dict[str, Any]) -> set[str]:
-    """Return the ids of the actors of an event, and of those it is about."""
-    named = {about.get("actor"), *(getattr(event, name, None) for name in ("by", "actor_id", "agent_id"))}
-    for part in (getattr(event, "actor", None), getattr(getattr(event, "answer", None), "by", None)):
-        named.add(getattr(part, "actor_id", None))
-    return {name for name in named if name}
-
-
 def _print(
-    desk: CommandContext, logged: LoggedEvent, event: Any, wanted: Filter, veiled: dict[str, Any] | None
+    desk: CommandContext, logged: LoggedEvent, event: Any, wanted: LogFilter, veiled: dict[str, Any] | None
 ) -> None:
     """Print an event, or what is left of it where it is hidden."""
     if desk.json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,8 +58,8 @@ def report(
             rendered = {"file": str(path), "bytes": size, **rendered}
         elif not desk.json:
             for piece in render(made):
-                sys.stdout.buffer.write(piece.encode())
-            sys.stdout.buffer.flush()
+                desk.streams.out.buffer.write(piece.encode())
+            desk.streams.out.buffer.flush()
             return
     _tell(desk, made, rendered)
 

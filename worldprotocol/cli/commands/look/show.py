@@ -37,7 +37,7 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
     head it is, or for a proposal the other holders of the leases that it waits for: these come from other events.
     """
     from world.read_models.lineage import number
-    from worldprotocol.cli.support.id_lookup import KINDS, as_position
+    from worldprotocol.api.lookup.id_lookup import KINDS, as_position
 
     if rules and with_data:
         raise click.UsageError("--data and --redact cannot be together: a state is made of all events before it.")

@@ -38,7 +38,7 @@ def trace(desk: CommandContext, named: str, at: str | None) -> None:
 def _traced(then: PointInTime, named: str) -> TraceStep:
     from world.read_models.lineage import number
     from world.read_models.trace import trace_proposal, world_step
-    from worldprotocol.cli.support.id_lookup import KINDS, as_position, candidates, head_named
+    from worldprotocol.api.lookup.id_lookup import KINDS, as_position, candidates, head_named
 
     archive, kinds = then.world.archive, [*KINDS, "verdict"]
     position = as_position(then.world, named)
@@ -65,7 +65,7 @@ def _traced(then: PointInTime, named: str) -> TraceStep:
 def _of_origin(then: PointInTime, named: str) -> TraceStep:
     """Return the trace of the one source event, or effect, whose id begins like this."""
     from world.read_models.trace import find_origins, trace_source
-    from worldprotocol.cli.support.id_lookup import nothing_named, only
+    from worldprotocol.api.lookup.id_lookup import nothing_named, only
 
     archive = then.world.archive
     found = find_origins(archive, named, then.position)

@@ -15,7 +15,6 @@ from worldprotocol.cli.support.point_in_time import AT_METAVAR
 
 if TYPE_CHECKING:
     from worldprotocol.analysis.counterfactual import Insertion
-    from worldprotocol.api.realm import Realm
 
 
 @command("whatif")
@@ -50,16 +49,14 @@ def whatif(
     Exit code 1 when anything comes to something else. With --json a line each, and a summary last. FILE of -o is there
     when all is done, and not before.
     """
-    from worldprotocol.analysis.counterfactual import WhatIf, cut_of, what_if
-    from worldprotocol.cli.support.id_lookup import proposal_id
+    from worldprotocol.analysis.counterfactual import WhatIf, start_of, what_if
     from worldprotocol.cli.support.opening import composed
     from worldprotocol.policy_tools.hypothetical import policy_named
 
     config = composed(desk)
     insert = [one for file in files for one in _insertions(file)]
     with desk.look() as looked:
-        dropped = [proposal_id(looked, given) for given in drop]
-        start = cut_of(looked.archive, **_beginning(looked, begin), drop=dropped)
+        start, dropped = start_of(looked, begin, drop)
     question = WhatIf(
         address=desk.log or config.log_address,
         domain=str(config.domain),
@@ -82,16 +79,6 @@ def whatif(
             for words in _words(line):
                 desk.out.text(words)
     return 1 if report.changed else 0
-
-
-def _beginning(world: Realm, given: str | None) -> dict[str, Any]:
-    """Return the world or the event after which the branch begins."""
-    from worldprotocol.cli.support.point_in_time import point_of
-
-    if given is None:
-        return {}
-    point = point_of(world, given)
-    return {"world": point.world_id} if point.kind in ("world", "branch") else {"position": point.position}
 
 
 def _insertions(file: str) -> Iterator[Insertion]:

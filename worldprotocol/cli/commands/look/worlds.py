@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import AT_METAVAR, point_of
-
-if TYPE_CHECKING:
-    from world.read_models.archive import WorldRow
-    from world.read_models.lineage import Heads
-    from worldprotocol.api.realm import Realm
 
 
 @command("worlds")
@@ -23,19 +17,15 @@ if TYPE_CHECKING:
 @click.option("--at", metavar=AT_METAVAR, help="As the lineage stood at this point in the past.")
 def worlds(desk: CommandContext, branch: str | None, limit: int, at: str | None) -> int:
     """Draw worlds below their parents, with heads, tips and failed executions marked."""
-    from world.read_models.archive import WorldRow
     from world.read_models.lineage import heads_at
+    from worldprotocol.api.lookup.lineage_rows import LineageQuery, lineage_row, lineage_rows
 
     with desk.look() as world:
         world.archive.check_complete()
         upto = world.log.head().size if at is None else point_of(world, at).position
         heads = heads_at(world.archive, upto)
-        if branch is None:
-            rows = [WorldRow(*row) for row in world.archive.rows("worlds_upto", {"upto": upto, "most": limit})]
-        else:
-            rows = list(_line(world, heads, branch, limit))
-        rows.sort(key=lambda row: row.position)
-        rendered = [_wire(row, heads) for row in rows]
+        rows = lineage_rows(world.archive, heads, LineageQuery(limit, before=upto + 1, branch=branch))
+        rendered = [lineage_row(row, heads) for row in reversed(rows)]
     if desk.json:
         for one in rendered:
             desk.out.line(one)
@@ -49,34 +39,6 @@ def worlds(desk: CommandContext, branch: str | None, limit: int, at: str | None)
     if len(rows) == limit:
         desk.out.remark(f"the newest {limit}; --limit shows more")
     return 0
-
-
-def _line(world: Realm, heads: Heads, branch: str, limit: int) -> Iterator[WorldRow]:
-    """Yield the worlds from a branch's tip and head back to genesis, at most so many."""
-    from world.read_models.lineage import line
-
-    head = heads.head(branch)
-    tip = heads.branches[branch].tip
-    if tip != head:
-        yield world.archive.world(tip)
-        limit -= 1
-    yield from islice(line(world.archive, head), limit)
-
-
-def _wire(row: WorldRow, heads: Heads) -> dict[str, Any]:
-    branches = heads.branches.values()
-    at_head = [branch.name for branch in branches if branch.head == row.world_id]
-    tips = [branch.name for branch in branches if branch.tip == row.world_id != branch.head]
-    return {
-        "worldId": row.world_id,
-        "parent": row.parent,
-        "height": row.height,
-        "position": row.position,
-        "branch": row.branch,
-        "outcome": row.outcome,
-        "heads": at_head,
-        "tips": tips,
-    }
 
 
 def _drawn(children: dict[str | None, list[dict[str, Any]]]) -> Iterator[str]:

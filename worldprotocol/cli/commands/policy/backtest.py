@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
-
-if TYPE_CHECKING:
-    from worldprotocol.api.realm import Realm
 
 
 @command("backtest")
@@ -19,8 +15,9 @@ if TYPE_CHECKING:
 @click.option("--since", metavar="TIME", help="Not before: ISO 8601, ms since 1970, or 15m, 2h, 3d ago.")
 @click.option("--until", metavar="TIME", help="Not after; as --since.")
 @click.option("--branch", metavar="NAME", help="Only cases on this branch.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the newest N rulings.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
-def backtest(desk: CommandContext, policy: str, jobs: int | None, **options: Any) -> int:
+def backtest(desk: CommandContext, policy: str, last: int | None, jobs: int | None, **options: Any) -> int:
     """Judge every recorded case of rules again by another policy, as of its own time, and list what flips.
 
     Each flip names the rules that decided then and now, and the worlds that were built on it. What the log cannot
@@ -28,7 +25,7 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **options: Any
     each, and a summary last. Exit code 1 when there are flips.
     """
     from world.clock import SystemClock
-    from worldprotocol.analysis.backtest import Backtest, BacktestSetup, CaseSelection
+    from worldprotocol.analysis.backtest import Backtest, BacktestSetup, CaseSelection, check_judged
     from worldprotocol.cli.commands.look.log import moment_given
     from worldprotocol.cli.support.opening import composed
 
@@ -39,7 +36,7 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **options: Any
         if options["branch"] is not None:
             world.branch(options["branch"])
         if options["of"] is not None:
-            _check_judged(world, options["of"])
+            check_judged(world, options["of"])
     setup = BacktestSetup(
         address=desk.log or config.log_address,
         domain=str(config.domain),
@@ -48,6 +45,7 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **options: Any
         folder=config.folder,
         wanted=CaseSelection(since, until, **options),
         limits=config.chosen_limits(),
+        last=last,
     )
     with desk.progress("Judging again") as progress:
         running = Backtest(setup, jobs, progress)
@@ -56,34 +54,15 @@ def backtest(desk: CommandContext, policy: str, jobs: int | None, **options: Any
                 desk.out.line(line)
             else:
                 desk.out.text(_words(line))
-    names = ("judged", "same", "flips", "undecided", "otherBindings")
-    counts = {name: running.counts[name] for name in names}
+    counts = running.summary()
     if desk.json:
-        desk.out.line({"kind": "summary", **counts})
+        desk.out.line(counts)
     else:
         desk.out.text(
             f"judged again: {counts['judged']}; the same: {counts['same']}, flips: {counts['flips']}, undecided: "
             f"{counts['undecided']}; bound otherwise: {counts['otherBindings']}"
         )
     return 1 if counts["flips"] else 0
-
-
-def _check_judged(world: Realm, name: str) -> None:
-    """Refuse a policy that cannot have judged anything in a log: it was never adopted, and no actor is bound by it."""
-    from world.errors import RefusedError
-    from world.events.policy_events import PolicyAdopted
-    from world.read_models.decoding import decoded
-
-    adoptions = (decoded(logged) for logged in world.log.read(topics=[PolicyAdopted.TOPIC]))
-    known = {event.name for event in adoptions if isinstance(event, PolicyAdopted)}
-    known |= {str(bound["policy"]) for bound in world.realm().bindings.values() if "policy" in bound}
-    if name not in known:
-        rendered = ", ".join(sorted(known)) or "none at all"
-        raise RefusedError(
-            ErrorCode.UNKNOWN_POLICY,
-            f"No policy {name!r} was ever adopted in this log, so it judged nothing; there are: {rendered}.",
-            known=sorted(known),
-        )
 
 
 def _words(line: dict[str, Any]) -> str:

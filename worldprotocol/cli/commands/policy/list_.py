@@ -19,19 +19,15 @@ if TYPE_CHECKING:
 @at_option("State at this point in the past; loaded policies are those of now.")
 def list_policies(desk: CommandContext, *, every: bool, at: str | None) -> None:
     """List the policies that are or were adopted and the loaded ones, with their hashes."""
-    from worldprotocol.policy_tools.history import changes_of, last_of
+    from worldprotocol.policy_tools.history import changes_of
+    from worldprotocol.policy_tools.listing import list_policies as listed
 
     with desk.look() as world:
         changes = changes_of(world, moment(world, at).position)
     if every:
         _print_history(desk, changes)
         return
-    present, faults = _at_hand(desk, {one.name: one.policy for one in changes if one.what == "adopted"})
-    adopted = {one.name for one in changes if one.what != "shadowed"}
-    rendered = [
-        _described(name, last_of(name, changes), present.get(name)) for name in sorted(adopted | present.keys())
-    ]
-    rendered += [{**_described(reference, None, None), "note": note} for reference, note in faults.items()]
+    rendered = listed(changes, *_at_hand(desk, changes))
     if desk.json:
         desk.out.document(rendered)
         return
@@ -57,54 +53,29 @@ def _about(change: PolicyChange) -> str:
     return f"in place of {_short(change.replaced)}" if change.replaced is not None else change.reason
 
 
-def _at_hand(
-    desk: CommandContext, adopted: Mapping[str, Mapping[str, Any] | None]
-) -> tuple[dict[str, str], dict[str, str]]:
+def _at_hand(desk: CommandContext, changes: Sequence[PolicyChange]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the hashes of the loaded policies by name, and why others could not be loaded by their references.
 
     Args:
         desk: the command's context.
-        adopted: the description that each policy was last adopted with, whose form decides that of the hash.
+        changes: policy changes of the log.
     """
     from authority import PolicyRegistry
     from world.errors import RefusedError
     from worldprotocol.cli.support.opening import admit_code
+    from worldprotocol.policy_tools.listing import loaded_hashes
 
     config = desk.settings()
     admit_code(desk, config)
     registry = PolicyRegistry.installed()
-    found: dict[str, str] = {}
     faults: dict[str, str] = {}
     for reference in config.policies:
         try:
             registry.load(reference, base=config.folder)
         except RefusedError as refused:
             faults[reference] = refused.message
-    for name in registry.names():
-        try:
-            found[name] = str(registry.describe(name, adopted.get(name))["hash"])
-        except RefusedError as refused:
-            faults[name] = refused.message
-    return found, faults
-
-
-def _described(name: str, last: PolicyChange | None, at_hand: str | None) -> dict[str, Any]:
-    """Return the state of a policy: ``last`` is its last adoption or retirement."""
-    adopted = last.policy_hash if last is not None and last.what == "adopted" else None
-    if adopted is not None:
-        note = (
-            "in force" if adopted == at_hand else "not at hand" if at_hand is None else "changed since it was adopted"
-        )
-    else:
-        note = "not adopted" if last is None else "retired"
-    return {
-        "name": name,
-        "adopted": adopted,
-        "atHand": at_hand,
-        "note": note,
-        "replaced": None if last is None else last.replaced,
-        "position": None if last is None else last.position,
-    }
+    found, more = loaded_hashes(registry, changes)
+    return found, faults | more
 
 
 def _note(one: Mapping[str, Any]) -> str:

@@ -25,18 +25,12 @@ def show(desk: CommandContext, policy: str, at: str | None) -> None:
     the last one that shadowed. NAME@HASH is any that was ever adopted or shadowed, or the loaded one, by the beginning
     of its hash. A file (rules.toml) or a reference (rules.py:house) is the loaded policy.
     """
-    from authority.policies.policy_diff import rule_summary
     from worldprotocol.policy_tools.history import changes_of, find_policy
+    from worldprotocol.policy_tools.listing import show_policy
 
     with desk.look() as world:
         found = find_policy(policy, changes_of(world, moment(world, at).position), at_hand(desk))
-    described = found.description
-    rendered = {
-        **found.to_wire(),
-        "version": described.get("version"),
-        "combination": described["combination"],
-        "rules": [rule_summary(one) for one in described["rules"]],
-    }
+    rendered = show_policy(found)
     if desk.json:
         desk.out.document(rendered)
         return

@@ -203,7 +203,7 @@ def _coverage_lines(covered: Covered) -> Iterator[str]:
 
 def _print_case(desk: CommandContext, config: Config, given: str, form: Literal["toml", "yaml"]) -> int:
     """Print a recorded proposal as a case; the loaded domain and policy determine its content."""
-    from worldprotocol.cli.support.id_lookup import proposal_id
+    from worldprotocol.api.lookup.id_lookup import proposal_id
     from worldprotocol.policy_tools.hypothetical import policy_named
     from worldprotocol.testing.recorded import judging_policy, recorded_case
     from worldprotocol.testing.writing import case_text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -75,7 +74,7 @@ def subject_named(world: Realm, named: str) -> Subject:
         RefusedError: ``NOT_FOUND``, ``AMBIGUOUS``; ``NOT_PROVABLE`` for a session, which is no single event.
     """
     from world.errors import RefusedError
-    from worldprotocol.cli.support.id_lookup import KINDS, as_position, find
+    from worldprotocol.api.lookup.id_lookup import KINDS, as_position, find
     from worldprotocol.export.proofs.receipt import EVENT, Subject
 
     position = as_position(world, named)
@@ -118,19 +117,16 @@ def _end(desk: CommandContext, world: Realm, given: str, keys: tuple[str, ...], 
 
 def _is_size(given: str) -> bool:
     """Return whether this is a number of events rather than a file."""
-    return given.isascii() and given.isdigit() and not Path(given).exists()
+    from worldprotocol.cli.support.input_reading import inputs
+
+    return given.isascii() and given.isdigit() and not inputs().is_file(given)
 
 
 def _kept(file: str) -> Checkpoint:
-    from world.errors import RefusedError
+    from worldprotocol.cli.support.input_reading import read_file
     from worldprotocol.export.proofs.checkpoint import read_checkpoint
 
-    try:
-        return read_checkpoint(Path(file).read_bytes())
-    except OSError as error:
-        raise RefusedError(
-            ErrorCode.FILE_UNREADABLE, f"{file} cannot be read: {error.strerror or error}.", path=file
-        ) from None
+    return read_checkpoint(read_file(file))
 
 
 def _fresh(

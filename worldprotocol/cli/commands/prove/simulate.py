@@ -109,6 +109,8 @@ def _tell(desk: CommandContext, seed: int, script: Sequence[SimulationStep], cam
         return
     if violation is None:
         rendered = f"{counted(came.steps, 'step')}, {counted(came.events, 'event')}"
+        reports = ", ".join(f"{count} {how}" for how, count in sorted(came.reports.items()) if count)
+        rendered += f", reports of workers: {reports}" if reports else ""
         desk.out.text(f"seed {seed}: {rendered}: everything held")
         return
     desk.out.text(f"seed {seed}: {_words(violation, len(script))}")
@@ -131,6 +133,8 @@ def _rendered(step: SimulationStep) -> str:
 def _wire(seed: int, script: Sequence[SimulationStep], came: Simulated) -> dict[str, Any]:
     found = came.violation
     rendered: dict[str, Any] = {"ok": found is None, "seed": seed, "steps": came.steps, "events": came.events}
+    if came.reports:
+        rendered["reports"] = dict(came.reports)
     if found is None:
         return rendered
     violation = {"step": found.step, "requirement": found.requirement, "what": found.what}

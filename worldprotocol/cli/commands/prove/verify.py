@@ -106,11 +106,11 @@ class Saved:
     def add(self, given: str) -> None:
         """Take ``SIZE:ROOT``, or what a file holds."""
         from world.errors import RefusedError
+        from worldprotocol.cli.support.input_reading import inputs
         from worldprotocol.export.jsonl import read_heads
         from worldprotocol.export.proofs.checkpoint import is_checkpoint, read_checkpoint
 
-        path = Path(given)
-        if not path.is_file():
+        if not inputs().is_file(given):
             self.unsigned.append(given)
             if ":" not in given:
                 raise RefusedError(
@@ -118,7 +118,7 @@ class Saved:
                 )
             self.heads += read_heads([given.encode()])
             return
-        with path.open("rb") as lines:
+        with inputs().open(given) as lines:
             if is_checkpoint(beginning := lines.read(1 << 20)):
                 checkpoint = read_checkpoint(beginning + lines.read(1))
                 self.checkpoints.append((checkpoint, self.trust.check(checkpoint)))

@@ -177,7 +177,7 @@ def _looking(desk: CommandContext) -> Iterator[BackupAdministration]:
 
 
 def _full_id(there: BackupAdministration, named: str) -> str:
-    from worldprotocol.cli.support.id_lookup import the_one
+    from worldprotocol.api.lookup.id_lookup import the_one
 
     return the_one(named, [one.backup_id for one in there.list()], what="backup")
 

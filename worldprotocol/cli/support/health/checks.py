@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from authority import PolicyRegistry
 from world.audit.index_checks import table_faults, unreadable
+from world.audit.role_rights import RoleRights, role_rights
 from world.clock import SystemClock
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
 from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import VIEW_NAME, VIEW_VERSION
 from world.read_models.leases import Lack, lacks
+from world.read_models.live.offered_effects import waits_for_workers
 from world.read_models.packaged_views import PackagedViews
 from world.state.realm_view import RealmView
 from worldprotocol.api.config import Config
@@ -121,6 +123,8 @@ def _log(desk: CommandContext) -> Iterator[Check]:
         if Path(log.address.path).is_file():
             yield _disk(log.address.path)
             yield _file(world)
+        if (role := role_rights(log)) is not None:
+            yield _role(role)
         yield from _tables(world)
         yield _head(world)
         index = _index(world)
@@ -136,6 +140,14 @@ def _log(desk: CommandContext) -> Iterator[Check]:
         yield _authentication(realm)
         yield from _clock(world, realm)
         yield _unsettled(realm)
+
+
+def _role(role: RoleRights) -> Check:
+    """Check that the role of the database cannot change what was appended."""
+    if not role.surplus:
+        return Check("role", ok=True, facts=f"{role.name} appends events and cannot change them")
+    advice = "open the log as world_engine of docs/deploy/postgresql-roles.sql, except to found realms and to upgrade"
+    return Check("role", False, f"{role.name} has more rights than it needs: {', '.join(role.surplus)}", advice)
 
 
 def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
@@ -223,11 +235,17 @@ def _views(world: Realm) -> Iterator[Check]:
 
 def _unsettled(realm: RealmView) -> Check:
     doubtful = sum(1 for one in realm.proposals.values() if one.in_doubt)
-    counts = Counter(one.status for one in realm.proposals.values() if one.requested or not one.in_doubt)
+    external = sum(1 for one in realm.proposals.values() if waits_for_workers(one))
+    counts = Counter(
+        one.status
+        for one in realm.proposals.values()
+        if (one.requested or not one.in_doubt) and not waits_for_workers(one)
+    )
     due = {status: counts[status] for status in ("submitted", "approved", "executing") if counts[status]}
     lacking, now = lacks(realm), SystemClock().now_ms()
     overdue = sum(1 for one in lacking if _is_due(realm, one, now))
     waiting = f"{counts['evaluating'] - len(lacking)} wait for people" + _lacking(lacking, overdue)
+    waiting += f", {external} for workers" if external else ""
     if not due and not overdue and not doubtful:
         return Check("unsettled", ok=True, facts=f"nothing; {waiting}")
     words = [f"{count} {status}" for status, count in due.items()]

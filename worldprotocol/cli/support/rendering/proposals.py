@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from world.model.record import to_wire
+from world.read_models.live.offered_effects import offered_of
 from world.state.proposal import Proposal
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.requests import ProjectionOutcome
@@ -47,6 +48,8 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
         decided = proposal.decision
         scope = to_wire(decided.approved_scope)
         rendered["decision"] = {"decision": decided.decision, "reason": decided.reason, "approvedScope": scope}
+    if offered := list(offered_of(proposal)):
+        rendered["offered"] = [{"effect": one.effect, "state": one.state} for one in offered]
     if proposal.world_id is not None:
         rendered["worldId"] = proposal.world_id
     if proposal.error is not None:
@@ -78,6 +81,9 @@ def in_words(outcome: dict[str, Any]) -> list[str]:
         words.append(f"world {outcome['worldId']}")
     if "failure" in outcome:
         words.append(f"{outcome['failure'].get('code')}: {outcome['failure'].get('message', '')}")
+    elif "offered" in outcome:
+        waiting = ", ".join(f"{one['effect']} ({one['state']})" for one in outcome["offered"])
+        words.append(f"workers perform: {waiting}; `worldctl effects` lists them")
     elif "leases" in outcome:
         words += [f"waits {lacking_in_words(outcome['leases'], SystemClock().now_ms())}", CARRIED_ON]
     elif outcome["status"] == "evaluating":

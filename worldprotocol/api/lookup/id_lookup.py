@@ -1,7 +1,7 @@
 """Finding what a person names: a position, a branch, or the beginning of an id. Every command uses it.
 
 What is one of several is refused with all of them, ``AMBIGUOUS``; points in the past are
-``worldprotocol.cli.support.point_in_time``.
+``worldprotocol.api.lookup.point_in_time``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def candidates(world: Realm, prefix: str, kinds: Collection[str] = KINDS) -> lis
 
 
 def _indexed(world: Realm, kind: str, prefix: str) -> list[str]:
-    if not prefix:
+    if not prefix or "\x00" in prefix:  # PostgreSQL takes no text with a zero
         return []
     rows = world.archive.rows(f"{kind}_prefix", {"low": prefix, "high": prefix + "\U0010ffff", "most": MOST})
     return [str(row[0]) for row in rows]
@@ -65,7 +65,7 @@ def _sessions(world: Realm, prefix: str) -> list[str]:
     """Return the sessions of governed runs whose name begins like this; a whole name is found without looking on."""
     if world.archive.rows("runs_of_session", {"of_session": prefix}):
         return [prefix]
-    rows = world.archive.rows("runs", {"most": EVERY})
+    rows = world.archive.rows("runs", {"most": EVERY, "before": EVERY})
     return sorted({str(session) for _, _, session, *_ in rows if str(session).startswith(prefix)})[:MOST]
 
 

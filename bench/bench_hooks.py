@@ -1,0 +1,123 @@
+"""A hooked call of a tool that policy decides alone, over the server, beside a bare HTTP round trip.
+
+Usage: ``python -m bench hooks [--calls N]``. A realm of the template ``coding-agents`` and its server; an agent that
+sends the events of Claude Code one after another on one connection, and on a new connection for each. Every call is
+judged, leased, recorded durably and reported. Bare is ``GET /healthz`` on the same connection, in turns with the calls.
+To reach on an idle machine: the decision of a call, p50, below 25 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import httpx
+
+from worldprotocol.api.config import read_config
+from worldprotocol.api.realm import Realm
+
+LIMIT_MS = 25.0
+WARM = 20
+HOOK = "/v1/realms/main/hooks/claude-code"
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, str]]:
+    """Found a realm beside a project, and serve it; yield the URL, and the token of the agent."""
+    realm, project = folder / "realm", folder / "project"
+    project.mkdir()
+    (project / "app.py").write_text("x = 1\n", encoding="utf-8")
+    program = [sys.executable, "-m", "worldprotocol"]
+    subprocess.run([*program, "init", str(realm), "--template", "coding-agents"], check=True, stdout=subprocess.DEVNULL)
+    config = realm / "world.toml"
+    text = config.read_text(encoding="utf-8").replace('root = "project"', f"root = {json.dumps(str(project))}")
+    config.write_text(f"{text}\n[server]\nrequests_per_second = 100000\nburst = 100000\n", encoding="utf-8")
+    with Realm.from_config(read_config(config)) as opened:
+        opened.register("ann", "human", binding={"kind": "auto_approve"})
+        opened.register("bot", "agent", binding={"kind": "policy_rules", "policy": "coding-agents", "ask": ["ann"]})
+        opened.access.grant("bot", "actor", by="operator")
+        token = opened.access.create_token("bot", by="operator").token
+    words = [*program, "serve", "--json", "--port", "0"]
+    with subprocess.Popen(words, cwd=realm, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["listening"][0], token
+        finally:
+            process.terminate()
+
+
+def events(project: Path, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the events before and after the number-th call."""
+    common = {
+        "session_id": "bench",
+        "cwd": str(project),
+        "permission_mode": "default",
+        "tool_name": "Edit",
+        "tool_input": {"file_path": str(project / "app.py"), "old_string": "1", "new_string": str(number)},
+        "tool_use_id": f"toolu_{os.getpid()}_{number}",
+    }
+    after = {"hook_event_name": "PostToolUse", "tool_response": {"filePath": "app.py", "success": True}}
+    return {**common, "hook_event_name": "PreToolUse"}, {**common, **after}
+
+
+def timed(send: Callable[[], httpx.Response]) -> tuple[float, httpx.Response]:
+    """Return how long a request took, in ms, and its answer."""
+    begin = time.perf_counter()
+    answer = send()
+    return (time.perf_counter() - begin) * 1000, answer
+
+
+def measure(url: str, token: str, project: Path, calls: int, *, keeps: bool) -> dict[str, list[float]]:
+    """Return the times of the bare round trip, of the decisions and of the reports, in ms."""
+    found: dict[str, list[float]] = {"GET /healthz": [], "PreToolUse": [], "PostToolUse": []}
+    headers = {"Authorization": f"Bearer {token}", **({} if keeps else {"Connection": "close"})}
+    with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
+        for number in range(WARM + calls):
+            before, after = events(project, number if keeps else -number - 1)
+            bare, _ = timed(lambda: client.get("/healthz"))
+            decided, answer = timed(lambda event=before: client.post(HOOK, json=event))  # type: ignore[misc]
+            if answer.json()["hookSpecificOutput"]["permissionDecision"] != "allow":
+                raise SystemExit(f"the call was not allowed: {answer.text}")
+            reported, answer = timed(lambda event=after: client.post(HOOK, json=event))  # type: ignore[misc]
+            answer.raise_for_status()
+            if number >= WARM:
+                for name, taken in zip(found, (bare, decided, reported), strict=True):
+                    found[name].append(taken)
+    return found
+
+
+def show(what: str, found: dict[str, list[float]]) -> None:
+    """Print one line for each."""
+    bare = median(found["GET /healthz"])
+    for name, taken in found.items():
+        p50, p95 = median(taken), quantiles(taken, n=20)[-1]
+        print(
+            f"  {name + ', ' + what:<40} p50 {p50:6.2f} ms   p95 {p95:6.2f} ms   to bare {p50 / bare:5.1f}", flush=True
+        )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=200, help="counted, of each kind")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-hooks-") as name, served(Path(name)) as (url, token):
+        kept = measure(url, token, Path(name) / "project", given.calls, keeps=True)
+        show("one connection", kept)
+        show("a new connection each", measure(url, token, Path(name) / "project", given.calls, keeps=False))
+    decided = median(kept["PreToolUse"])
+    print(f"  to reach: a decision below {LIMIT_MS:g} ms; measured {decided:.2f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""With ``confine = true`` shell commands run under ``worldctl run``: the kernel holds what their words do not say."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.hooked import Claude, hooked, proposals, refusals
+from tests.agents.test_hooks_command import worldctl
+from tests.cli.realm import environment
+from tests.server.served import Served
+from world.events.run_events import RunOpened
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with hooked(tmp_path_factory.mktemp("confined"), "wait_s = 0", confined=True) as running:
+        yield running
+
+
+def begun(agent: Claude, command: str) -> tuple[subprocess.Popen[str], str]:
+    """Ask whether a command may run, and run what the answer says; return the process and the id of the call."""
+    decision, reason, answer = agent.before("Bash", command=command, description="x")
+    assert decision == "allow", reason
+    given = answer["updatedInput"]
+    assert given["description"] == "x"
+    assert " run --agent claude " in given["command"]
+    variables = environment() | {"WORLDCTL_TOKEN": agent.served.place.tokens[agent.actor]}
+    process = subprocess.Popen(
+        ["bash", "-c", given["command"]],
+        cwd=agent.project,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, str(answer["id"])
+
+
+def ran(agent: Claude, command: str) -> tuple[int, str, str]:
+    """Run a command as the answer says, and report it: exit code, and what it printed."""
+    process, call_id = begun(agent, command)
+    out, err = process.communicate()
+    agent.after(call_id, "Bash", {"stdout": out, "stderr": err})
+    return process.returncode, out, err
+
+
+def test_a_command_changes_the_project_under_leases_of_its_own(served: Served) -> None:
+    agent = Claude(served, session="ordinary")
+    assert ran(agent, "echo hi > src/made.txt && cat src/made.txt")[:2] == (0, "hi\n")
+    assert (agent.project / "src/made.txt").read_text() == "hi\n"
+    call = proposals(served)[-1]
+    assert (call["intent"]["body"]["type"], call["status"]) == ("command.run", "completed")
+    assert call["intent"]["body"]["input"]["confined"] is True
+    with served.place.realm() as realm:
+        opened = [one for _, one in realm.events() if isinstance(one, RunOpened)]
+    assert [one.agent_id for one in opened][-1:] == ["claude"]
+    assert ran(agent, hidden_writing(agent.project / "src/hidden.txt"))[0] == 0
+    assert (agent.project / "src/hidden.txt").read_text() == "evil\n"
+
+
+def test_git_works_with_its_hooks(served: Served) -> None:
+    agent = Claude(served, session="git")
+    subprocess.run(["git", "init", "-q", "-b", "main", "."], cwd=agent.project, check=True)
+    installed = worldctl("hooks", "install", "git", "--project", str(agent.project), "--server", served.url)
+    assert installed.returncode == 0, installed.stderr
+    who = "git -c user.name=a -c user.email=a@example.com"
+    code, out, err = ran(
+        agent, f"git add -A && {who} commit -qm one && {who} commit -q --allow-empty -m two && git log"
+    )
+    assert (code, out.count("Author:")) == (0, 2), err
+
+
+def hidden_writing(path: Path) -> str:
+    """Return a command that appends to a file whose name is not among its words."""
+    escaped = "".join(f"\\0{ord(sign):03o}" for sign in str(path))
+    return f"p=$(printf '%b' '{escaped}'); mkdir -p ${{p%/*}}; echo evil >> $p"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "{project}/.claude/settings.json",
+        "{project}/.git/hooks/pre-push",
+        "{project}/.codex/hooks.json",
+        "{realm}/policy.toml",
+        "{realm}/world.db",
+        "{realm}/token",
+        "{project}/../beside.txt",
+    ],
+)
+def test_what_its_words_do_not_say_is_held_by_the_kernel(served: Served, target: str) -> None:
+    agent = Claude(served, session=f"attacks {target}")
+    (agent.project / ".claude").mkdir(exist_ok=True)
+    (agent.project / ".git/hooks").mkdir(parents=True, exist_ok=True)
+    for name in (".claude/settings.json", ".git/hooks/pre-push"):
+        (agent.project / name).write_text("{}")
+    (served.place.folder / "token").write_text(served.place.tokens["claude"])
+    path = Path(target.format(project=agent.project, realm=served.place.folder))
+    before = path.read_bytes() if path.exists() and path.name != "world.db" else None
+    code, _, err = ran(agent, hidden_writing(path))
+    assert code != 0, err
+    if path.name == "world.db":
+        assert b"evil" not in path.read_bytes()
+    else:
+        assert (path.read_bytes() if path.exists() else None) == before, err
+
+
+def test_a_command_sees_no_token(served: Served) -> None:
+    agent = Claude(served, session="token")
+    (served.place.folder / "token").write_text(served.place.tokens["claude"])
+    for command in ("set", "cat /proc/*/environ", f"cat {served.place.folder}/token"):
+        code, out, err = ran(agent, command)
+        assert served.place.tokens["claude"] not in out + err
+        assert (code == 0) is (command == "set"), err
+
+
+def test_a_command_reaches_no_network(served: Served) -> None:
+    agent = Claude(served, session="network")
+    code, out, _ = ran(
+        agent, f"python3 -c 'import urllib.request as u; print(u.urlopen(\"{served.url}/health\").status)'"
+    )
+    assert (code == 0, out) == (False, "")
+
+
+def test_a_command_waits_for_a_file_that_another_agent_edits(served: Served) -> None:
+    first, second = Claude(served, "other", "first"), Claude(served, "claude", "second")
+    decision, _, edit = first.edit("src/app.py")
+    assert decision == "allow"
+    process, call_id = begun(second, "echo 'z = 3' >> src/app.py")
+    while not refusals(served, "claude"):
+        with pytest.raises(subprocess.TimeoutExpired):  # it is held
+            process.wait(0.3)
+    (first.project / "src/app.py").write_text("x = 2\n")
+    first.after(edit["id"])
+    _, err = process.communicate()
+    second.after(call_id, "Bash")
+    assert process.returncode == 0, err
+    assert (first.project / "src/app.py").read_text() == "x = 2\nz = 3\n"

@@ -1,0 +1,310 @@
+"""`worldctl hooks`: settings of agents are extended and restored, and a hook that cannot ask blocks the call."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.agents.hooked import hooked, proposals
+from tests.cli.realm import COMMAND, environment
+from tests.server.served import Served
+
+pytestmark = pytest.mark.slow
+
+FOREIGN: dict[str, Any] = {
+    "permissions": {"allow": ["Bash(ls)"]},
+    "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say"}]}]},
+}
+
+
+def worldctl(*words: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words], input=given, capture_output=True, text=True, env=environment() | variables, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with hooked(tmp_path_factory.mktemp("hooks")) as running:
+        yield running
+
+
+def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(tmp_path: Path) -> None:
+    target = tmp_path / ".claude" / "settings.json"
+    target.parent.mkdir()
+    target.write_text(json.dumps(FOREIGN))
+    done = worldctl("hooks", "install", "claude-code", "--project", str(tmp_path), "--server", "https://r.example.com")
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(target.read_text())
+    assert settings["permissions"] == FOREIGN["permissions"]
+    assert settings["hooks"]["Stop"] == FOREIGN["hooks"]["Stop"]
+    assert settings["hooks"]["PreToolUse"] == [
+        {
+            "matcher": "*",
+            "hooks": [
+                {
+                    "type": "http",
+                    "url": "https://r.example.com/v1/realms/main/hooks/claude-code",
+                    "headers": {"Authorization": "Bearer $WORLDCTL_TOKEN"},
+                    "allowedEnvVars": ["WORLDCTL_TOKEN"],
+                    "timeout": 600,
+                    "onFailure": "block",
+                }
+            ],
+        }
+    ]
+    assert {"PostToolUse", "PostToolUseFailure", "SessionEnd"} <= set(settings["hooks"])
+    again = worldctl("hooks", "install", "claude-code", "--project", str(tmp_path), "--server", "https://r.example.com")
+    assert again.returncode == 0
+    assert json.loads(target.read_text()) == settings
+    listed = json.loads(worldctl("hooks", "status", "--project", str(tmp_path), "--json").stdout)
+    assert [one["agent"] for one in listed if one["events"]] == ["claude-code"]
+    assert worldctl("hooks", "uninstall", "claude-code", "--project", str(tmp_path)).returncode == 0
+    assert json.loads(target.read_text()) == FOREIGN
+
+
+@pytest.mark.parametrize("client", ["codex", "gemini", "cursor"])
+def test_other_agents_run_a_command_that_blocks_however_it_fails(tmp_path: Path, client: str) -> None:
+    done = worldctl("hooks", "install", client, "--project", str(tmp_path), "--realm", "team", "--json")
+    assert done.returncode == 0, done.stderr
+    target = Path(json.loads(done.stdout)["settings"])
+    [command] = {one for one in commands_of(json.loads(target.read_text())) if "||" in one}
+    assert f"hooks call {client} --server http://127.0.0.1:8437 --realm team || " in command
+    assert command.endswith("exit 2; }'")
+    failing = command.replace("worldctl", "/nonexistent/worldctl")  # as if it were uninstalled
+    blocked = subprocess.run(["sh", "-c", failing], capture_output=True, text=True, check=False)
+    assert (blocked.returncode, "this is blocked" in blocked.stderr) == (2, True), blocked
+    assert worldctl("hooks", "uninstall", client, "--project", str(tmp_path)).returncode == 0
+    assert "worldctl" not in target.read_text()
+
+
+def commands_of(settings: Any) -> list[str]:
+    """Return the texts of all members ``command``."""
+    if isinstance(settings, list):
+        return [text for one in settings for text in commands_of(one)]
+    if not isinstance(settings, dict):
+        return []
+    own = [settings["command"]] if isinstance(settings.get("command"), str) else []
+    return [*own, *(text for one in settings.values() for text in commands_of(one))]
+
+
+def test_settings_that_cannot_be_read_are_not_overwritten(tmp_path: Path) -> None:
+    target = tmp_path / ".gemini" / "settings.json"
+    target.parent.mkdir()
+    target.write_text("{ // a comment\n}")
+    done = worldctl("hooks", "install", "gemini", "--project", str(tmp_path))
+    assert done.returncode != 0
+    assert "nothing was written" in done.stderr
+    assert target.read_text() == "{ // a comment\n}"
+    assert worldctl("hooks", "install", "gemini", "--server", "http://other.example").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "version", "is_refused"),
+    [
+        ("claude-code", "claude", "2.1.294 (Claude Code)", True),
+        ("claude-code", "claude", "2.1.295 (Claude Code)", False),
+        ("claude-code", "claude", "3.0.0 (Claude Code)", False),
+        ("claude-code", "claude", "?", True),
+        ("codex", "codex", "codex-cli 0.130.0", True),
+        ("codex", "codex", "codex-cli 0.131.0", False),
+    ],
+)
+def test_versions_whose_hooks_let_a_call_pass_are_refused(
+    tmp_path: Path, client: str, name: str, version: str, *, is_refused: bool
+) -> None:
+    program = tmp_path / "bin" / name
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nprint('{version}')\n")
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = worldctl("hooks", "install", client, "--project", str(tmp_path), PATH=path)
+    assert ("HOOKS_TOO_OLD" in done.stderr) is is_refused
+    assert (tmp_path / f".{name}").exists() is not is_refused
+
+
+def gemini(name: str, served: Served, **members: Any) -> str:
+    project = served.place.folder.parent / "project"
+    event = {"session_id": "g-1", "cwd": str(project), "hook_event_name": name, "timestamp": "2026-11-23T09:00:00Z"}
+    return json.dumps(event | members)
+
+
+def passed_on(served: Served, client: str, event: str, token: str = "claude") -> subprocess.CompletedProcess[str]:
+    words = ("hooks", "call", client, "--server", served.url)
+    return worldctl(*words, given=event, WORLDCTL_TOKEN=served.place.tokens[token])
+
+
+def test_gemini_calls_are_judged_and_reported(served: Served) -> None:
+    edit = {"tool_name": "replace", "tool_input": {"file_path": "src/app.py", "old_string": "1", "new_string": "2"}}
+    for _ in range(2):  # each call of its own, though they are equal
+        before = passed_on(served, "gemini", gemini("BeforeTool", served, **edit))
+        assert (before.returncode, json.loads(before.stdout)) == (0, {"decision": "allow"}), before.stderr
+        assert proposals(served)[-1]["status"] == "executing"
+        after = passed_on(served, "gemini", gemini("AfterTool", served, **edit, tool_response={"llmContent": "ok"}))
+        assert (after.returncode, json.loads(after.stdout)) == (0, {})
+        assert proposals(served)[-1]["status"] == "completed"
+    done = [one for one in proposals(served) if one["intent"]["body"]["input"].get("tool") == "replace"]
+    assert len(done) == 2
+    guarded = {"tool_name": "write_file", "tool_input": {"file_path": ".gemini/settings.json", "content": "{}"}}
+    refused = passed_on(served, "gemini", gemini("BeforeTool", served, **guarded))
+    assert refused.returncode == 2
+    assert json.loads(refused.stdout)["decision"] == "deny"
+    assert "changed by people only" in refused.stderr
+
+
+def test_cursor_calls_are_judged_and_reported(served: Served) -> None:
+    root = str(served.place.folder.parent / "project")
+    common = {"conversation_id": "c-1", "workspace_roots": [root], "tool_use_id": "call-7"}
+    given = {"tool_name": "Shell", "tool_input": {"command": "git status", "working_directory": root}}
+    before = passed_on(served, "cursor", json.dumps({**common, **given, "hook_event_name": "preToolUse"}))
+    assert (before.returncode, json.loads(before.stdout)) == (0, {"permission": "allow"}), before.stderr
+    after = {**common, **given, "hook_event_name": "postToolUse", "tool_output": "clean"}
+    assert passed_on(served, "cursor", json.dumps(after)).returncode == 0
+    assert proposals(served)[-1]["status"] == "completed"
+    edit = {"tool_name": "Write", "tool_input": {"file_path": f"{root}/.cursor/hooks.json"}, "tool_use_id": "call-8"}
+    refused = passed_on(served, "cursor", json.dumps({**common, **edit, "hook_event_name": "preToolUse"}))
+    assert refused.returncode == 2
+    assert json.loads(refused.stdout)["permission"] == "deny"
+
+
+def test_a_patch_of_codex_leases_the_files_that_it_names(served: Served) -> None:
+    patch = "*** Begin Patch\n*** Update File: src/app.py\n@@\n-x\n+y\n*** Add File: src/more.py\n+z\n*** End Patch"
+    event = {
+        "session_id": "x-1",
+        "cwd": str(served.place.folder.parent / "project"),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "apply_patch",
+        "tool_input": {"command": patch},
+        "tool_use_id": "call-1",
+    }
+    before = passed_on(served, "codex", json.dumps(event))
+    assert before.returncode == 0, before.stderr
+    assert json.loads(before.stdout) == {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}  # no objection
+    with served.place.realm() as realm:
+        leased = {one.triple.resource.text for one in realm.realm().klis.leases.values()}
+    assert leased == {"FILE:/src/app.py", "FILE:/src/more.py"}
+    passed_on(served, "codex", json.dumps({**event, "hook_event_name": "PostToolUse", "tool_response": "ok"}))
+    assert proposals(served)[-1]["status"] == "completed"
+
+
+def test_a_failed_patch_of_codex_does_not_lock_its_file(served: Served) -> None:
+    patch = "*** Begin Patch\n*** Update File: src/lib.py\n@@\n-{}\n+y\n*** End Patch"
+    event = {
+        "session_id": "x-2",
+        "cwd": str(served.place.folder.parent / "project"),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "apply_patch",
+    }
+    for number in (1, 2):  # the first one fails, which Codex does not report
+        call = {"tool_input": {"command": patch.format(number)}, "tool_use_id": f"call-{number}"}
+        before = passed_on(served, "codex", json.dumps(event | call))
+        assert json.loads(before.stdout) == {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}, before.stdout
+    again = passed_on(served, "codex", json.dumps(event | call))
+    assert json.loads(again.stdout) == json.loads(before.stdout)  # the same call
+    passed_on(served, "codex", json.dumps({**event, **call, "hook_event_name": "PostToolUse", "tool_response": "ok"}))
+    first, second = proposals(served)[-2:]
+    assert (first["status"], first["error"]["code"]) == ("failed", "TOOL_OUTCOME_UNKNOWN")
+    assert second["status"] == "completed"
+
+
+class Nonsense(BaseHTTPRequestHandler):
+    """Answers everything with what its server was given."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status, content = self.server.nonsense  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        (200, b""),
+        (200, b"{}"),
+        (200, b"[]"),
+        (200, b"allow"),
+        (200, b'{"decision"'),
+        (500, b"{}"),
+        (302, b"{}"),
+        (204, b""),
+    ],
+)
+def test_nonsense_in_place_of_an_answer_blocks(nonsense: tuple[int, bytes]) -> None:
+    with HTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        server.nonsense = nonsense  # type: ignore[attr-defined]
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        event = '{"hook_event_name": "BeforeTool"}'
+        done = worldctl("hooks", "call", "gemini", "--server", f"http://127.0.0.1:{server.server_port}", given=event)
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    assert "this is blocked" in done.stderr
+
+
+def test_a_slow_server_blocks() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection, and never answers
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        for client, name in (("gemini", "BeforeTool"), ("cursor", "preToolUse"), ("codex", "PreToolUse")):
+            words = ("hooks", "call", client, "--server", url, "--time-s", "1")
+            done = worldctl(*words, given=json.dumps({"hook_event_name": name}))
+            assert (done.returncode, done.stdout) == (2, ""), done
+            assert "did not answer in time" in done.stderr
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])
+def test_a_dry_run_prints_the_settings_and_writes_nothing(tmp_path: Path, client: str) -> None:
+    done = worldctl("hooks", "install", client, "--project", str(tmp_path), "--dry-run")
+    printed = json.loads(done.stdout)
+    assert list(tmp_path.iterdir()) == []
+    target = json.loads(worldctl("hooks", "install", client, "--project", str(tmp_path), "--json").stdout)["settings"]
+    assert json.loads(Path(target).read_text()) == printed
+
+
+def test_codex_is_said_to_skip_hooks_that_are_not_trusted(tmp_path: Path) -> None:
+    done = worldctl("hooks", "install", "codex", "--project", str(tmp_path))
+    assert "/hooks" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("event", ["", "not JSON", "[]", '{"hook_event_name": "BeforeTool"}'])
+def test_an_unreachable_server_and_bad_events_block(event: str) -> None:
+    done = worldctl("hooks", "call", "gemini", "--server", "http://127.0.0.1:9", given=event)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])
+def test_a_killed_hook_blocks(served: Served, tmp_path: Path, client: str) -> None:
+    token = tmp_path / "token"
+    token.write_text(served.place.tokens["claude"])
+    words = ("--project", str(tmp_path), "--server", served.url, "--token-file", str(token), "--json")
+    done = worldctl("hooks", "install", client, *words)
+    settings = json.loads(Path(json.loads(done.stdout)["settings"]).read_text())
+    [command] = {one for one in commands_of(settings) if "||" in one}
+    command = command.replace("worldctl", f"{Path(sys.executable).with_name('worldctl')}", 1)
+    with subprocess.Popen(
+        ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as hook:  # it waits for its event
+        while not (
+            started := [one for one in psutil.Process(hook.pid).children(recursive=True) if "hooks" in one.cmdline()]
+        ):
+            assert hook.poll() is None
+        started[0].kill()
+        out, err = hook.communicate()
+    assert (hook.returncode, out) == (2, "")
+    assert "this is blocked" in err

@@ -1,0 +1,74 @@
+"""Calls of tools in a realm without a server: what was not reported in time is in doubt, for a person."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from world.clock import ManualClock
+from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
+from worldprotocol.agents.tool_calls import TIME_LIMIT_MS, ToolCalls
+from worldprotocol.api.config import read_config
+from worldprotocol.api.realm import Realm
+
+GRACE_MS = 5_000
+FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_800_000_000_000)
+
+
+@pytest.fixture
+def realm(tmp_path: Path, clock: ManualClock) -> Iterator[Realm]:
+    folder = tmp_path / "realm"
+    shutil.copytree(str(files("worldprotocol") / "templates" / "coding-agents"), folder)
+    with Realm.from_config(read_config(folder / "world.toml"), create=True, clock=clock) as opened:
+        opened.register("ann", "human", binding={"kind": "auto_approve"})
+        for name in ("one", "two"):
+            binding = {"kind": "policy_rules", "policy": "coding-agents", "ask": ["ann"]}
+            opened.register(name, "agent", binding=binding)
+        yield opened
+
+
+def edit(key: str) -> ToolCall:
+    return ToolCall(key, "file.edit", FILE)
+
+
+def test_a_call_that_is_not_reported_is_in_doubt_until_a_person_resolves_it(realm: Realm, clock: ManualClock) -> None:
+    one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
+    begun = one.begin(edit("a"))
+    assert isinstance(begun, Allowed)
+    clock.advance(TIME_LIMIT_MS + GRACE_MS - 1)
+    realm.settle()
+    assert realm.host.stuck() == []
+    clock.advance(2)
+    realm.settle()
+    [doubt] = realm.host.stuck()
+    assert doubt["proposalId"] == begun.proposal.proposal_id
+    again = one.begin(edit("a"))  # the same call is not made twice
+    assert isinstance(again, Denied)
+    assert again.code == "MADE_ALREADY"
+    waiting = two.begin(edit("b"))
+    assert isinstance(waiting, StillWaiting)
+    assert waiting.waits_for.startswith("resources that others use: one holds MUTATES on /src/app.py since ")
+    ended = realm.host.resolve(begun.proposal.proposal_id, "happened", by="ann", reason="I saw the change", value={})
+    assert ended.status == "completed"
+    assert realm.host.stuck() == []
+    clock.advance(120_000)  # the second call is tried again
+    realm.settle()
+    assert isinstance(two.begin(edit("b")), Allowed)
+
+
+def test_a_report_that_comes_too_late_does_not_end_the_doubt(realm: Realm, clock: ManualClock) -> None:
+    calls = ToolCalls(realm, "one")
+    assert isinstance(calls.begin(edit("a")), Allowed)
+    clock.advance(TIME_LIMIT_MS + GRACE_MS + 1)
+    assert calls.report("a", {"bytes": 1}) is None
+    assert len(realm.host.stuck()) == 1
+    assert calls.report("never begun", {"bytes": 1}) is None

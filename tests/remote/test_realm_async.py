@@ -1,0 +1,89 @@
+"""The twin for asyncio of a realm on a server: waits hold no thread, and a cancelled task leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from tests.remote.yards import OVER_HTTP, Yard
+from world.errors import RefusedError
+from worldprotocol.api.asynchronous.realm import AsyncRealm, RealmOpening
+
+WAITS = 100
+"""Waits at once."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("yard", OVER_HTTP, indirect=True)]
+
+
+def opened(yard: Yard, actor: str) -> RealmOpening:
+    assert yard.served is not None
+    server = yard.served.url if yard.kind == "tcp" else f"unix:{yard.served.socket}"
+    return AsyncRealm.connect(server, token=yard.place.tokens[actor], realm="main")
+
+
+def test_many_tasks_wait_without_threads(yard: Yard) -> None:
+    async def run() -> None:
+        async with opened(yard, "bot") as bot, opened(yard, "ann") as ann:
+            asked = await bot.act("bot", "order.place", {"item": "tea", "number": "w"}, wait=0.05)
+            assert asked.status == "evaluating"
+            with pytest.raises(RefusedError) as late:
+                await bot.wait(asked, 0.05)
+            assert late.value.code == "NOT_ENDED_IN_TIME"
+            before = threading.active_count()
+            waits = [asyncio.create_task(bot.wait(asked, PATIENCE_S)) for _ in range(WAITS)]
+            await asyncio.sleep(0.5)
+            assert threading.active_count() <= before + 1
+            assert not any(one.done() for one in waits)
+            done = await ann.decide(asked.proposal_id, "approve", by="ann")
+            assert [one.status for one in await asyncio.gather(*waits)] == ["completed"] * WAITS
+            assert [one async for one in bot.proposals(status="completed")] == [done]
+            assert (await bot.data())["orders"]["w"] == "tea"
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_task_withdraws_its_request_for_leases(yard: Yard) -> None:
+    async def run() -> None:
+        async with opened(yard, "kid") as kid, opened(yard, "all") as other:
+            async with kid.leases.acquire(agent="kid", resource="FILE:/older"):
+                pass
+            async with other.leases.acquire(agent="all", resource="FILE:/x") as held:
+                assert await held.is_active()
+                waiting = asyncio.ensure_future(_acquired(kid))
+                end = time.monotonic() + PATIENCE_S
+                with yard.reading() as log:
+                    while not log.realm().klis.requests:
+                        assert time.monotonic() < end
+                        await asyncio.sleep(0.02)
+                    before = threading.active_count()
+                    waiting.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await waiting
+                    assert not log.realm().klis.requests
+                    assert threading.active_count() <= before + 1  # the pool may begin one for the withdrawal
+            async with kid.leases.acquire(agent="kid", resource="FILE:/x", timeout=0) as mine:
+                assert mine.token > held.token
+
+    async def _acquired(kid: AsyncRealm) -> None:
+        await kid.leases.acquire(agent="kid", resource="FILE:/x")
+
+    asyncio.run(run())
+
+
+def test_events_are_iterated(yard: Yard) -> None:
+    async def run() -> list[str]:
+        topics: list[str] = []
+        async with opened(yard, "all") as reader, opened(yard, "kid") as kid, reader.subscribe() as events:
+            done = await kid.act("kid", "order.place", {"item": "tea", "number": "s"}, wait=True)
+            async for _, event in events:
+                topics.append(event.TOPIC)
+                if event.TOPIC == "proposal.completed":
+                    assert event.world_id == done.world_id  # type: ignore[attr-defined]
+                    return topics
+        raise AssertionError(topics)
+
+    assert asyncio.run(run())[0] == "proposal.submitted"

@@ -1,0 +1,162 @@
+"""Starts ``worldctl serve`` as a process of its own, on a realm with actors, rights and tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.cli.realm import COMMAND, environment
+from tests.server.kiosk import kiosk
+from world.events.verification import RIGHTS, Right
+from world.klis.settings import KlisSettings
+from world.limits import Limits
+from worldprotocol.api.realm import Realm
+
+KIOSK = Path(__file__).resolve().parent / "kiosk.py"
+ACTORS: Mapping[str, tuple[str, Sequence[Right]]] = {
+    "ann": ("human", ["approver", "reader"]),
+    "bob": ("human", ["approver"]),
+    "bot": ("agent", ["actor", "reader"]),
+    "kid": ("agent", ["actor"]),
+    "ops": ("human", ["operator"]),
+    "aud": ("human", ["auditor"]),
+    "all": ("human", RIGHTS),
+    "nil": ("human", []),
+    "mule": ("agent", ["worker"]),
+    "yak": ("agent", ["worker"]),
+}
+"""Actors with their kind and rights. Proposals of bot wait for ann or bob; all others are approved."""
+
+ADMINISTRATORS = "operator ops all"
+"""Actors that may revoke leases."""
+
+PATH = "/v1/realms/main"
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""What spares clients of http addresses the reading of certificates, 20 ms each."""
+
+ORDER = {"type": "order.place", "input": {"item": "tea"}, "scopeProposal": {"allowedPaths": ["orders"]}}
+
+
+@dataclass
+class Place:
+    """A folder with a realm and its configuration.
+
+    Args:
+        folder: the folder.
+        log: address of the log.
+        tokens: an API token of each actor.
+    """
+
+    folder: Path
+    log: str
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def realm(self) -> Realm:
+        """Open the realm for reading."""
+        return Realm.open_read_only(self.log)
+
+
+def founded(folder: Path, log: str | None = None, server: str = "") -> Place:
+    """Found a realm with actors, rights and tokens, and write its configuration.
+
+    Args:
+        folder: where the configuration goes.
+        log: address of the log; None is a file in the folder.
+        server: lines of the section ``[server]``.
+    """
+    place = Place(folder, log or str(folder / "world.db"))
+    settings = KlisSettings.read({"administrators": ADMINISTRATORS})
+    with Realm.create(place.log, domain=kiosk, limits=Limits(klis=settings)) as realm:
+        for name, (kind, rights) in ACTORS.items():
+            binding = {"kind": "hitl", "ask": ["ann", "bob"]} if name == "bot" else {"kind": "auto_approve"}
+            realm.register(name, kind, binding=binding)  # type: ignore[arg-type]
+            for right in rights:
+                realm.access.grant(name, right, by="operator")
+            place.tokens[name] = realm.access.create_token(name, by="operator").token
+    hosts = "" if "hosts =" in server else "hosts = ['kiosk']\n"  # the name in requests that tests write by hand
+    (folder / "world.toml").write_text(
+        f"log = {json.dumps(place.log)}\ndomain = '{KIOSK}:kiosk'\nprojections = ['{KIOSK}:mail']\n"
+        f"effects = ['{KIOSK}:handlers']\n[klis]\nadministrators = '{ADMINISTRATORS}'\n[server]\n{hosts}{server}\n",
+        encoding="utf-8",
+    )
+    return place
+
+
+@dataclass
+class Served:
+    """A running server.
+
+    Args:
+        place: the realm.
+        process: the server.
+        url: where it listens.
+        socket: its Unix socket, None without one.
+        links: by actor, the one-time link that signs a browser in.
+        all_links: the links of all actors and realms.
+    """
+
+    place: Place
+    process: subprocess.Popen[str]
+    url: str
+    socket: str | None
+    links: dict[str, str] = field(default_factory=dict)
+    all_links: list[str] = field(default_factory=list)
+
+    def client(self, actor: str | None = None, **more: Any) -> httpx.Client:
+        """Return a client that is signed in with the token of an actor; None signs in nobody."""
+        headers = {} if actor is None else {"Authorization": f"Bearer {self.place.tokens[actor]}"}
+        more = {"verify": NO_TLS, **more}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False, **more)
+
+    def submit(
+        self, actor: str, body: Mapping[str, Any] = ORDER, key: str | None = None, **query: Any
+    ) -> httpx.Response:
+        """Submit an intent as an actor."""
+        with self.client(actor) as client:
+            headers = {} if key is None else {"Idempotency-Key": key}
+            return client.post(f"{PATH}/intents", json=dict(body), headers=headers, params=query)
+
+
+@contextmanager
+def serving(place: Place, *arguments: str, **variables: str) -> Iterator[Served]:
+    """Run a server; it is killed at the end where it still runs."""
+    with (place.folder / "server.log").open("a") as complaints:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--json", "--port", "0", *arguments],
+            cwd=place.folder,
+            env=environment() | {"PYTHONWARNINGS": "default"} | variables,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (place.folder / "server.log").read_text(encoding="utf-8")
+        told = json.loads(line)
+        assert "listening" in told, told
+        url, *more = told["listening"]
+        links = {one["actorId"]: one["url"] for one in told.get("signIn", ())}
+        all_links = [one["url"] for one in told.get("signIn", ())]
+        yield Served(place, process, url, more[0].removeprefix("unix:") if more else None, links, all_links)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def stopped(served: Served) -> int:
+    """Stop a server with SIGTERM and return its exit code."""
+    os.kill(served.process.pid, 15)
+    return served.process.wait(60)

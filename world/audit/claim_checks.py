@@ -1,0 +1,125 @@
+"""Checks of the claims of workers on offered effects, of each event against the state before it (HC-journal).
+
+The fold checks that an effect is offered and unclaimed when it is claimed, and that a claim is extended, lapses and is
+answered under its own id and token. These checks cover tokens, times and terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, get_args
+
+from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
+from world.events.execution_events import EffectDropped, EffectInDoubt, EffectRequested, EffectRetried
+from world.pipeline.execution_state import why_effect_over
+from world.state.proposal import Proposal
+from world.state.realm_view import ReadableRealm
+
+__all__ = ["CLAIM_TOPICS", "ClaimEvent", "faults_of_claims", "faults_of_offer"]
+
+ClaimEvent = EffectClaimed | EffectExtended | EffectLapsed | EffectInDoubt | EffectDropped | EffectRetried
+
+CLAIM_TOPICS: Final = tuple(kind.TOPIC for kind in get_args(ClaimEvent))
+"""Topics of the events that ``faults_of_claims`` checks."""
+
+
+def faults_of_offer(event: EffectRequested, proposal: Proposal) -> Iterator[str]:
+    """Yield the faults of a request as an offer: an offered effect stays offered on the same terms.
+
+    Args:
+        event: the request.
+        proposal: the proposal before it.
+    """
+    before, offer = proposal.requested.get(event.requirement.id), event.offer
+    terms = offer, event.idempotent
+    if before is not None and before.offer is not None and terms != (before.offer, before.idempotent):
+        yield f"effect {event.requirement.id} was offered on other terms before"
+    if offer is None:
+        return
+    if event.deadline != 0:
+        yield f"an offered effect has the deadline 0, not {event.deadline}"
+    if offer.time_limit_ms < 1 or offer.retries < 0 or offer.backoff_ms < 1:
+        yield "the terms of the offer are no positive times and a number of retries"
+
+
+def faults_of_claims(event: ClaimEvent, proposal: Proposal, realm: ReadableRealm, position: int) -> Iterator[str]:
+    """Yield the faults of an event about a claim, as sentences.
+
+    Args:
+        event: the event.
+        proposal: the proposal before it.
+        realm: the state before it.
+        position: its position in the log.
+    """
+    if isinstance(event, EffectClaimed):
+        yield from _of_claim(event, proposal, realm, position)
+    elif isinstance(event, EffectExtended):
+        yield from _of_extension(event, proposal, realm)
+    elif isinstance(event, EffectLapsed):
+        yield from _of_lapse(event, proposal, realm)
+    elif isinstance(event, EffectInDoubt):
+        yield from _of_doubt(event, proposal)
+    elif isinstance(event, EffectRetried):
+        yield from _of_retry(event, proposal)
+    else:
+        yield from _of_dropped(event, proposal)
+
+
+def _of_claim(event: EffectClaimed, proposal: Proposal, realm: ReadableRealm, position: int) -> Iterator[str]:
+    name = event.requirement_id
+    asked, failure = proposal.requested.get(name), proposal.failures.get(name)
+    if event.token != position:
+        yield f"the token of a claim is its position {position}, not {event.token}"
+    attempt = 1 if failure is None else failure.failures + 1
+    if event.attempt != attempt:
+        yield f"it is attempt {attempt} at the effect, not {event.attempt}"
+    if failure is not None and event.at < failure.due:
+        yield f"the effect may be claimed again from {failure.due} on"
+    if event.deadline < event.at:
+        yield f"its deadline {event.deadline} is before the claim"
+    if asked is not None and (over := why_effect_over(realm, proposal, asked.requirement)) is not None:
+        yield f"the execution may make no effect any more ({over[0]})"
+
+
+def _of_extension(event: EffectExtended, proposal: Proposal, realm: ReadableRealm) -> Iterator[str]:
+    asked = proposal.requested.get(event.requirement_id)
+    if event.deadline < event.at:
+        yield f"its deadline {event.deadline} is before the heartbeat"
+    if asked is not None and (over := why_effect_over(realm, proposal, asked.requirement)) is not None:
+        yield f"the execution may make no effect any more ({over[0]})"
+
+
+def _of_lapse(event: EffectLapsed, proposal: Proposal, realm: ReadableRealm) -> Iterator[str]:
+    name = event.requirement_id
+    asked, claim = proposal.requested.get(name), proposal.claims.get(name)
+    if claim is not None and event.at <= claim.deadline:
+        yield f"the deadline of the claim, {claim.deadline}, has not passed"
+    if asked is not None and not asked.idempotent and why_effect_over(realm, proposal, asked.requirement) is None:
+        yield "an effect that is not idempotent is in doubt, and not offered again"
+
+
+def _of_doubt(event: EffectInDoubt, proposal: Proposal) -> Iterator[str]:
+    name = event.requirement_id
+    asked, claim = proposal.requested.get(name), proposal.claims.get(name)
+    if claim is not None and event.at <= claim.deadline:
+        yield f"the deadline of the claim, {claim.deadline}, has not passed"
+    if claim is not None and asked is not None and asked.idempotent:
+        yield "an idempotent effect is offered again, and not in doubt"
+
+
+def _of_dropped(event: EffectDropped, proposal: Proposal) -> Iterator[str]:
+    claim = proposal.claims.get(event.requirement_id)
+    actor = None if event.verified is None else event.verified.verified_actor
+    if claim is not None and claim.reference == event.claim and claim.subject == actor:
+        yield f"the result of worker {claim.worker}, which holds the effect, was dropped"
+
+
+def _of_retry(event: EffectRetried, proposal: Proposal) -> Iterator[str]:
+    name = event.requirement_id
+    asked, claim = proposal.requested.get(name), proposal.claims.get(name)
+    if claim is None or asked is None or asked.offer is None:
+        return
+    if event.failures != claim.attempt:
+        yield f"it is failure {claim.attempt} of the effect, not {event.failures}"
+    if not asked.idempotent or event.failures > asked.offer.retries:
+        yield "no retry of the effect was left"

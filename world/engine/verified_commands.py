@@ -1,0 +1,128 @@
+"""Commands of a verified caller: those of the writer, with the verification in each unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from world.clock import IdSource
+from world.engine.commands import Prepare
+from world.engine.lease_commands import LeaseCommands
+from world.engine.writer import Writer
+from world.events.verification import Verification
+from world.pipeline.unit_of_work import UnitOfWork
+from world.read_models.unit_lookup import IntentNames
+
+if TYPE_CHECKING:
+    from world.core import Domain
+    from world.read_models.archive import Archive
+    from world.state.realm_view import RealmView
+
+__all__ = ["VerifiedProtocol"]
+
+R = TypeVar("R")
+
+
+class _VerifiedCommand:
+    """A command that runs with the verification of its caller; attributes that the writer reads are those of it."""
+
+    __slots__ = ("_command", "_verified")
+
+    def __init__(self, command: Callable[[UnitOfWork], Any], verified: Verification) -> None:
+        self._command = command
+        self._verified = verified
+
+    @property
+    def intent_names(self) -> IntentNames | None:
+        """Names that the command looks up under the lock."""
+        return getattr(self._command, "intent_names", None)
+
+    @property
+    def any_schema(self) -> bool:
+        """Whether the command runs while another schema is in force than the loaded one."""
+        return bool(getattr(self._command, "any_schema", False))
+
+    @property
+    def confirms_clock(self) -> bool:
+        """Whether the command confirms the clock."""
+        return bool(getattr(self._command, "confirms_clock", False))
+
+    def __call__(self, work: UnitOfWork) -> Any:
+        work.verified = self._verified
+        try:
+            return self._command(work)
+        finally:
+            work.verified = None
+
+
+class VerifiedProtocol(Writer):
+    """The commands of one verified caller on a writer, which other callers share.
+
+    Args:
+        protocol: the writer.
+        ids: source of new ids.
+        verified: the caller.
+    """
+
+    def __init__(self, protocol: Writer, ids: IdSource, verified: Verification) -> None:
+        """Share the writer's archive and ids."""
+        self._protocol = protocol
+        self._verified = verified
+        self._archive = protocol.archive
+        self._ids = ids
+        self.holds_submissions = protocol.holds_submissions
+        self.subscribers = protocol.subscribers
+        self.observer = protocol.observer
+
+    def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
+        """Run one command; see ``WorldProtocol.run``."""
+        verified: Callable[[UnitOfWork], R] = _VerifiedCommand(command, self._verified)
+        return self._protocol.run(verified, others_too=others_too, prepare=prepare)
+
+    @property
+    def leasing(self) -> LeaseCommands:
+        """Leases that are requested directly, without a proposal."""
+        return LeaseCommands(self.run)
+
+    @property
+    def archive(self) -> Archive:
+        """Past worlds and ended proposals."""
+        return self._archive
+
+    @property
+    def domain(self) -> Domain:
+        """The domain whose actions run."""
+        return self._protocol.domain
+
+    @property
+    def worker(self) -> str:
+        """The id of this process's worker."""
+        return self._protocol.worker
+
+    def is_gone(self, worker: str) -> bool:
+        """Return whether a worker certainly does not run any more."""
+        return self._protocol.is_gone(worker)
+
+    def now_ms(self) -> int:
+        """Return the time that would be recorded now, ms since 1970."""
+        return self._protocol.now_ms()
+
+    def realm(self) -> RealmView:
+        """Return the realm as of now; see ``Writer.realm``."""
+        return self._protocol.realm()
+
+    def refuse_waiting(self) -> None:
+        """Refuse to wait where commands are refused; see ``Writer.refuse_waiting``."""
+        self._protocol.refuse_waiting()
+
+    def unit(self) -> UnitOfWork:
+        """Return a unit of work that reads the published state and is never committed."""
+        return self._protocol.unit()
+
+    def settle(self) -> None:
+        """Do what is due; see ``Writer.settle``."""
+        self._protocol.settle()
+
+    def close(self) -> None:
+        """Close the writer."""
+        self._protocol.close()

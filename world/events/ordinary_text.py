@@ -1,0 +1,78 @@
+"""Canonical text of ordinary events: orjson encodes one in a single pass, and reading the text back checks it.
+
+An event is ordinary if its text is short, ASCII and without fractions, and the event that is read from it equals the
+given one. Then orjson's text is its RFC 8785 text: it sorts ASCII keys as RFC 8785 does, escapes as RFC 8785 does, and
+refuses integers beyond 2^53. Values that JSON cannot represent, such as a NaN or a UUID, differ from what is read back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin
+
+import msgspec
+import orjson
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.base import Event
+from world.model.record import freeze_member
+
+__all__ = ["OrdinaryText"]
+
+E = TypeVar("E", bound=Event)
+
+MAX_BYTES: Final = 4096
+"""Longest text that is read back; of a longer one the frozen parts are worth sharing."""
+
+MAX_BRACKETS: Final = 100
+"""Most objects and arrays of a text; so it is nested less deeply than ``world.model.immutable_json`` permits."""
+
+_OPTIONS: Final = (
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_STRICT_INTEGER
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+)
+
+
+class OrdinaryText:
+    """Encoder of the ordinary events of one type."""
+
+    __slots__ = ("_decode", "_json")
+
+    def __init__(self, kind: type[Event]) -> None:
+        """Prepare for a type of event."""
+        self._decode = msgspec.json.Decoder(kind, float_hook=_refuse_fraction).decode
+        self._json = tuple(one.name for one in msgspec.structs.fields(kind) if _holds_json(one.type))
+
+    def record(self, event: E, wire: dict[str, Any]) -> tuple[E, bytes] | None:
+        """Return an event as its readers will decode it, with its canonical text; None if it is not ordinary.
+
+        Args:
+            event: the event.
+            wire: its wire form.
+        """
+        try:
+            text = orjson.dumps(wire, option=_OPTIONS)
+            if len(text) > MAX_BYTES or not text.isascii() or text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
+                return None
+            recorded = self._decode(text)
+        except (orjson.JSONEncodeError, msgspec.ValidationError, RefusedError):
+            return None
+        if recorded != event:
+            return None
+        for name in self._json:
+            if getattr(recorded, name) is not None:
+                freeze_member(recorded, name)
+        return recorded, text
+
+
+def _refuse_fraction(text: str) -> NoReturn:
+    raise RefusedError(ErrorCode.NOT_CANONICAL, f"The number {text} has a fraction or an exponent.")
+
+
+def _holds_json(kind: Any) -> bool:
+    """Return whether a field holds JSON of any form, which is frozen."""
+    if kind is Any or get_origin(kind) is dict:
+        return True
+    return any(map(_holds_json, get_args(kind)))

@@ -1,0 +1,1 @@
+"""Effects of executions: what is recorded of a result, and the claims of workers outside."""

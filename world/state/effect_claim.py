@@ -1,0 +1,87 @@
+"""The claim of a worker on an offered effect, with everything that performing the effect needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from world.model.actor import ActorRef
+from world.model.intent import IntentInstance, IntentScope
+from world.model.record import Record
+from world.model.short_repr import short_repr
+from world.model.snapshot import Requirement
+
+__all__ = ["DeclaredTriple", "EffectClaim"]
+
+
+class DeclaredTriple(Record, frozen=True):
+    """A predicate on a resource that an effect may touch, as texts, with its confidence."""
+
+    predicate: str
+    resource: str
+    confidence: str
+
+
+class EffectClaim(Record, frozen=True, kw_only=True):
+    """An offered effect that one worker may perform until ``deadline``.
+
+    Args:
+        claim_id: id of the claim.
+        proposal_id: the execution that needs the effect.
+        requirement: the effect: its id, type and parameters.
+        idempotency_key: the same for every repetition of this effect in this attempt at the intent.
+        token: fencing token, larger than that of every earlier claim in the log.
+        attempt: number of the attempt at the effect, from 1.
+        deadline: when the claim ends without a heartbeat or a result, ms since 1970.
+        worker: name of the worker that holds the claim.
+        time_limit_ms: how long the claim holds without a heartbeat, apart from the time to record the result, in
+            milliseconds.
+        idempotent: whether running the effect again with the same idempotency key does no harm.
+        intent: the intent of the proposal.
+        now: the time frozen for the execution, ms since 1970.
+        seed: the random seed frozen for the execution.
+        on_world: id of the world that the execution is computed on.
+        requested_at: when the effect was first requested, ms since 1970.
+        fencing_token: of the proposal's leases, larger than that of every earlier grant; 0 without leases.
+        actor: the acting actor; None is the one that the intent names.
+        workspace: id of the workspace that the effect needs; None for any.
+        approved_scope: where the intent may write; None is no restriction.
+        scope_rules: version of the scope rules of the proposal.
+        declared: what the effect may touch; None where no declaration is required.
+        declaration_required: whether only what is declared may be touched also where there is no workspace.
+        types: resource types in force beyond the standard ones, by name.
+        ignores_case: whether names of files that differ in case are equal, by the settings in force.
+        ignores_normal_form: whether composed and decomposed forms of names of files are equal.
+        subject: the actor that was verified when it was claimed, to whom the claim belongs; None where none was.
+    """
+
+    claim_id: str
+    proposal_id: str
+    requirement: Requirement
+    idempotency_key: str
+    token: int
+    attempt: int
+    deadline: int
+    worker: str
+    time_limit_ms: int
+    idempotent: bool
+    intent: IntentInstance
+    now: int
+    seed: str
+    on_world: str
+    requested_at: int
+    fencing_token: int
+    actor: ActorRef | None = None
+    workspace: str | None = None
+    approved_scope: IntentScope | None = None
+    scope_rules: int = 1
+    declared: list[DeclaredTriple] | None = None
+    declaration_required: bool = True
+    types: Mapping[str, Any] = {}
+    ignores_case: bool = False
+    ignores_normal_form: bool = False
+    subject: str | None = None
+
+    def __repr__(self) -> str:
+        what = f"{self.requirement.type} of {self.proposal_id}"
+        return short_repr(self, self.claim_id, what, f"worker {self.worker}", f"token {self.token}")

@@ -1,0 +1,100 @@
+"""A call of a tool by an agent, and the answers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from world.model.snapshot import EffectAnswer
+from world.state.effect_claim import EffectClaim
+from world.state.proposal import Proposal
+
+__all__ = ["ATTEMPT", "Allowed", "Answer", "Denied", "StillWaiting", "ToolCall"]
+
+ATTEMPT: Final = "~"
+"""Between the key of a call and the name of an attempt, in the key of a claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool by an agent.
+
+    Args:
+        key: the agent's own id of the call, the same for a repeated request; a key of a request.
+        action: the action of the domain that represents it, such as ``file.edit``.
+        input: the action's input, JSON; it holds the meaning of the call, and not its id.
+        has_own_id: whether the key is the id of this call alone; otherwise equal calls have the same key, one after
+            another.
+        trace: JSON that is recorded with the proposal, such as the session and the tool.
+        branch: branch of the proposal; None is the active one.
+        excludes_equal: whether it waits until every equal call of the actor that was begun has ended, and is refused
+            while one of them is in doubt: where the caller has no id that survives its own restart, such a call may be
+            this one.
+        scope: patterns of the data that the action writes; none by default.
+        attempt: name of this attempt at the call. None is a caller that may ask again before it calls the tool, and
+            gets the same claim. A caller that calls the tool at once has a new name for each attempt, so that a call
+            that was begun before is not made twice.
+    """
+
+    key: str
+    action: str
+    input: Mapping[str, Any]
+    has_own_id: bool = True
+    trace: Mapping[str, Any] | None = None
+    branch: str | None = None
+    excludes_equal: bool = False
+    scope: tuple[str, ...] = ()
+    attempt: str | None = None
+
+    @property
+    def claim_key(self) -> str:
+        """The key with which its effect is claimed."""
+        return self.key if self.attempt is None else f"{self.key}{ATTEMPT}{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The call may be made now; its result has to be reported under the claim.
+
+    Args:
+        proposal: its proposal.
+        claim: the claim on its effect.
+    """
+
+    proposal: Proposal
+    claim: EffectClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The call must not be made.
+
+    Args:
+        proposal: its proposal.
+        code: ``REJECTED``, ``SUPERSEDED``, ``MADE_ALREADY``, ``IN_DOUBT`` for a call like one whose result is unknown,
+            or the code of the error with which the execution failed.
+        reason: why, in a sentence for the agent.
+        result: of a call that was made already, what was recorded; None where there is no result.
+    """
+
+    proposal: Proposal
+    code: str
+    reason: str
+    result: EffectAnswer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StillWaiting:
+    """The call waits for people, leases or another process; ask again.
+
+    Args:
+        proposal: its proposal.
+        waits_for: what it waits for, after the words "It waits for".
+    """
+
+    proposal: Proposal
+    waits_for: str
+
+
+Answer = Allowed | Denied | StillWaiting

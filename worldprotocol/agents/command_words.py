@@ -1,0 +1,165 @@
+"""The words of a shell command: quotes are removed, and what a shell would expand is marked.
+
+Only the syntax that can be read without running it is understood. Everything else (substitutions, documents in place,
+subshells, control structures) makes a command opaque: its words then say nothing certain.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["MAX_LENGTH", "SimpleCommand", "Word", "read_command"]
+
+MAX_LENGTH: Final = 20_000
+"""Characters of a command that is read; a longer one is opaque."""
+
+_REDIRECTS: Final = ("&>>", "<<<", "<<-", "&>", ">>", ">|", ">&", "<&", "<>", "<<", ">", "<")
+_SEPARATORS: Final = ("&&", "||", "|&", ";;", ";", "|", "&", "\n")
+_GLOBS: Final = frozenset("*?[")
+_DESCRIPTOR: Final = re.compile(r"\d+|-")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word without its quotes.
+
+    Args:
+        text: its characters.
+        is_expanded: whether the shell replaces something in it, so that the text is not what the program gets.
+        is_pattern: whether it has unquoted characters of a pattern.
+    """
+
+    text: str
+    is_expanded: bool = False
+    is_pattern: bool = False
+
+
+@dataclass(slots=True)
+class SimpleCommand:
+    """A program with its arguments.
+
+    Args:
+        words: the words, the program first, after assignments.
+        reads: files from which it is redirected.
+        writes: files to which it is redirected.
+    """
+
+    words: list[Word] = field(default_factory=list)
+    reads: list[Word] = field(default_factory=list)
+    writes: list[Word] = field(default_factory=list)
+
+
+def read_command(text: str) -> tuple[list[SimpleCommand], bool]:
+    """Return the simple commands of a text, and whether it is opaque: it has parts that only a shell understands.
+
+    Args:
+        text: the text that is given to a shell.
+    """
+    if len(text) > MAX_LENGTH:
+        return [], True
+    return _Reading(text).all()
+
+
+class _Reading:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._is_opaque = False
+        self._found: list[SimpleCommand] = []
+        self._one = SimpleCommand()
+        self._target: list[Word] | None = None
+        """Where the next word goes, if it is the target of a redirection."""
+
+    def all(self) -> tuple[list[SimpleCommand], bool]:
+        while self._at < len(self._text):
+            self._step()
+        self._end_command()
+        return self._found, self._is_opaque
+
+    def _step(self) -> None:
+        rest = self._text[self._at : self._at + 3]
+        if rest[0] in " \t\r":
+            self._at += 1
+        elif rest.startswith("\\\n"):
+            self._at += 2
+        elif rest[0] == "#":
+            end = self._text.find("\n", self._at)
+            self._at = len(self._text) if end < 0 else end
+        elif (redirect := next((one for one in _REDIRECTS if rest.startswith(one)), None)) is not None:
+            self._redirect(redirect)
+        elif (separator := next((one for one in _SEPARATORS if rest.startswith(one)), None)) is not None:
+            self._at += len(separator)
+            self._end_command()
+        elif rest[0] in "()":
+            self._is_opaque = True
+            self._at += 1
+            self._end_command()
+        else:
+            self._take(self._word())
+
+    def _redirect(self, operator: str) -> None:
+        self._at += len(operator)
+        if operator.startswith("<<"):
+            self._is_opaque = True
+        if (
+            self._one.words
+            and self._one.words[-1].text.isdigit()
+            and self._text[self._at - len(operator) - 1].isdigit()
+        ):
+            self._one.words.pop()  # the number of a descriptor, such as 2>
+        self._target = self._one.reads if operator in ("<", "<&") else self._one.writes
+
+    def _take(self, word: Word) -> None:
+        if self._target is None:
+            self._one.words.append(word)
+        elif not _DESCRIPTOR.fullmatch(word.text):
+            self._target.append(word)
+        self._target = None
+
+    def _end_command(self) -> None:
+        self._target = None
+        if self._one.words or self._one.reads or self._one.writes:
+            self._found.append(self._one)
+        self._one = SimpleCommand()
+
+    def _word(self) -> Word:
+        text, kept, quote, is_expanded, is_pattern, braces = self._text, [], "", False, False, False
+        while self._at < len(text):
+            sign = text[self._at]
+            if not quote and sign in " \t\r\n;&|<>()":
+                break
+            self._at += 1
+            if sign == quote:
+                quote = ""
+            elif quote == "'":
+                kept.append(sign)
+            elif sign == "\\":
+                kept.append(self._escaped(in_quotes=bool(quote)))
+            elif sign in "$`":
+                is_expanded |= sign == "`" or self._replaces(in_quotes=bool(quote))
+                kept.append(sign)
+            elif not quote and sign in "'\"":
+                quote = sign
+            else:
+                is_pattern |= not quote and sign in _GLOBS
+                braces |= not quote and sign == "{"
+                kept.append(sign)
+        word = "".join(kept)
+        self._is_opaque |= bool(quote)
+        is_expanded |= word.startswith(("~+", "~-"))
+        return Word(word, is_expanded or (braces and ("," in word or ".." in word)), is_pattern)
+
+    def _replaces(self, *, in_quotes: bool) -> bool:
+        """Whether the dollar sign before this place begins something that the shell replaces."""
+        following = self._text[self._at : self._at + 1]
+        is_name = following.isalnum() or (bool(following) and following in "_{([!?@*#$-")
+        return is_name or (not in_quotes and bool(following) and following in "'\"")
+
+    def _escaped(self, *, in_quotes: bool) -> str:
+        following = self._text[self._at : self._at + 1]
+        self._at += 1
+        if in_quotes and following not in '$`"\\\n':
+            return f"\\{following}"
+        return "" if following == "\n" else following

@@ -1,0 +1,1 @@
+"""Hooks of coding agents: one adapter for each, with its events and answers."""

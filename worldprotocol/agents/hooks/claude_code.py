@@ -1,0 +1,101 @@
+"""Hooks of Claude Code: PreToolUse, PostToolUse, PostToolUseFailure, PermissionDenied and SessionEnd.
+
+In: ``session_id``, ``cwd``, ``hook_event_name``, ``tool_name``, ``tool_input``, ``tool_use_id``. Out, for PreToolUse:
+``hookSpecificOutput`` with ``permissionDecision`` and, for a confined command, ``updatedInput``; ``{}`` is no opinion.
+Source: https://code.claude.com/docs/en/hooks, the form of versions 2.1.295 to 2.1.330.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from worldprotocol.agents import intents
+from worldprotocol.agents.hooks.forms import (
+    CallBegins,
+    CallEnds,
+    Confinement,
+    HookEvent,
+    Other,
+    SessionEnds,
+    rewritten,
+    text_of,
+)
+from worldprotocol.agents.project import Project
+
+__all__ = ["ClaudeCode"]
+
+EDITS: Final = {"Edit": "file_path", "MultiEdit": "file_path", "Write": "file_path", "NotebookEdit": "notebook_path"}
+READS: Final = {"Read": "file_path", "NotebookRead": "notebook_path"}
+SEARCHES: Final = frozenset({"Glob", "Grep", "LS"})
+SHELL: Final = "Bash"
+PATCH: Final = "apply_patch"
+"""The tool by which Codex edits files."""
+
+
+class ClaudeCode:
+    """Adapter of Claude Code; see ``forms.HookAdapter``."""
+
+    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+        """Return what an event means; see ``forms.HookAdapter.read``."""
+        name = text_of(event, "hook_event_name")
+        session = text_of(event, "session_id")
+        if name == "PreToolUse":
+            return self._begins(event, session, project, confinement=confinement)
+        if name in ("PostToolUse", "PostToolUseFailure", "PermissionDenied"):
+            call_id = text_of(event, "tool_use_id")
+            if name == "PostToolUse":
+                return CallEnds(session, call_id, "made", event.get("tool_response"))
+            detail = event.get("error") or event.get("reason") or event.get("tool_response")
+            return CallEnds(session, call_id, "failed" if name == "PostToolUseFailure" else "not made", detail)
+        return SessionEnds(session) if name == "SessionEnd" else Other()
+
+    def _begins(
+        self, event: Mapping[str, Any], session: str, project: Project, *, confinement: Confinement | None
+    ) -> CallBegins:
+        tool, call_id, cwd = text_of(event, "tool_name"), text_of(event, "tool_use_id"), text_of(event, "cwd")
+        given = event.get("tool_input")
+        given = given if isinstance(given, Mapping) else {}
+        rewrites = None
+        if tool in EDITS:
+            intent = intents.edit(project, tool, text_of(given, EDITS[tool]), cwd)
+        elif tool in READS:
+            intent = intents.read(project, tool, text_of(given, READS[tool]), cwd)
+        elif tool in SEARCHES:
+            pattern = text_of(given, "pattern", "") if tool == "Glob" else ""
+            intent = intents.search(project, tool, text_of(given, "path", ""), cwd, pattern)
+        elif tool == SHELL:
+            text = text_of(given, "command")
+            intent = intents.command(project, tool, text, cwd, is_confined=confinement is not None)
+            rewrites = rewritten(confinement, given, text, intent)
+        elif tool == PATCH:
+            intent = intents.patch(project, tool, text_of(given, "command"), cwd)
+        elif tool == "WebFetch":
+            intent = intents.fetch(tool, text_of(given, "url"))
+        elif tool.startswith("mcp__") and tool.count("__") >= 2:
+            _, server, called = tool.split("__", 2)
+            intent = intents.mcp_call(server, called, dict(given))
+        else:
+            intent = intents.other(tool, dict(given))
+        return CallBegins(session, call_id, tool, intent, rewrites=rewrites)
+
+    def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
+        """Return the answer that permits a call."""
+        answer = _decision("allow", reason)
+        if begun.rewrites is not None:
+            answer["hookSpecificOutput"]["updatedInput"] = dict(begun.rewrites)
+        return answer
+
+    def deny(self, begun: CallBegins, reason: str) -> dict[str, Any]:
+        """Return the answer that refuses a call, with a reason for the agent."""
+        return _decision("deny", reason)
+
+
+def _decision(decision: str, reason: str) -> dict[str, Any]:
+    return {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": decision,
+            "permissionDecisionReason": reason,
+        }
+    }

@@ -1,0 +1,222 @@
+"""What every adapter of a coding agent has in common: the events of its hooks, and the answers to them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.agents.intents import Intent
+from worldprotocol.agents.project import Project
+
+__all__ = [
+    "CallBegins",
+    "CallContinues",
+    "CallEnds",
+    "Confinement",
+    "HookAdapter",
+    "HookEvent",
+    "Other",
+    "SessionEnds",
+    "content_id",
+    "key_of",
+    "rewritten",
+    "text_of",
+]
+
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9._:~-]")
+MAX_KEY: Final = 180
+_EVERYWHERE: Final = "/**"
+_DELETING: Final = frozenset({"remove", "code", "test"})
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegins:
+    """An agent is about to call a tool and asks whether it may.
+
+    Args:
+        session: id of the agent's session.
+        call_id: id of the call within the session.
+        tool: name of the tool.
+        intent: what the call is.
+        has_own_id: whether the agent gives each call an id of its own; otherwise ``call_id`` is made of its content.
+        rewrites: input of the tool in place of the given one, where the call is allowed; None keeps it.
+        follows: whether earlier calls of the same tool in this session have ended: the agent makes them one at a time,
+            and does not report those that fail.
+        worker: the process that makes the call, where a repeated event of another one is not the same; None is the
+            agent.
+        excludes_equal: see ``ToolCall.excludes_equal``.
+        wait_s: longest wait for an answer, in seconds; None is what the realm's configuration says.
+        is_for_program: whether the answer also has members for programs: proposal, code, and what it waits for.
+    """
+
+    session: str
+    call_id: str
+    tool: str
+    intent: Intent
+    has_own_id: bool = True
+    rewrites: Mapping[str, Any] | None = None
+    follows: bool = False
+    worker: str | None = None
+    excludes_equal: bool = False
+    wait_s: float | None = None
+    is_for_program: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallContinues:
+    """A call that was allowed is still being made.
+
+    Args:
+        session: id of the agent's session.
+        call_id: id of the call within the session.
+        worker: the process that makes it.
+    """
+
+    session: str
+    call_id: str
+    worker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnds:
+    """A call ended.
+
+    Args:
+        session: id of the agent's session.
+        call_id: id of the call within the session.
+        outcome: ``made``, ``failed``, or ``not made`` where it was given up before it was made.
+        detail: the tool's answer, or the error.
+        worker: the process that makes it; None is the agent.
+        digest: hash and size of the answer, where the sender states them in place of the answer.
+    """
+
+    session: str
+    call_id: str
+    outcome: Literal["made", "failed", "not made"]
+    detail: Any = None
+    worker: str | None = None
+    digest: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnds:
+    """A session ended: calls that were not begun are given up.
+
+    Args:
+        session: its id.
+    """
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """An event without a meaning here; nothing is recorded."""
+
+
+HookEvent = CallBegins | CallContinues | CallEnds | SessionEnds | Other
+
+Confinement = Sequence[str]
+"""Words of a command that runs others under leases, such as ``worldctl --config world.toml run --agent bot``."""
+
+
+class HookAdapter(Protocol):
+    """The hooks of one coding agent: how its events read, and how answers are written."""
+
+    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+        """Return what an event means.
+
+        Args:
+            event: the JSON that the agent sends.
+            project: the project it works in.
+            confinement: words of the command that confines shell commands, up to its options that declare places, to
+                which they are rewritten; None leaves them as they are.
+
+        Raises:
+            RefusedError: ``INVALID_VALUE`` for an event that is not in the documented form.
+        """
+        ...
+
+    def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
+        """Return the answer that permits a call."""
+        ...
+
+    def deny(self, begun: CallBegins, reason: str) -> dict[str, Any]:
+        """Return the answer that refuses a call, with a reason for the agent."""
+        ...
+
+
+def key_of(client: str, session: str, call_id: str) -> str:
+    """Return the key of a call: the same for every repetition of its event."""
+    key = f"{client}:{session}:{call_id}"
+    if _UNUSUAL.search(key) or len(key) > MAX_KEY:
+        key = f"{client}:{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return key
+
+
+def content_id(tool: str, given: Any) -> str:
+    """Return an id of a call that is made of its content, for agents that send none."""
+    try:
+        content = canonical_bytes([tool, given])
+    except (RefusedError, ValueError, TypeError, OverflowError):
+        content = repr([tool, given]).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def text_of(event: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Return a text of an event.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE`` where it is absent and has no default, or is no text.
+    """
+    value = event.get(name, default)
+    if not isinstance(value, str) or (not value and default is None):
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE,
+            f"The event of the hook has no text {name!r}: {value!r:.100}. The versions that are supported are in "
+            "docs/agents.md; block the call.",
+        )
+    return value
+
+
+def confined(confinement: Confinement, text: str, intent: Intent) -> str | None:
+    """Return the command that runs a shell command under leases and confinement; None where it is not confined.
+
+    A command that is not understood may delete nothing, unless its words say that it deletes or runs programs.
+
+    Args:
+        confinement: see ``Confinement``.
+        text: the shell command.
+        intent: what it is, from ``worldprotocol.agents.intents.command``.
+    """
+    if not intent.input["confined"]:
+        return None
+    kinds = set(intent.input["kinds"])
+    if kinds == {"read"}:
+        declared = ["--env", "GIT_OPTIONAL_LOCKS=0", "--reads", _EVERYWHERE]
+    else:
+        deletes = kinds & _DELETING or ("write" in kinds and "unknown" not in kinds)
+        declared = ["--writes", _EVERYWHERE, *(("--deletes", _EVERYWHERE) if deletes else ())]
+    return shlex.join([*confinement, "--retry", *declared, "--", "sh", "-c", text])
+
+
+def rewritten(
+    confinement: Confinement | None, given: Mapping[str, Any], text: str, intent: Intent
+) -> dict[str, Any] | None:
+    """Return the input of a shell tool whose command is confined; None where it stays as it is.
+
+    Args:
+        confinement: see ``Confinement``; None confines nothing.
+        given: the input.
+        text: its shell command.
+        intent: what it is.
+    """
+    command = None if confinement is None else confined(confinement, text, intent)
+    return None if command is None else {**given, "command": command}

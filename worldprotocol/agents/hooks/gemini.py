@@ -1,0 +1,108 @@
+"""Hooks of Gemini CLI: BeforeTool, AfterTool and SessionEnd.
+
+Events have no id of a call, so a call is known by its content; equal calls of one session follow one another. Out, for
+BeforeTool: ``decision`` ``allow`` or ``deny`` with ``reason``. Source: https://geminicli.com/docs/hooks/reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from worldprotocol.agents import intents
+from worldprotocol.agents.hooks.forms import (
+    CallBegins,
+    CallEnds,
+    Confinement,
+    HookEvent,
+    Other,
+    SessionEnds,
+    content_id,
+    rewritten,
+    text_of,
+)
+from worldprotocol.agents.intents import Intent
+from worldprotocol.agents.project import Project
+
+__all__ = ["Gemini"]
+
+EDITS: Final = frozenset({"write_file", "replace", "edit"})
+READS: Final = frozenset({"read_file"})
+SEARCHES: Final = {"list_directory": "path", "glob": "path", "search_file_content": "path", "grep_search": "path"}
+SHELL: Final = "run_shell_command"
+_URL: Final = re.compile(r"https?://[^\s<>\"']+")
+
+
+class Gemini:
+    """Adapter of Gemini CLI; see ``forms.HookAdapter``."""
+
+    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+        """Return what an event means; see ``forms.HookAdapter.read``."""
+        name, session = text_of(event, "hook_event_name"), text_of(event, "session_id")
+        if name == "SessionEnd":
+            return SessionEnds(session)
+        if name not in ("BeforeTool", "AfterTool"):
+            return Other()
+        tool, given = text_of(event, "tool_name"), event.get("tool_input")
+        given = given if isinstance(given, Mapping) else {}
+        call_id = content_id(tool, given)
+        if name == "AfterTool":
+            response = event.get("tool_response")
+            error = response.get("error") if isinstance(response, Mapping) else None
+            return CallEnds(session, call_id, "failed" if error else "made", error or response)
+        intent = _intent(event, tool, given, project, is_confined=confinement is not None)
+        rewrites = None
+        if tool == SHELL:
+            rewrites = rewritten(confinement, given, text_of(given, "command"), intent)
+        return CallBegins(session, call_id, tool, intent, has_own_id=False, rewrites=rewrites)
+
+    def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
+        """Return the answer that permits a call."""
+        answer: dict[str, Any] = {"decision": "allow"}
+        if begun.rewrites is not None:
+            answer["hookSpecificOutput"] = {"tool_input": dict(begun.rewrites)}
+        return answer
+
+    def deny(self, begun: CallBegins, reason: str) -> dict[str, Any]:
+        """Return the answer that refuses a call, with a reason for the agent."""
+        return {"decision": "deny", "reason": reason}
+
+
+def _intent(
+    event: Mapping[str, Any], tool: str, given: Mapping[str, Any], project: Project, *, is_confined: bool
+) -> Intent:
+    cwd = text_of(event, "cwd")
+    if tool in EDITS:
+        return intents.edit(project, tool, text_of(given, "file_path"), cwd)
+    if tool in READS:
+        named = given.get("file_path") or given.get("absolute_path")
+        return intents.read(project, tool, text_of({"file_path": named}, "file_path"), cwd)
+    if tool in SEARCHES:
+        named = given.get("dir_path") or given.get(SEARCHES[tool]) or ""
+        pattern = text_of(given, "pattern", "") if tool == "glob" else ""
+        return intents.search(project, tool, text_of({"path": named}, "path", ""), cwd, pattern)
+    if tool == "read_many_files":
+        return _read_many(project, tool, given, cwd)
+    if tool == "web_fetch" and len(urls := _URL.findall(text_of(given, "prompt", ""))) == 1:
+        return intents.fetch(tool, urls[0])
+    if tool == SHELL:
+        below = given.get("dir_path") or given.get("directory") or ""
+        where = f"{cwd}/{below}" if isinstance(below, str) and below else cwd
+        return intents.command(project, tool, text_of(given, "command"), where, is_confined=is_confined)
+    context = event.get("mcp_context")
+    if isinstance(context, Mapping):
+        return intents.mcp_call(text_of(context, "server_name"), text_of(context, "tool_name", tool), dict(given))
+    if tool.startswith("mcp__") and tool.count("__") >= 2:
+        _, server, called = tool.split("__", 2)
+        return intents.mcp_call(server, called, dict(given))
+    return intents.other(tool, dict(given))
+
+
+def _read_many(project: Project, tool: str, given: Mapping[str, Any], cwd: str) -> Intent:
+    """Return the intent of reading the files of several patterns: the one that is outside of the project, if any."""
+    patterns = given.get("include") or given.get("paths") or []
+    named = [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
+    found = [intents.search(project, tool, "", cwd, one) for one in named]
+    outside = next((one for one in found if one.action == "file.outside"), None)
+    return outside or intents.search(project, tool, "", cwd)

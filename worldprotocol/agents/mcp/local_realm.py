@@ -1,0 +1,255 @@
+"""A realm on this machine that the MCP server uses as an actor; nothing verifies the actor, as on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec import structs
+
+from projections.catalog import ActionCatalog
+from world.clock import SystemClock
+from world.error_codes import ErrorCode
+from world.errors import RefusedError, WaitTimeoutError
+from world.events.verification import RIGHTS
+from world.model.intent import IntentBody
+from world.model.record import to_wire
+from world.read_models.archive import WorldRow
+from world.read_models.leases import held
+from world.state.proposal import Proposal
+from worldprotocol.agents.mcp.realm_access import PAGE, SUBMITTED_S, McpActor
+from worldprotocol.agents.proposal_state import open_twin, with_waits
+from worldprotocol.api.asynchronous.realm import AsyncRealm
+from worldprotocol.api.callers.keyed import proposal_of_intent, submit_keyed
+
+__all__ = ["LocalRealm"]
+
+HEAD: Final = "HEAD"
+"""Name of the head of the active branch."""
+
+
+class LocalRealm:
+    """An open realm, used as one of its actors.
+
+    Args:
+        realm: the realm, open for acting; its owner closes it.
+        actor_id: the actor.
+    """
+
+    def __init__(self, realm: AsyncRealm, actor_id: str) -> None:
+        """Ask nothing yet."""
+        self._async = realm
+        self._realm = realm._sync
+        self._actor_id = actor_id
+        self._clock = SystemClock()
+        self._running: set[asyncio.Future[Proposal]] = set()
+
+    @property
+    def inbox_url(self) -> str | None:
+        """None: only a server has pages."""
+        return None
+
+    async def identity(self) -> McpActor:
+        """Return the actor, who has all rights on a log of this machine.
+
+        Raises:
+            RefusedError: ``UNKNOWN_ACTOR``.
+        """
+        await asyncio.to_thread(self._realm.actions.actor, self._actor_id)
+        return McpActor(self._realm.log.address.name, self._actor_id, frozenset(RIGHTS))
+
+    async def position(self) -> int:
+        """Return the position of the last event."""
+        return (await asyncio.to_thread(self._realm.log.head)).size
+
+    async def catalog(self) -> ActionCatalog:
+        """Return all actions of the domain with their availability to the actor."""
+        return await self._async.actions.catalog(self._actor_id, mode="debug", pruning={"policy": "mark_only"})
+
+    # Proposals
+
+    async def submit(self, body: IntentBody, key: str | None, trace: Mapping[str, Any]) -> dict[str, Any]:
+        """Submit an intent, or return the open, undecided proposal of the same meaning; see ``RealmPort``."""
+        issued = await asyncio.to_thread(self._realm.issue, self._actor_id, body.type, body.input)
+        intent = issued if key is None else structs.replace(issued, intent_id=key)
+
+        def run() -> Proposal:
+            return open_twin(self._realm, intent) or submit_keyed(self._realm, intent, trace=trace)
+
+        running = asyncio.ensure_future(asyncio.to_thread(run))
+        self._running.add(running)
+        running.add_done_callback(self._ended)
+        await asyncio.wait([running], timeout=SUBMITTED_S)
+        if not running.done():
+            found = await asyncio.to_thread(proposal_of_intent, self._realm, intent.intent_id)
+            if found is not None:
+                return found.to_wire()
+        return (await asyncio.shield(running)).to_wire()
+
+    def _ended(self, submission: asyncio.Future[Proposal]) -> None:
+        """Forget a submission; what became of it is in the log."""
+        self._running.discard(submission)
+        _ = submission.cancelled() or submission.exception()
+
+    async def proposal(self, proposal_id: str, wait_s: float = 0.0) -> dict[str, Any]:
+        """Return a proposal once it has ended, or after a time; see ``RealmPort``."""
+        if wait_s > 0:
+            with suppress(WaitTimeoutError):
+                await self._async.wait(proposal_id, wait_s)
+        return await asyncio.to_thread(lambda: with_waits(self._realm, self._realm.proposal(proposal_id)))
+
+    async def withdraw(self, proposal_id: str, reason: str) -> dict[str, Any]:
+        """Withdraw an undecided proposal of the actor.
+
+        Raises:
+            RefusedError: ``NOT_RUNNING`` where it is decided, or has ended.
+        """
+        proposal = await asyncio.to_thread(self._realm.proposal, proposal_id)
+        if proposal.status not in ("submitted", "evaluating"):
+            raise RefusedError(
+                ErrorCode.NOT_RUNNING,
+                f"{proposal_id} is {proposal.status}, and only undecided proposals are withdrawn; an operator cancels "
+                "an execution.",
+            )
+        return (await self._async.host.cancel(proposal_id, by=self._actor_id, reason=reason)).to_wire()
+
+    # Reading
+
+    async def patches(self, world_id: str) -> Sequence[Any]:
+        """Return the patches from the parent of a world, JSON."""
+        return [to_wire(one) for one in (await self._async.sealed(world_id)).patches]
+
+    async def inbox(self) -> Any:
+        """Return what waits for the actor."""
+
+        def run() -> dict[str, Any]:
+            is_human = self._realm.actions.actor(self._actor_id).kind == "human"
+            names = {self._actor_id, "*"} if is_human else {self._actor_id}
+            asked = [one for one in self._realm.inbox() if one.asked is not None and names & set(one.asked.ask)]
+            return {"inbox": [_entry(one) for one in asked[:PAGE]], "more": len(asked) > PAGE}
+
+        return await asyncio.to_thread(run)
+
+    async def worlds(self) -> Any:
+        """Return the newest worlds."""
+        return await asyncio.to_thread(lambda: {"worlds": [_world(row) for row in self._realm.worlds(PAGE)]})
+
+    async def world(self, world_id: str) -> Any:
+        """Return a world with its patches."""
+        archive = self._realm.archive
+
+        def run() -> dict[str, Any]:
+            name = self._realm.branch().head if world_id == HEAD else world_id
+            sealed = archive.sealed(name)
+            return {
+                **_world(archive.world(name)),
+                "createdBy": sealed.created_by,
+                "createdAt": sealed.at,
+                "contentId": sealed.content_id,
+                "schemaHash": sealed.schema_hash,
+                "snapshotHash": sealed.snapshot_hash,
+                "patches": to_wire(sealed.patches),
+                "error": to_wire(sealed.error),
+            }
+
+        return await asyncio.to_thread(run)
+
+    async def state(self, world_id: str) -> Any:
+        """Return the data of a world."""
+
+        def run() -> dict[str, Any]:
+            name = self._realm.branch().head if world_id == HEAD else world_id
+            return {"worldId": name, "value": self._realm.data(name)}
+
+        return await asyncio.to_thread(run)
+
+    async def branches(self) -> Any:
+        """Return the branches."""
+
+        def run() -> dict[str, Any]:
+            active = self._realm.branch().name
+            found = self._realm.branches()
+            return {
+                "branches": [
+                    {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == active} for one in found
+                ]
+            }
+
+        return await asyncio.to_thread(run)
+
+    # Leases
+
+    async def leases(self, *, own: bool) -> Any:
+        """Return the leases in force; ``own`` are those of the actor alone."""
+        agent = self._actor_id if own else None
+
+        def run() -> dict[str, Any]:
+            return {"leases": held(self._realm.realm().klis, now=self._clock.now_ms(), agent=agent)}
+
+        return await asyncio.to_thread(run)
+
+    async def acquire(self, wanted: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+        """Request leases for the actor, all or none; see ``RealmPort``. A repeated call is a request of its own."""
+        session = wanted.get("sessionId") or self._realm.new_id()
+        manifest = {
+            "ver": "1.0",
+            "agent_id": self._actor_id,
+            "session_id": session,
+            "scope": [{"predicate": wanted["predicate"], "resource": one} for one in wanted["resources"]],
+        }
+
+        def run() -> dict[str, Any]:
+            verdict = self._realm.leases.desk.request(manifest, by=self._actor_id, ttl_ms=wanted.get("ttlMs"))
+            return {
+                "status": verdict.status,
+                "sessionId": verdict.session_id,
+                "ttlMs": verdict.ttl_ms,
+                "retryAfterMs": verdict.retry_after_ms,
+                "leases": [
+                    {"leaseId": one.lease_id, "token": one.token, "predicate": one.predicate, "resource": one.resource}
+                    for one in verdict.leases
+                ],
+                "conflicts": [
+                    {"predicate": one.predicate, "resource": one.resource, "holder": one.holder}
+                    for one in verdict.conflicts
+                ],
+            }
+
+        return await asyncio.to_thread(run)
+
+    async def release(self, lease_ids: Sequence[str], session_id: str, key: str | None) -> dict[str, str]:
+        """Release leases of the actor, all or none, and return the state of each."""
+        desk = self._realm.leases.desk
+        return await asyncio.to_thread(lambda: desk.release(lease_ids, agent_id=self._actor_id, session_id=session_id))
+
+
+def _world(row: WorldRow) -> dict[str, Any]:
+    """Return a world as JSON, without its patches."""
+    return {
+        "worldId": row.world_id,
+        "parent": row.parent,
+        "height": row.height,
+        "position": row.position,
+        "branch": row.branch,
+        "outcome": row.outcome,
+    }
+
+
+def _entry(proposal: Proposal) -> dict[str, Any]:
+    """Return a waiting proposal as an entry of the inbox."""
+    ruling = proposal.asked
+    assert ruling is not None
+    return {
+        "proposalId": proposal.proposal_id,
+        "actor": proposal.submitted.actor.to_wire(),
+        "wants": proposal.intent.body.to_wire(),
+        "branch": proposal.branch,
+        "since": proposal.submitted.at,
+        "deadline": proposal.deadline,
+        "waitsFor": list(ruling.ask),
+        "reason": ruling.reason,
+        "rules": to_wire(ruling.trace),
+        "answers": to_wire(proposal.answers),
+    }

@@ -1,0 +1,433 @@
+"""Governed calls of tools: judged and leased before they are made, and reported afterwards.
+
+A call has two phases. ``submit`` proposes it, ``look`` returns whether it is allowed, and claims its effect if so;
+``report`` records its result. A call that was allowed and is never reported is in doubt once its time is over.
+
+The key of a call is the caller's own id of it, so that a repeated request is the same call. A new call with the same
+intentKey as an open one of the same actor that was not begun continues that proposal: an agent that had to return later
+finds the decision of the people who were asked meanwhile. Source: docs/agents.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from msgspec import structs
+
+from host.external import external
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.claim_events import EffectClaimed
+from world.model.snapshot import EffectAnswer, ErrorValue
+from world.state.effect_claim import EffectClaim
+from world.state.ports import Performed
+from world.state.proposal import Proposal
+from worldprotocol.agents.call_values import ATTEMPT, Allowed, Answer, Denied, StillWaiting, ToolCall
+from worldprotocol.agents.waiting_words import waits_for
+from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
+from worldprotocol.api.realm import Realm
+
+__all__ = [
+    "EFFECT",
+    "TIME_LIMIT_MS",
+    "TOOL_CALL",
+    "ToolCalls",
+    "is_answered",
+]
+
+EFFECT: Final = "tool.call"
+"""Type of the effect that is the performance of a call."""
+
+TIME_LIMIT_MS: Final = 3_600_000
+"""Time for which a call may run before it is in doubt, in ms; a call may state a shorter one (``timeLimitMs``)."""
+
+
+_UNKNOWN: Final = "No result of this call was reported: it failed, or may have been made."
+
+
+def _time_limit(params: Any) -> int:
+    stated = params.get("timeLimitMs") if isinstance(params, Mapping) else None
+    is_usable = isinstance(stated, int | float) and not isinstance(stated, bool) and 1 <= stated <= TIME_LIMIT_MS
+    return int(stated) if is_usable and stated is not None else TIME_LIMIT_MS
+
+
+def _is_repeatable(params: Any) -> bool:
+    return isinstance(params, Mapping) and params.get("idempotent") is True
+
+
+TOOL_CALL: Final = external(EFFECT, time_limit_ms=_time_limit, idempotent=_is_repeatable, by_actor=True)
+"""Declaration of the effect; ``effects = ["worldprotocol.agents.tool_calls:TOOL_CALL"]`` in ``world.toml``.
+
+Its parameter ``idempotent`` is computed by the action, from what people have pinned; without it, nothing is repeated.
+"""
+
+
+class ToolCalls:
+    """The calls of one agent.
+
+    Args:
+        realm: the realm, open for acting; ``Realm.as_caller`` says who was verified.
+        actor_id: the agent.
+        worker: name that is recorded with its claims; the actor's id by default.
+    """
+
+    def __init__(self, realm: Realm, actor_id: str, worker: str | None = None) -> None:
+        """Make no call yet."""
+        self._realm = realm
+        self._actor_id = actor_id
+        self._worker = worker or actor_id
+
+    # Before the call
+
+    def submit(self, call: ToolCall) -> Proposal:
+        """Propose a call, or return an open proposal of the same meaning that was not begun.
+
+        Args:
+            call: the call.
+
+        Raises:
+            RefusedError: ``IDEMPOTENCY_CONFLICT`` where the key belongs to another call, ``INVALID_VALUE`` for the
+                key, and the codes of ``Realm.submit``: ``UNKNOWN_ACTION`` where the domain has no such action.
+        """
+        check_key(call.key)
+        known = self._known(call)
+        issued = self._realm.issue(self._actor_id, call.action, dict(call.input), scope=call.scope)
+        if known is not None:
+            asked = known.submitted.intent.body
+            if (asked.type, asked.input) != (issued.body.type, issued.body.input):
+                raise key_conflict(call.key, known.proposal_id)
+            return known
+        waiting = self._open_twin(issued.intent_key, is_begun_too=call.excludes_equal)
+        if waiting is not None:
+            return waiting
+        intent = structs.replace(issued, intent_id=call.key) if call.has_own_id else issued
+        return submit_keyed(self._realm, intent, trace=call.trace, branch=call.branch)
+
+    def look(self, call: ToolCall, proposal_id: str) -> Answer | None:
+        """Return whether a call may be made; its effect is claimed where it may.
+
+        Args:
+            call: the call.
+            proposal_id: its proposal, as ``submit`` returned it.
+
+        Returns:
+            The answer; None where another call took the proposal meanwhile, so that this one is to be submitted again.
+
+        Raises:
+            RefusedError: as ``Realm.claim_effect``; ``INVALID_ACTION`` where the action requests no such effect.
+        """
+        proposal = self._realm.proposal(proposal_id)
+        if proposal.is_terminal:
+            return self._ended(call, proposal)
+        if self._is_begun_elsewhere(call, proposal):
+            return self._equal(proposal)
+        if not any(asked.requirement.type == EFFECT for asked in proposal.requested.values()):
+            if proposal.in_doubt or any(one.is_answered for one in proposal.ended_claims.values()):
+                return self._made(call, proposal)
+            return StillWaiting(proposal, waits_for(self._realm, proposal))
+        claim = self._realm.claim_effect([EFFECT], worker=self._worker, proposal_id=proposal_id, key=call.claim_key)
+        if claim is None:
+            return self._made(call, self._realm.proposal(proposal_id))
+        if call.excludes_equal and self._is_second(proposal, claim):
+            self._complete(claim, ("TOOL_NOT_CALLED", "An equal call was begun at the same time."))
+            return None
+        return Allowed(proposal, claim)
+
+    def begin(self, call: ToolCall, wait_s: float = 0) -> Answer:
+        """Propose a call, and wait until it may be made or must not.
+
+        Args:
+            call: the call.
+            wait_s: longest wait, in seconds.
+
+        Raises:
+            RefusedError: as ``submit``.
+        """
+        end = time.monotonic() + wait_s
+        while True:
+            proposal = self.submit(call)
+            look = partial(self._answered_now, call, proposal.proposal_id)
+            self._realm.archive.expectations.wait(proposal.proposal_id, look, max(0.0, end - time.monotonic()))
+            answer = self.look(call, proposal.proposal_id)
+            if answer is not None:
+                return answer
+
+    def is_answered(self, call: ToolCall, proposal: Proposal) -> bool:
+        """Return whether ``look`` has an answer: the call may be made now, or must not.
+
+        Args:
+            call: the call.
+            proposal: the proposal, as it is now.
+        """
+        if self._is_begun_elsewhere(call, proposal):
+            return _is_in_doubt(proposal)
+        return is_answered(proposal)
+
+    def ask(self, call: ToolCall, wait_s: float = 0) -> Denied | StillWaiting | None:
+        """Propose a call, and wait until it is decided; it is not begun.
+
+        Args:
+            call: the call.
+            wait_s: longest wait, in seconds.
+
+        Returns:
+            The answer; None where it may be begun.
+
+        Raises:
+            RefusedError: as ``submit``.
+        """
+        name = self.submit(call).proposal_id
+        self._realm.archive.expectations.wait(name, partial(self._answered_now, call, name), wait_s)
+        return self.peek(call, name)
+
+    def peek(self, call: ToolCall, proposal_id: str) -> Denied | StillWaiting | None:
+        """Return why a call must not be begun, or not yet; nothing is claimed.
+
+        Args:
+            call: the call.
+            proposal_id: its proposal.
+
+        Returns:
+            The answer; None where ``begin`` has it.
+        """
+        proposal = self._realm.proposal(proposal_id)
+        if not self.is_answered(call, proposal):
+            return StillWaiting(proposal, waits_for(self._realm, proposal))
+        ended = self._ended(call, proposal) if proposal.is_terminal else None
+        return ended if isinstance(ended, Denied) else None
+
+    # During the call, and after it
+
+    def report(self, key: str, value: Any = None, *, failure: tuple[str, str] | None = None) -> Proposal | None:
+        """Record the result of a call.
+
+        Args:
+            key: the key with which it was begun.
+            value: its result, JSON.
+            failure: code and sentence where it failed.
+
+        Returns:
+            The proposal; None where no open call has this key, or its time was over: it is in doubt.
+
+        Raises:
+            RefusedError: ``CLAIM_LOST`` where the time of the call was over, which is recorded.
+        """
+        claimed = self._claimed(key)
+        if claimed is None:
+            return None
+        claim = self._realm.claim_effect([EFFECT], worker=self._worker, proposal_id=claimed.proposal_id, key=key)
+        return None if claim is None else self._complete(claim, failure, value)
+
+    def extend(self, key: str) -> bool:
+        """Extend the time of a call that is still being made.
+
+        Args:
+            key: the key with which it was begun.
+
+        Returns:
+            Whether it still counts as being made.
+
+        Raises:
+            RefusedError: ``CLAIM_LOST`` where the time of the call was over.
+        """
+        claimed = self._claimed(key)
+        if claimed is None:
+            return False
+        claim = self._realm.claim_effect([EFFECT], worker=self._worker, proposal_id=claimed.proposal_id, key=key)
+        if claim is None:
+            return False
+        self._realm.heartbeat_effect(claim)
+        return True
+
+    def give_up(self, key: str, reason: str) -> Proposal | None:
+        """Record that a call is not made: report it where it was begun, else withdraw its own proposal.
+
+        Args:
+            key: its key.
+            reason: why, for the record.
+
+        Returns:
+            The proposal; None where no open call has this key, such as one that continues the proposal of another.
+        """
+        reported = self.report(key, failure=("TOOL_NOT_CALLED", reason))
+        if reported is not None:
+            return reported
+        own = next((one for one in self._own() if one.intent.intent_id == key and not one.claims), None)
+        if own is None or not self._withdraw(own, reason):
+            return None
+        return self._realm.proposal(own.proposal_id)
+
+    def abandon(self, session: str, reason: str) -> list[str]:
+        """Give up the calls of a session that were not begun: withdraw them, or report that they were not made.
+
+        Calls that were begun stay: whether they were made is not known.
+
+        Args:
+            session: the member ``session`` of their traces.
+            reason: why, for the record.
+
+        Returns:
+            The ids of their proposals.
+        """
+        given_up = []
+        for proposal in self._own():
+            trace = proposal.submitted.trace
+            if trace is None or trace.get("session") != session or proposal.claims:
+                continue
+            if self._withdraw(proposal, reason):
+                given_up.append(proposal.proposal_id)
+        return given_up
+
+    def conclude(self, session: str, reason: str, *, before: ToolCall | None = None) -> None:
+        """Record that the results of begun calls of a session are not known, so that their leases end.
+
+        Args:
+            session: the member ``session`` of their traces.
+            reason: why they have ended.
+            before: only calls of the tool and the subagent (``agentId``) in its trace, and not this one.
+        """
+        members = ("tool", "agentId")
+        for proposal in self._own():
+            trace = proposal.submitted.trace or {}
+            if trace.get("session") != session:
+                continue
+            if before is not None and any(trace.get(one) != (before.trace or {}).get(one) for one in members):
+                continue
+            for claim in proposal.claims.values():
+                if claim.key is not None and (before is None or claim.key != before.key):
+                    self.report(claim.key, failure=("TOOL_OUTCOME_UNKNOWN", f"{reason} {_UNKNOWN}"))
+
+    def _withdraw(self, proposal: Proposal, reason: str) -> bool:
+        """Withdraw a proposal whose call was not begun, or report so where it was allowed; return whether it was."""
+        if proposal.status in ("submitted", "evaluating"):
+            self._realm.host.cancel(proposal.proposal_id, by=self._actor_id, reason=reason)
+            return True
+        claim = self._realm.claim_effect([EFFECT], worker=self._worker, proposal_id=proposal.proposal_id)
+        if claim is None:
+            return False
+        self._complete(claim, ("TOOL_NOT_CALLED", reason))
+        return True
+
+    def _complete(self, claim: EffectClaim, failure: tuple[str, str] | None, value: Any = None) -> Proposal:
+        error = (
+            None if failure is None else ErrorValue.at(failure[0], failure[1], claim.intent.body.type, "", claim.now)
+        )
+        return self._realm.complete_effect(claim, Performed(EffectAnswer(None if error else value, error=error)))
+
+    def _answered_now(self, call: ToolCall, proposal_id: str) -> bool | None:
+        return self.is_answered(call, self._realm.proposal(proposal_id)) or None
+
+    # Finding
+
+    def _own(self) -> list[Proposal]:
+        actor = self._actor_id
+        open_ones = self._realm.realm().proposals.values()
+        return [one for one in open_ones if one.submitted.actor.actor_id == actor]
+
+    def _claimed(self, key: str) -> EffectClaimed | None:
+        claims = (claim for proposal in self._own() for claim in proposal.claims.values())
+        return next((claim for claim in claims if _is_claim_of(key, claim)), None)
+
+    def _known(self, call: ToolCall) -> Proposal | None:
+        """Return the open proposal of a call that was submitted or claimed with this key."""
+        claimed = self._claimed(call.key)
+        if claimed is not None:
+            return self._realm.proposal(claimed.proposal_id)
+        found = (one for one in self._own() if one.intent.intent_id == call.key)
+        return next(found, None)
+
+    def _open_twin(self, intent_key: str, *, is_begun_too: bool = False) -> Proposal | None:
+        """Return an open proposal of the same meaning: one whose call was begun, if that counts too, else one that was
+        not begun.
+        """
+        twins = [one for one in self._own() if one.submitted.intent.intent_key == intent_key]
+        begun = [one for one in twins if is_begun_too and (_claims(one) or _is_in_doubt(one))]
+        waiting = (one for one in twins if not (one.claims or one.journal or one.in_doubt or one.cancelled is not None))
+        return next(iter(begun), None) or next(waiting, None)
+
+    def _is_begun_elsewhere(self, call: ToolCall, proposal: Proposal) -> bool:
+        """Return whether the call was begun by another process, or is excluded by an equal one that was begun."""
+        if proposal.is_terminal:
+            return False
+        begun = _claims(proposal)
+        if any(one.key == call.key and one.worker != self._worker for one in begun):
+            return True
+        return call.excludes_equal and (_is_in_doubt(proposal) or any(one.key != call.key for one in begun))
+
+    def _is_second(self, proposal: Proposal, claim: EffectClaim) -> bool:
+        """Return whether an equal call was claimed before and has not ended; of two, only one finds the other."""
+        key = proposal.submitted.intent.intent_key
+        others = (one for one in self._own() if one.proposal_id != proposal.proposal_id)
+        twins = [one for one in others if one.submitted.intent.intent_key == key]
+        return any(_is_in_doubt(one) or any(at.token < claim.token for at in _claims(one)) for one in twins)
+
+    # Answers
+
+    def _equal(self, proposal: Proposal) -> Answer:
+        """Return the answer to a call that an equal one, which was begun, excludes."""
+        name = proposal.proposal_id
+        if not _is_in_doubt(proposal):
+            return StillWaiting(proposal, f"the result of an equal call that was begun before ({name})")
+        return Denied(
+            proposal,
+            "IN_DOUBT",
+            f"An equal call was begun before ({name}), and it is not known whether it was made. It is not made "
+            f"again until a person says what became of it: `worldctl resolve {name}`",
+        )
+
+    def _made(self, call: ToolCall, proposal: Proposal) -> Answer | None:
+        """Return the answer about a proposal whose effect is claimed, in doubt or has a result."""
+        if proposal.is_terminal:
+            return self._ended(call, proposal)
+        is_own = any(_is_claim_of(call.key, claim) for claim in proposal.claims.values())
+        if proposal.intent.intent_id != call.key and not is_own:
+            return None
+        return Denied(
+            proposal,
+            "MADE_ALREADY",
+            f"The call {call.key} was begun before ({proposal.proposal_id}); it is not made twice.",
+        )
+
+    def _ended(self, call: ToolCall, proposal: Proposal) -> Answer | None:
+        if proposal.status == "rejected":
+            decision = proposal.decision
+            return Denied(proposal, "REJECTED", "" if decision is None else decision.reason)
+        if proposal.status == "superseded":
+            return Denied(proposal, "SUPERSEDED", "It was withdrawn, or the realm changed before it was decided.")
+        if proposal.status == "failed" and proposal.error is not None:
+            return Denied(proposal, proposal.error.code, proposal.error.message)
+        return self._made_and_ended(call, proposal)
+
+    def _made_and_ended(self, call: ToolCall, proposal: Proposal) -> Answer | None:
+        if proposal.intent.intent_id != call.key:
+            return None
+        name = proposal.proposal_id
+        results = [one for one in proposal.ended_claims.values() if one.is_answered]
+        if not results:
+            action = proposal.intent.body.type
+            why = f"The action {action} requests no effect {EFFECT}, so there is no call to make (docs/agents.md)."
+            raise RefusedError(ErrorCode.INVALID_ACTION, why, proposal_id=name)
+        made = proposal.journal.get(results[-1].requirement_id)
+        return Denied(proposal, "MADE_ALREADY", f"The call {call.key} was made already ({name}).", made)
+
+
+def _is_claim_of(key: str, claim: EffectClaimed) -> bool:
+    return claim.key is not None and (claim.key == key or claim.key.startswith(f"{key}{ATTEMPT}"))
+
+
+def is_answered(proposal: Proposal) -> bool:
+    """Return whether a call may be made now or must not: its proposal has ended, or its effect is offered."""
+    effects = [*proposal.requested.values(), *proposal.in_doubt.values()]
+    return proposal.is_terminal or any(asked.requirement.type == EFFECT for asked in effects)
+
+
+def _claims(proposal: Proposal) -> list[EffectClaimed]:
+    requested = proposal.requested
+    return [one for name, one in proposal.claims.items() if requested[name].requirement.type == EFFECT]
+
+
+def _is_in_doubt(proposal: Proposal) -> bool:
+    return any(asked.requirement.type == EFFECT for asked in proposal.in_doubt.values())

@@ -1,0 +1,62 @@
+"""What an open proposal waits for, in words that an agent can act on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from world.events.lease_events import VerdictGiven
+from world.events.resource_values import NamedConflict
+from world.klis.conflict import Conflict
+from world.read_models.decoding import decoded
+from world.read_models.leases import lack
+from world.state.proposal import Proposal
+from worldprotocol.api.proposal_summary import moment
+from worldprotocol.api.realm import Realm
+
+__all__ = ["waits_for"]
+
+MOST_NAMED: Final = 3
+"""Conflicts that are named; the log has all of them."""
+
+
+def waits_for(realm: Realm, proposal: Proposal) -> str:
+    """Return what an open proposal waits for, after the words "It waits for".
+
+    Args:
+        realm: its realm.
+        proposal: an open proposal.
+    """
+    ruling = proposal.asked
+    if ruling is not None:
+        asked = ["any person" if one == "*" else one for one in ruling.ask]
+        until = f" until {moment(proposal.deadline)}" if proposal.deadline is not None else ""
+        why = f" ({ruling.reason.rstrip('.')})" if ruling.reason else ""
+        return f"an answer of {' or '.join(asked)}{until}{why}"
+    view = realm.realm()
+    missing = lack(view, proposal.proposal_id)
+    if missing is not None:
+        held = _holders(realm, proposal.proposal_id, missing.wait.conflicts if missing.wait is not None else ())
+        return f"resources that others use: {held}" if held else "its turn to use resources"
+    if proposal.held is not None:
+        return f"the operator: {proposal.held.cause} differs ({', '.join(proposal.held.names)})"
+    return f"its execution ({proposal.status})"
+
+
+def _holders(realm: Realm, proposal_id: str, conflicts: tuple[Conflict, ...]) -> str:
+    """Return the conflicts of a request: those of the queue, else those of its last verdict."""
+    found: list[Conflict] | list[NamedConflict] = list(conflicts)
+    if not found:
+        rows = realm.archive.rows("verdicts_of_request", {"of_request": proposal_id})
+        events = [decoded(realm.archive.event_at(int(row[0]))) for row in rows[-1:]]
+        found = [one for event in events if isinstance(event, VerdictGiven) for one in event.conflicts]
+    words = dict.fromkeys(_holder(realm, one) for one in found[:MOST_NAMED])
+    more = " and others" if len(found) > MOST_NAMED else ""
+    return f"{', '.join(words)}{more}"
+
+
+def _holder(realm: Realm, conflict: Conflict | NamedConflict) -> str:
+    resource = str(conflict.resource).removeprefix("FILE:")
+    verb = "holds" if conflict.lease_id is not None else "is next for"
+    lease = realm.realm().klis.leases.get(conflict.lease_id or "")
+    since = "" if lease is None else f" since {moment(lease.granted_at)}"
+    return f"{conflict.holder} {verb} {conflict.predicate} on {resource}{since}"

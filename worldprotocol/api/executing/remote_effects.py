@@ -1,0 +1,211 @@
+"""Effects of a realm on another machine: a worker claims them over HTTP and reports their results (docs/server.md).
+
+A request that fails on the way is sent again: a claim with the same ``Idempotency-Key``, so that one whose answer was
+lost is returned and does not lapse; a completion as it is, because a claim has one result. The handlers have the
+parameters of their effects; they cannot read the state of the realm, and have no workspace.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Final, NoReturn
+
+from host import EffectRegistry
+from host.effect_performance import EffectPerformer
+from host.secrets import Secrets
+from host.worker import WorkerThreads
+from world.clock import SystemClock, SystemIds
+from world.engine.effect_claims import attempt_of_claim
+from world.error_codes import ErrorCode
+from world.errors import LogBusyError, RefusedError
+from world.model.immutable_json import FrozenDict
+from world.model.snapshot import Meta, Requirement, Snapshot, System
+from world.state.effect_claim import EffectClaim
+from world.state.effect_report import EffectReport, read_form
+from world.state.ports import EffectAttempt, ExecutionOrder, Performed
+from worldprotocol.api.executing.effect_source import WhyOver
+from worldprotocol.api.remote.connection import PASSING, ServerConnection
+from worldprotocol.api.telemetry.context import tracer_provider
+
+__all__ = ["RemoteEffects"]
+
+WAIT_S: Final = 5
+"""Longest wait of a request for an effect, in seconds; a worker that is stopped ends after it."""
+
+MAX_TRACES: Final = 1_000
+"""Recorded traces of claimed effects that are kept for the links of their spans; the oldest are forgotten first."""
+
+PAUSE_S: Final = 0.2
+"""Time until the server is asked again, in seconds."""
+
+
+class RemoteEffects:
+    """The effects of a realm that a server has; a source for ``Worker``, and a context manager.
+
+    Args:
+        server: URL of the server, or ``unix:PATH`` of its socket.
+        realm: name of the realm there.
+        token: API token of an actor with the right ``worker``; None where the peer of a socket is verified.
+        effects: the handlers.
+        secrets: values of references in parameters; None defines no secret.
+
+    Raises:
+        RefusedError: ``INVALID_ADDRESS`` for another address, or one that sends the token without TLS to another
+            machine.
+    """
+
+    def __init__(
+        self, server: str, realm: str, token: str | None, effects: EffectRegistry, secrets: Secrets | None = None
+    ) -> None:
+        """Open no connection yet."""
+        self._connection = ServerConnection(server, realm, token, patience_s=0)  # the worker repeats
+        self._realm = realm
+        self._effects = effects
+        self._performer = EffectPerformer(effects, WorkerThreads(), None, SystemClock(), secrets or Secrets(), _no_view)
+        self._ahead_ms = 0.0
+        self._key = _new_key()
+        self._was_answered = False
+        self._traces: dict[str, Mapping[str, Any]] = {}
+
+    def __enter__(self) -> RemoteEffects:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    @property
+    def effects(self) -> EffectRegistry:
+        """The handlers of this process."""
+        return self._effects
+
+    def begin(self, worker: str) -> list[str]:
+        """Return no workspace: it is on the machine of the realm."""
+        return []
+
+    def claim(
+        self, types: Collection[str], *, worker: str, workspaces: Collection[str], once: bool
+    ) -> EffectClaim | None:
+        """Claim an effect, waiting on the server for one; see ``EffectSource.claim``.
+
+        Raises:
+            LogBusyError: the request failed on the way; its repetition has the same key.
+            RefusedError: ``LOG_UNAVAILABLE`` where the first request fails, or one of a worker that works ``once``; the
+                refusals of the server, such as ``RIGHT_MISSING``.
+        """
+        body = {"worker": worker, "types": list(types), "workspaces": list(workspaces)}
+        wait = 0 if once else WAIT_S
+        try:
+            found = self._post("claim", body, wait_s=wait, key=self._key)
+        except LogBusyError as failed:
+            if once or not self._was_answered:
+                raise RefusedError(ErrorCode.LOG_UNAVAILABLE, failed.message) from None
+            raise
+        self._key, self._was_answered = _new_key(), True
+        claim = self._claim_of(found)
+        if claim is not None and found.get("trace") is not None:
+            self._traces[claim.proposal_id] = found["trace"]
+            if len(self._traces) > MAX_TRACES:
+                del self._traces[next(iter(self._traces))]
+        return claim
+
+    def perform(self, claim: EffectClaim, why_over: WhyOver) -> Performed:
+        """Perform a claimed effect with the handler of this process."""
+        attempt = attempt_of_claim(claim)
+        order = ExecutionOrder(
+            claim.proposal_id,
+            claim.intent,
+            _NO_STATE,
+            claim.approved_scope,
+            claim.now,
+            claim.seed,
+            actor=claim.actor,
+            scope_rules=claim.scope_rules,
+        )
+        return self._perform(order, claim.requirement, replace(attempt, why_over=why_over))
+
+    @cached_property
+    def _perform(self) -> Callable[[ExecutionOrder, Requirement, EffectAttempt], Performed]:
+        provider = tracer_provider()
+        if provider is None:
+            return self._performer.perform
+        from worldprotocol.api.telemetry.tracing import Tracing
+
+        return partial(Tracing(provider, self._realm, self._traces.get).performed, self._performer.perform)
+
+    def heartbeat(self, claim: EffectClaim) -> EffectClaim:
+        """Extend a claim; raises as ``Realm.heartbeat_effect``, and ``LogBusyError`` where the request failed."""
+        extended = self._claim_of(self._post("heartbeat", {"claim": claim.to_wire()}))
+        assert extended is not None
+        return extended
+
+    def complete(self, claim: EffectClaim, performed: Performed) -> bool:
+        """Report a result; raises as ``Realm.complete_effect``, and ``LogBusyError`` where the request failed.
+
+        Returns:
+            False: the server does not say whether the effect is offered again.
+        """
+        self._post("complete", {"claim": claim.to_wire(), "report": EffectReport.of(performed).to_wire()})
+        return False
+
+    def now_ms(self) -> int:
+        """Return the time of the server, as its last claim stated it, ms since 1970."""
+        return int(time.monotonic() * 1000 + self._ahead_ms)
+
+    @contextmanager
+    def watching(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Watch nothing: the server answers a request for an effect once there is one."""
+        yield
+
+    def settle(self, *, at_once: bool) -> None:
+        """Do nothing: the server does what is due."""
+
+    def next_retry(self, types: Collection[str], now: int) -> int | None:
+        """Return None: a request for an effect waits on the server, and a worker that works once waits for no retry."""
+        return None
+
+    def pause_s(self, retry: int | None, now: int) -> float:
+        """Return a short time: the request for an effect has waited."""
+        return PAUSE_S
+
+    def _claim_of(self, found: Mapping[str, Any]) -> EffectClaim | None:
+        self._ahead_ms = found["now"] - time.monotonic() * 1000
+        return None if found["claim"] is None else read_form(EffectClaim, found["claim"])
+
+    def _post(self, verb: str, body: Mapping[str, Any], *, wait_s: int = 0, key: str | None = None) -> Any:
+        """Return the answer of the server.
+
+        Raises:
+            LogBusyError: there was none, or the server asks to try again.
+            RefusedError: the problem that the server states.
+        """
+        try:
+            return self._connection.post(f"/effects:{verb}", body, key=key, wait_s=wait_s)
+        except RefusedError as refused:
+            if refused.code not in PASSING:
+                raise
+            raise LogBusyError(ErrorCode.LOG_BUSY, refused.message) from None
+
+
+def _new_key() -> str:
+    return SystemIds().new_id()
+
+
+def _no_view(_: ExecutionOrder) -> NoReturn:
+    """Refuse to read the state.
+
+    Raises:
+        RefusedError: ``LOG_UNAVAILABLE``.
+    """
+    raise RefusedError(
+        ErrorCode.LOG_UNAVAILABLE,
+        "A handler of a remote worker cannot read the state of the realm; pass what it needs in the parameters of the "
+        "effect.",
+    )
+
+
+_NO_STATE: Final = Snapshot(FrozenDict(), FrozenDict(), System(), None, Meta(0, 0, "", ""))
+"""In place of the state, which is not on this machine."""

@@ -1,0 +1,1 @@
+"""Realms that a server has: the HTTP client, and ``RemoteRealm``."""

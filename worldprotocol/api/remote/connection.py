@@ -1,0 +1,417 @@
+"""The HTTP client of one realm on a server.
+
+A request whose answer was lost, and one that the server asks to send again (429, 502, 503, 504), is repeated for a
+while: reads as they are, and writes with the ``Idempotency-Key`` of the first attempt, so that they have one effect.
+The problems of answers (RFC 9457) become the errors that a local realm raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+import httpx
+
+from world.error_codes import ErrorCode
+from world.errors import (
+    DamagedLogError,
+    LogBusyError,
+    RefusedError,
+    ScopeViolationError,
+    StorageFullError,
+    WaitTimeoutError,
+    WorldProtocolError,
+)
+from worldprotocol.api.remote.addresses import ServerAddress, read_server_address
+
+__all__ = ["HISTORY", "PASSING", "RealmRequest", "ServerConnection", "error_of", "problem_of", "resource", "sole_realm"]
+
+ANSWER_S: Final = 60.0
+"""Longest time for the answer to a request, besides its wait, in seconds."""
+
+SILENCE_S: Final = 60.0
+"""Longest time without a byte of an event stream, in seconds; the server sends a comment every 15 s."""
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+AGAIN: Final = (429, 502, 503, 504)
+"""Statuses with which a server, or a proxy before it, asks to send a request again."""
+
+PASSING: Final = frozenset({"LOG_UNAVAILABLE", "LOG_BUSY", "TOO_MANY_REQUESTS", "SERVER_STOPPING", "REQUEST_TIMED_OUT"})
+"""Codes of refusals after which the same request may succeed."""
+
+_TYPES: Final[Mapping[str, type[RefusedError]]] = {
+    "LOG_BUSY": LogBusyError,
+    "STORAGE_FULL": StorageFullError,
+    "NOT_ENDED_IN_TIME": WaitTimeoutError,
+    "WAIT_TIMED_OUT": WaitTimeoutError,
+    "KLIS_SCOPE_VIOLATION": ScopeViolationError,
+}
+_DAMAGED: Final = "Damaged log"
+HISTORY: Final[Mapping[str, Any]] = {"history": True}
+"""Query with which an answer has the events of its proposals."""
+
+_LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=20)  # each wait holds a connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealmRequest:
+    """A request to a resource of a realm.
+
+    Args:
+        method: HTTP method.
+        path: path below the realm.
+        query: parameters; those that are None are left out.
+        body: JSON; None is no body.
+        key: ``Idempotency-Key``, with which the request is repeated; None for requests that need none.
+        wait_s: seconds for which the server may wait with the answer.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    key: str | None = None
+    wait_s: float = 0.0
+
+    def arguments(self, base: str) -> dict[str, Any]:
+        """Return the arguments for a client of httpx.
+
+        Args:
+            base: URL of the realm.
+        """
+        query = dict(self.query) | ({"wait": self.wait_s} if self.wait_s else {})
+        return {
+            "method": self.method,
+            "url": base + self.path,
+            "params": {name: _text(value) for name, value in query.items() if value is not None},
+            "json": self.body,
+            "headers": {} if self.key is None else {"Idempotency-Key": self.key},
+            "timeout": ANSWER_S + self.wait_s,
+        }
+
+
+_Outcome: TypeAlias = httpx.Response | httpx.TransportError
+_Attempts: TypeAlias = Generator[float | None, _Outcome | None, httpx.Response]
+"""Yields None for an attempt, whose outcome is sent to it, and the seconds of a pause."""
+
+
+class ServerConnection:
+    """Requests to the resources of one realm on a server; thread-safe, and opened by the first request.
+
+    Args:
+        server: URL of the server, or ``unix:PATH`` of its socket.
+        realm: name of the realm there; None for the list of the realms.
+        token: API token, or JWT; None where the peer of a socket is verified.
+        patience_s: how long a request is repeated once the server has answered one, in seconds; 0 never repeats.
+
+    Raises:
+        RefusedError: ``INVALID_ADDRESS``, also for an address that sends the token without TLS to another machine.
+    """
+
+    def __init__(self, server: str, realm: str | None, token: str | None, *, patience_s: float) -> None:
+        """Open nothing yet."""
+        self.address: ServerAddress = read_server_address(server)
+        self.realm = realm
+        path = "/realms" if realm is None else resource("realms", realm)
+        self._base = f"{self.address.base_url}/v1{path}"
+        self._token = token
+        self._patience_s = patience_s
+        self._was_answered = False
+        self._is_closed = False
+        self._streams: set[socket.socket] = set()
+        self._mutex = threading.Lock()
+        self.before_write: Callable[[], object] = bool
+        """Called before each POST; it may refuse."""
+        self._client = httpx.Client(**self._options(), transport=self._transport)
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """The trusted certificates, which take 20 ms to read: read once, and not at all for an address without TLS."""
+        if not self.address.base_url.startswith("https:"):
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return httpx.create_ssl_context(trust_env=not self.address.is_local)
+
+    @property
+    def _transport(self) -> httpx.HTTPTransport | None:
+        path = self.address.socket
+        return None if path is None else httpx.HTTPTransport(uds=path, limits=_LIMITS, verify=self._tls)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "headers": {} if self._token is None else {"Authorization": f"Bearer {self._token}"},
+            "trust_env": not self.address.is_local,
+            "verify": self._tls,
+            "limits": _LIMITS,
+        }
+
+    def close(self) -> None:
+        """End streams and connections; requests are refused from then on."""
+        with self._mutex:
+            self._is_closed = True
+            streams = list(self._streams)
+        for one in streams:
+            _cut(one)
+        self._client.close()
+
+    # Requests
+
+    def send(self, request: RealmRequest) -> httpx.Response:
+        """Return the answer to a request.
+
+        Raises:
+            WorldProtocolError: the problem that the server states.
+            RefusedError: ``LOG_UNAVAILABLE`` where there is no answer, ``INVALID_ADDRESS`` for one of something else
+                than a server of realms, ``LOG_CLOSED``.
+        """
+        attempts = self._attempts(request)
+        outcome: _Outcome | None = None
+        while True:
+            try:
+                pause = attempts.send(outcome)
+            except StopIteration as done:
+                answer: httpx.Response = done.value
+                return answer
+            if pause is not None:
+                time.sleep(pause)
+                outcome = None
+                continue
+            try:
+                outcome = self._client.request(**request.arguments(self._base))
+            except httpx.TransportError as error:
+                outcome = error
+            except RuntimeError:  # the client was closed meanwhile
+                raise self._closed() from None
+
+    async def send_async(self, request: RealmRequest) -> httpx.Response:
+        """Return the answer to a request without holding a thread; raises as ``send``."""
+        path = self.address.socket
+        transport = None if path is None else httpx.AsyncHTTPTransport(uds=path, limits=_LIMITS, verify=self._tls)
+        attempts = self._attempts(request)
+        outcome: _Outcome | None = None
+        async with httpx.AsyncClient(**self._options(), transport=transport) as client:
+            while True:
+                try:
+                    pause = attempts.send(outcome)
+                except StopIteration as done:
+                    answer: httpx.Response = done.value
+                    return answer
+                if pause is not None:
+                    await asyncio.sleep(pause)
+                    outcome = None
+                    continue
+                try:
+                    outcome = await client.request(**request.arguments(self._base))
+                except httpx.TransportError as error:
+                    outcome = error
+
+    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON of a resource; raises as ``send``."""
+        return self.json_of(self.send(RealmRequest(method="GET", path=path, query=query or {})))
+
+    def post(
+        self,
+        path: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        wait_s: float = 0.0,
+        query: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the JSON of the answer to a POST; raises as ``send`` and ``before_write``."""
+        self.before_write()
+        request = RealmRequest(method="POST", path=path, query=query or {}, body=body, key=key, wait_s=wait_s)
+        return self.json_of(self.send(request))
+
+    def json_of(self, answer: httpx.Response) -> Any:
+        """Return the JSON of a successful answer.
+
+        Raises:
+            RefusedError: ``INVALID_ADDRESS`` for one that is no JSON.
+        """
+        try:
+            return answer.json()
+        except ValueError:
+            raise _no_server(answer, self.address.text) from None
+
+    def _attempts(self, request: RealmRequest) -> _Attempts:
+        """Yield what to do for a request; the result is its answer."""
+        end: float | None = None
+        pause = FIRST_PAUSE_S
+        while True:
+            if self._is_closed:
+                raise self._closed()
+            outcome = yield None
+            if isinstance(outcome, httpx.Response):
+                self._was_answered = True
+                if outcome.is_success or outcome.status_code == 304:
+                    return outcome
+            if self._is_closed:
+                raise self._closed()
+            may_pass = not isinstance(outcome, httpx.Response) or outcome.status_code in AGAIN
+            least = _retry_after(outcome)
+            if end is None:  # a wait on the server is no part of the time for repetitions
+                end = time.monotonic() + (self._patience_s if self._was_answered else 0.0)
+            if not may_pass or time.monotonic() + max(least, pause) > end or _is_untrusted(outcome):
+                raise self._error(request, outcome)
+            yield max(least, pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _error(self, request: RealmRequest, outcome: _Outcome | None) -> WorldProtocolError:
+        """Return the error of a request that got no successful answer."""
+        if isinstance(outcome, httpx.Response):
+            return problem_of(outcome, self.address.text)
+        why = str(outcome) or type(outcome).__name__
+        key = "" if request.key is None else f" What was asked may be in the log; its key is {request.key}."
+        return RefusedError(
+            ErrorCode.LOG_UNAVAILABLE, f"The server {self.address.text} does not answer: {why.rstrip('.')}.{key}"
+        )
+
+    def _closed(self) -> RefusedError:
+        return RefusedError(ErrorCode.LOG_CLOSED, "The realm was closed; connect again.")
+
+    # Streams
+
+    @contextmanager
+    def stream(self, path: str, after: int) -> Iterator[Iterator[tuple[str, str]]]:
+        """Yield the events of a stream after a position, each with its name and its data.
+
+        Args:
+            path: path below the realm.
+            after: the position.
+
+        Raises:
+            WorldProtocolError: the problem that the server states.
+            RefusedError: ``LOG_CLOSED``.
+            httpx.TransportError: the stream was cut.
+        """
+        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        timeout = httpx.Timeout(ANSWER_S, read=SILENCE_S)
+        if self._is_closed:
+            raise self._closed()
+        with self._client.stream("GET", self._base + path, headers=headers, timeout=timeout) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise problem_of(answer, self.address.text)
+            network: socket.socket = answer.extensions["network_stream"].get_extra_info("socket")
+            with self._mutex:
+                self._streams.add(network)
+            try:
+                yield _sent_events(answer.iter_lines())
+            finally:
+                with self._mutex:
+                    self._streams.discard(network)
+
+    def cut_streams(self) -> None:
+        """Cut the open streams, so that their readers end or begin again."""
+        with self._mutex:
+            streams = list(self._streams)
+        for one in streams:
+            _cut(one)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+
+def sole_realm(server: str, token: str | None) -> str:
+    """Return the name of the only realm of a server in which the caller has a right.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM`` where there is none, or several.
+    """
+    connection = ServerConnection(server, None, token, patience_s=0)
+    try:
+        names = [one["name"] for one in connection.get("")["realms"]]
+    finally:
+        connection.close()
+    if len(names) != 1:
+        listed = f"has the realms {', '.join(names)}" if names else "has no realm in which the caller has a right"
+        raise RefusedError(ErrorCode.UNKNOWN_REALM, f"The server {server} {listed}; name one (realm=...).")
+    name: str = names[0]
+    return name
+
+
+def problem_of(answer: httpx.Response, server: str) -> WorldProtocolError:
+    """Return the error of an answer with a problem.
+
+    Args:
+        answer: an answer without success.
+        server: its server, for messages.
+    """
+    try:
+        problem = answer.json()
+        code, detail = str(problem["code"]), str(problem["detail"])
+        details = {str(name): value for name, value in dict(problem.get("details") or {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        if answer.status_code in AGAIN:
+            return RefusedError(ErrorCode.LOG_UNAVAILABLE, f"The server {server} answered {answer.status_code}.")
+        return _no_server(answer, server)
+    return error_of(code, detail, details)
+
+
+def _no_server(answer: httpx.Response, server: str) -> RefusedError:
+    return RefusedError(
+        ErrorCode.INVALID_ADDRESS,
+        f"{server} answered {answer.status_code} and is no server of realms; check its address.",
+    )
+
+
+def error_of(code: str, message: str, details: Mapping[str, Any]) -> WorldProtocolError:
+    """Return the error that a local realm raises with a code."""
+    if code in ErrorCode.__members__.values() and ErrorCode(code).section == _DAMAGED:
+        return DamagedLogError(code, message, **details)
+    return _TYPES.get(code, RefusedError)(code, message, **details)
+
+
+def resource(collection: str, name: str) -> str:
+    """Return the path of a resource below the realm; any text can be its name."""
+    return f"/{collection}/{quote(name, safe='')}"
+
+
+def _sent_events(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and data of server-sent events (WHATWG HTML, 9.2.6)."""
+    name, data = "", list[str]()
+    for line in lines:
+        member, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            if data:
+                yield name or "message", "\n".join(data)
+            name, data = "", []
+        elif member == "event":
+            name = value
+        elif member == "data":
+            data.append(value)
+
+
+def _retry_after(outcome: _Outcome | None) -> float:
+    """Return the seconds after which a server asks to send a request again; 0 where it says none."""
+    if isinstance(outcome, httpx.Response):
+        with suppress(ValueError):
+            return max(0.0, float(outcome.headers.get("Retry-After", "0")))
+    return 0.0
+
+
+def _is_untrusted(outcome: _Outcome | None) -> bool:
+    """Return whether a connection failed because of its certificate."""
+    return isinstance(outcome, httpx.ConnectError) and "CERTIFICATE" in str(outcome)
+
+
+def _cut(network: socket.socket) -> None:
+    with suppress(OSError):
+        network.shutdown(socket.SHUT_RDWR)
+
+
+def _text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value

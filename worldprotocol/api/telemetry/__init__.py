@@ -1,0 +1,1 @@
+"""Traces of a realm for OpenTelemetry (extra ``telemetry``); nothing is imported where no program uses it."""

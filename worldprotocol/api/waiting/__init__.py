@@ -1,0 +1,1 @@
+"""Waiting for proposals to be decided and to end."""

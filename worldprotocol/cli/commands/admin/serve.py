@@ -1,0 +1,234 @@
+"""``worldctl serve``: the HTTP server."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, command
+
+if TYPE_CHECKING:
+    from worldprotocol.api.config import Config, ServerConfig
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.export.proofs.checkpoint import Checkpoint
+    from worldprotocol.server.commands.request import CommandRequest
+    from worldprotocol.server.service import AgentsOfRealm, RealmToServe, Service
+
+
+@command("serve")
+@click.option(
+    "--realm",
+    "named",
+    multiple=True,
+    metavar="NAME=ADDRESS",
+    help="Serve this realm: a world.toml, or a log with the configuration in force; repeatable.",
+)
+@click.option("--host", metavar="ADDRESS", help="Listen there; 127.0.0.1. Another one needs sign-in and TLS.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Listen on this port; 8437, and 0 is any free one.")
+@click.option("--socket", "path", metavar="FILE", help="Unix socket; beside the first realm's file.")
+@click.option(
+    "--sign-in",
+    "people",
+    multiple=True,
+    metavar="ACTOR",
+    help="Print a one-time link that signs a browser in as this actor, for 15 minutes; repeatable.",
+)
+def serve(
+    desk: CommandContext,
+    named: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    path: str | None,
+    people: tuple[str, ...],
+) -> None:
+    """Serve realms over HTTP, until SIGTERM or Ctrl-C; running calls are finished then.
+
+    Without --realm, the realms of [realms] in world.toml are served, and the configured log as `main`. Callers sign in
+    with API tokens (`worldctl token create`) and need rights (`worldctl rights grant`).
+    """
+    from worldprotocol.cli.support.opening import settings_of
+
+    serving = _server()
+    from worldprotocol.api.config import ServerConfig
+    from worldprotocol.api.telemetry.provider import traces_from_environment
+    from worldprotocol.server.service import Service
+
+    config = settings_of(desk)
+    own = {"main": desk.address()} if config.domain else {}
+    wanted = dict(_split(one) for one in named) or {**(config.realms or {}), **own}
+    if not wanted:
+        raise click.UsageError("Name a realm with --realm NAME=ADDRESS, or in [realms] of world.toml.")
+    chosen = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    server = (config.server or ServerConfig()).model_copy(update=chosen).in_folder(config.folder)
+    with ExitStack() as opened:
+        opened.enter_context(traces_from_environment())
+        realms = [_opened(desk, name, address, opened) for name, address in wanted.items()]
+        can_sign_in = bool(server.oidc) or any(one.realm.access.tokens() for one in realms)
+        serving.check_listener(server, can_sign_in=can_sign_in)
+        service = Service.of(server, realms, _client_secrets(server, config, desk.address()))
+        where = Path(path) if path is not None else _beside(server.socket, realms[0].realm)
+        codes = _links(service, people)
+        serving.serve(service, where, lambda addresses: _tell(desk, addresses, service, codes))
+
+
+def _server() -> Any:
+    """Return the module that serves.
+
+    Raises:
+        RefusedError: ``NOT_LOADED`` where the extra is not installed.
+    """
+    from world.extras import needs_extra
+
+    with needs_extra("Servers", "server"):
+        from worldprotocol.server import serving
+    return serving
+
+
+def _split(text: str) -> tuple[str, str]:
+    from worldprotocol.server.names import check_realm_name
+
+    name, sign, address = text.partition("=")
+    if not sign or not address:
+        raise click.UsageError(f"--realm {text!r} is not NAME=ADDRESS.")
+    return check_realm_name(name), address
+
+
+def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) -> RealmToServe:
+    """Open a realm; its configuration is the file that the address names, else the one in force."""
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.cli.remote.execution import run_command
+    from worldprotocol.cli.support.opening import CATCHING_UP, composed
+    from worldprotocol.cli.support.signing import signed_checkpoint
+    from worldprotocol.server.jobs.program import RealmProgram
+    from worldprotocol.server.names import check_realm_name
+    from worldprotocol.server.service import RealmToServe
+
+    own = CommandContext(json=desk.json)
+    own.trust, own.quiet, own.paranoid = desk.trust, desk.quiet, desk.paranoid
+    own.config, log = (address, None) if address.endswith(".toml") else (desk.config, address)
+    config = composed(own)
+    with desk.progress(CATCHING_UP) as progress:
+        realm = opened.enter_context(Realm.from_config(config, address=log, progress=progress))
+
+    def checkpoint(size: int | None) -> Checkpoint:
+        return signed_checkpoint(own, realm, size, (), None)[0]
+
+    def verifier_keys() -> list[str]:
+        return [key.verifier.to_text() for key in signed_checkpoint(own, realm, None, (), None)[1]]
+
+    def run(request: CommandRequest) -> int:
+        return run_command(request, config, log or config.log_address)
+
+    return RealmToServe(
+        name=check_realm_name(name),
+        realm=realm,
+        roles=config.redact,
+        checkpoint=checkpoint,
+        verifier_keys=verifier_keys,
+        program=RealmProgram(log or config.log_address, config),
+        agents=_agents(own, config, realm),
+        run_command=run,
+    )
+
+
+def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm | None:
+    """Return how a realm takes calls of coding agents; None where it has no section ``[agents]``."""
+    from worldprotocol.agents.project import Project
+    from worldprotocol.api.config import CONFIG_NAME
+    from worldprotocol.server.service import AgentsOfRealm
+
+    section = config.agents
+    if section is None:
+        return None
+    file = Path(desk.config or CONFIG_NAME).resolve()
+    log = realm.log.address.path
+    beside = [f"{log}{ending}" for ending in ("", "-wal", "-shm", ".sock")] if log else []
+    own: list[str | Path] = [file, *beside, *config.own_files()]
+    command = _confinement(config, file) if section.confine else None
+    project = Project(config.folder / Path(section.root).expanduser(), own)
+    return AgentsOfRealm(project, command, section.wait_s, section.unclaimed_s)
+
+
+def _confinement(config: Config, file: Path) -> list[str]:
+    """Return the words of the command that confines the shell commands of coding agents.
+
+    Raises:
+        RefusedError: ``INVALID_CONFIG`` where the workspace of the realm is not the project of the agents.
+    """
+    from world.error_codes import ErrorCode
+    from world.errors import RefusedError
+
+    workspace = config.placed_workspace()
+    root = (config.folder / Path(config.agents.root if config.agents else ".").expanduser()).resolve()
+    if workspace is None or Path(workspace.root) != root:
+        found = "there is none" if workspace is None else f"it is {workspace.root}"
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"[agents] confine = true needs a section [workspace] with the root {root}; {found}. Correct {file}.",
+        )
+    beside = Path(sys.executable).with_name("worldctl")  # not `python -m`, which imports from the working directory
+    return [str(beside) if beside.exists() else "worldctl", "--config", str(file), "run"]
+
+
+def _beside(configured: str | None, realm: Realm) -> Path | None:
+    """Return the configured socket, else the one beside the realm's file; None for a realm in a database server."""
+    if configured is not None:
+        return Path(configured)
+    file = realm.log.address.path
+    return Path(f"{file}.sock") if file else None
+
+
+def _client_secrets(server: ServerConfig, config: Config, address: str) -> dict[str, str]:
+    """Return the secrets of the clients at issuers, by name of the issuer.
+
+    Raises:
+        RefusedError: ``SECRET_NOT_FOUND``, ``SECRET_UNREADABLE``, ``SECRET_TOO_SHORT``, ``SECRET_NOT_ALLOWED``,
+            ``SECRET_REFERENCE_INVALID``.
+    """
+    from worldprotocol.api.bootstrap import secrets_of
+
+    wanted = [one for one in server.oidc if one.client_secret is not None]
+    known = secrets_of(config.placed_secrets(), address, config.folder)
+    return {one.name: str(known.resolve(one.client_secret, [f"URL:{one.issuer}"]).params) for one in wanted}
+
+
+def _links(service: Service, people: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return actor and path of a one-time link for each actor, in each realm where it is registered.
+
+    Raises:
+        RefusedError: ``UNKNOWN_ACTOR`` where it is registered in none.
+    """
+    from world.error_codes import ErrorCode
+    from world.errors import RefusedError
+
+    made: list[tuple[str, str]] = []
+    for actor in people:
+        at = [name for name, one in service.realms.items() if actor in one.realm.realm().actors]
+        if not at:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_ACTOR,
+                f"{actor!r} is an actor of none of these realms; register it (`worldctl actor register`), and grant "
+                f"it rights (`worldctl rights grant {actor} approver`).",
+                actor_id=actor,
+            )
+        made += [(actor, f"/realms/{name}/sign-in?code={service.links.create(name, actor)}") for name in at]
+    return made
+
+
+def _tell(desk: CommandContext, addresses: list[str], service: Service, links: list[tuple[str, str]]) -> None:
+    realms, public = list(service.realms), service.config.public
+    signing_in = [{"actorId": actor, "url": f"{addresses[0]}{path}"} for actor, path in links]
+    words = [f"Serving {', '.join(realms)} on {', '.join(addresses)}"]
+    words += [f"Sign in as {one['actorId']}, once, within 15 minutes: {one['url']}" for one in signing_in]
+    if not links and not service.config.oidc and not public:
+        desk.out.remark("No browser can sign in; `worldctl serve --sign-in ACTOR` prints a link for one.")
+    words += [
+        f"Anyone may read {name} without sign-in: {addresses[0]}/realms/{name} (hidden: {', '.join(rules)})"
+        for name, rules in public.items()
+    ]
+    rendered: dict[str, Any] = {"listening": addresses, "realms": realms} | ({"public": public} if public else {})
+    desk.out.tell(rendered | ({"signIn": signing_in} if signing_in else {}), *words)

@@ -1,0 +1,356 @@
+"""``worldctl hooks``: put coding agents under a realm by their own hooks, and pass on the events of these hooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+
+NAMES: Final = ("claude-code", "codex", "gemini", "cursor")
+"""Agents whose hooks are known; the same as ``worldprotocol.agents.hooks.settings.FORMS``."""
+
+GIT: Final = "git"
+"""What is no agent and has hooks, too."""
+
+LEAST: Final = {"claude-code": ("claude", (2, 1, 295)), "codex": ("codex", (0, 131, 0))}
+"""Programs of agents, and the first version in which hooks hold: before, Claude Code permitted a call whose hook failed
+(no ``onFailure``), and Codex did not accept a changed input, and ran the original command."""
+
+BLOCKS: Final = 2
+"""Exit code of a hook by which agents block a call."""
+
+FAILED: Final = 1
+MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
+LONGEST_S: Final = 590
+"""Time after which a hook gives up and blocks, in seconds: shorter than the time that agents give it."""
+
+BEFORE: Final = frozenset({"PreToolUse", "BeforeTool", "preToolUse"})
+"""Events whose answer decides whether a call is made."""
+
+
+@click.group("hooks", cls=Group)
+def hooks() -> None:
+    """Install the hooks of coding agents, show and remove them."""
+
+
+_CLIENT = click.argument("client", metavar="AGENT", type=click.Choice(NAMES))
+_ANY = click.argument("client", metavar="AGENT|git", type=click.Choice((*NAMES, GIT)))
+_PROJECT = click.option(
+    "--project", default=".", show_default=True, type=click.Path(file_okay=False, exists=True), help="The project."
+)
+_USER = click.option("--user", is_flag=True, help="The settings of the user, for all projects, not of the project.")
+_SERVER = click.option("--server", default="http://127.0.0.1:8437", show_default=True, metavar="URL")
+_REALM = click.option("--realm", default="main", show_default=True, metavar="NAME", help="Name of the realm there.")
+_TOKEN_FILE = click.option(
+    "--token-file", metavar="FILE", help="File with the agent's token; by default it is in WORLDCTL_TOKEN."
+)
+
+
+@hooks.command("install")
+@_ANY
+@_PROJECT
+@_USER
+@_SERVER
+@_REALM
+@_TOKEN_FILE
+@click.option(
+    "--branch", "branches", multiple=True, metavar="NAME", help="For git: a shared branch; main and master by default."
+)
+@click.option("--dry-run", is_flag=True, help="Print the settings, and write nothing.")
+@with_desk
+def install(
+    desk: CommandContext,
+    client: str,
+    project: str,
+    *,
+    user: bool,
+    server: str,
+    realm: str,
+    token_file: str | None,
+    branches: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Write the hooks of AGENT (claude-code, codex, gemini or cursor) into its settings; its other settings stay.
+
+    Each call of a tool is then judged by the realm before it is made; a server that does not answer blocks it. The
+    agent needs a token of its own: `worldctl token create --actor ID --can act`. For git, merges and updates of shared
+    branches take leases on the paths that they change.
+    """
+    from worldprotocol.agents.hooks.settings import HookPlace, with_hooks
+    from worldprotocol.api.remote.addresses import read_server_address
+
+    read_server_address(server)
+    _check_version(client)
+    file = None if token_file is None else str(Path(token_file).resolve())
+    if client == GIT:
+        from worldprotocol.cli.commands.agents.git_hooks import SHARED, install_git
+
+        options = ["--server", server, "--realm", realm, *(() if file is None else ("--token-file", file))]
+        install_git(desk, project, _program(), options, branches or SHARED, dry_run=dry_run)
+        return
+    place = HookPlace(server, realm, file, _program())
+    target = _target(client, project, user=user)
+    settings = with_hooks(client, _read(target), place)
+    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    if dry_run:
+        for line in text.splitlines():
+            desk.out.text(line)
+        return
+    _write(target, text)
+    remarks = [f"{target} has the hooks of {client}: they ask {place.url(client)}."]
+    if file is None:
+        remarks.append("Start the agent with its token in WORLDCTL_TOKEN.")
+    if client == "codex":
+        remarks.append(
+            "Codex skips new and changed hooks without a word until they are trusted: trust them by /hooks there."
+        )
+    desk.out.tell({"settings": str(target), "url": place.url(client)}, *remarks)
+
+
+@hooks.command("uninstall")
+@_ANY
+@_PROJECT
+@_USER
+@with_desk
+def uninstall(desk: CommandContext, client: str, project: str, *, user: bool) -> None:
+    """Remove the hooks of AGENT that `install` wrote; other settings and hooks stay."""
+    if client == GIT:
+        from worldprotocol.cli.commands.agents.git_hooks import uninstall_git
+
+        uninstall_git(desk, project)
+        return
+    from worldprotocol.agents.hooks.settings import installed, without_hooks
+
+    target = _target(client, project, user=user)
+    settings = _read(target)
+    removed = installed(client, settings)
+    if removed:
+        _write(target, json.dumps(without_hooks(client, settings), indent=2, ensure_ascii=False) + "\n")
+    words = f"Removed the hooks of {', '.join(removed)} from {target}." if removed else f"{target} has no such hooks."
+    desk.out.tell({"settings": str(target), "removed": removed}, words)
+
+
+@hooks.command("status")
+@_PROJECT
+@_USER
+@with_desk
+def status(desk: CommandContext, project: str, *, user: bool) -> None:
+    """List which agents have hooks of this engine, and for which events."""
+    from worldprotocol.agents.hooks.settings import installed
+
+    rows = []
+    for client in NAMES:
+        target = _target(client, project, user=user)
+        rows.append({"agent": client, "settings": str(target), "events": installed(client, _read(target))})
+    rows.append(_git_row(project))
+    if desk.json:
+        desk.out.document(rows)
+        return
+    table = [(one["agent"], ", ".join(one["events"]) or "none", one["settings"]) for one in rows]
+    desk.out.table(("agent", "hooks", "settings"), table)
+
+
+def _git_row(project: str) -> dict[str, Any]:
+    from world.errors import RefusedError
+    from worldprotocol.cli.commands.agents.git_hooks import installed_git
+
+    try:
+        paths = installed_git(project)
+    except RefusedError:
+        paths = []
+    return {"agent": GIT, "settings": str(paths[0].parent) if paths else "", "events": [one.name for one in paths]}
+
+
+@hooks.command("git")
+@click.argument("event", metavar="HOOK", type=click.Choice(("reference-transaction", "pre-push")))
+@click.argument("state", metavar="ARGUMENT")
+@click.option("--session", required=True, metavar="ID", help="The unit of work of the git process.")
+@click.option("--branch", "branches", multiple=True, required=True, metavar="NAME", help="A shared branch.")
+@click.option(
+    "--wait", "wait_s", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for leases."
+)
+@_SERVER
+@_REALM
+@_TOKEN_FILE
+@with_desk
+def git(
+    desk: CommandContext, event: str, state: str, *, server: str, realm: str, token_file: str | None, **more: Any
+) -> int:
+    """Take leases for what a git command merges, or give them back; hooks of git run this.
+
+    Without leases the exit code is 1, and git gives up.
+    """
+    from world.errors import RefusedError
+    from worldprotocol.api.remote.connecting import RealmConnecting
+    from worldprotocol.cli.commands.agents.git_hooks import run_git_hook
+
+    try:
+        with RealmConnecting.connect(server, token=_token(token_file), realm=realm) as connected:
+            run_git_hook(event, state, connected, **more)
+    except RefusedError as refused:
+        click.echo(f"worldctl: git may not change these files now: {refused.message} [{refused.code}]", err=True)
+        return FAILED
+    return 0
+
+
+@hooks.command("call")
+@_CLIENT
+@_SERVER
+@_REALM
+@_TOKEN_FILE
+@click.option(
+    "--time-s",
+    default=LONGEST_S,
+    show_default=True,
+    type=click.IntRange(1, LONGEST_S),
+    help="How long to wait for an answer, in seconds.",
+)
+@with_desk
+def call(desk: CommandContext, client: str, server: str, realm: str, token_file: str | None, time_s: int) -> int:
+    """Pass the event of a hook on stdin to the server, and print its answer; agents run this.
+
+    A call that is refused, and one about which nothing can be found out, is blocked by exit code 2.
+    """
+    from worldprotocol.agents.hooks.decisions import refusal
+
+    event: Any = None
+    watch = threading.Timer(time_s, _give_up)
+    watch.daemon = True
+    watch.start()
+    try:
+        content = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
+        event = json.loads(content) if len(content) <= MAX_EVENT_BYTES else None
+        if not isinstance(event, dict):
+            raise ValueError("it is no JSON object, or too large")
+        answer = _answer(client, event, server, realm, token_file)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # whatever it is, the call is blocked
+        decides = not isinstance(event, dict) or event.get("hook_event_name") in BEFORE
+        why = getattr(error, "message", None) or str(error) or type(error).__name__
+        click.echo(f"The realm could not be asked, so this is blocked: {why}", err=True)
+        return BLOCKS if decides else FAILED
+    click.echo(json.dumps(answer))
+    reason = refusal(client, answer)
+    if reason is None or client in ("claude-code", "codex"):
+        return 0
+    click.echo(reason, err=True)
+    return BLOCKS
+
+
+def _give_up() -> None:
+    """End this process, whatever it waits for: agents permit a call whose hook is too slow."""
+    os.write(2, b"The realm did not answer in time, so this is blocked.\n")
+    os._exit(BLOCKS)
+
+
+def _answer(client: str, event: dict[str, Any], server: str, realm: str, token_file: str | None) -> dict[str, Any]:
+    """Return the answer of the server to an event.
+
+    Raises:
+        Exception: there is none that can be understood.
+    """
+    from urllib.parse import quote
+
+    from worldprotocol.agents.hooks.decisions import is_decision
+    from worldprotocol.api.remote.addresses import read_server_address
+    from worldprotocol.cli.remote.connection import CommandConnection
+
+    connection = CommandConnection(read_server_address(server), _token(token_file), silent_s=LONGEST_S)
+    try:
+        with connection.send("POST", f"/v1/realms/{quote(realm, safe='')}/hooks/{client}", event) as response:
+            answer = json.loads(response.read())
+    finally:
+        connection.close()
+    if not isinstance(answer, dict) or (event.get("hook_event_name") in BEFORE and not is_decision(client, answer)):
+        raise ValueError("the server answered something else than a decision")
+    return answer
+
+
+def _token(file: str | None) -> str | None:
+    """Return the token of the agent; None without one.
+
+    Raises:
+        RefusedError: ``TOKEN_NOT_VALID``.
+    """
+    from worldprotocol.cli.remote.token_file import token_in
+
+    return token_in(file) if file is not None else os.environ.get("WORLDCTL_TOKEN") or None
+
+
+def _program() -> tuple[str, ...]:
+    """Return the words that start this ``worldctl`` from any folder."""
+    found = shutil.which("worldctl")
+    return (str(Path(sys.argv[0]).resolve()),) if found is None and sys.argv[0].endswith("worldctl") else ("worldctl",)
+
+
+def _target(client: str, project: str, *, user: bool) -> Path:
+    from worldprotocol.agents.hooks.settings import FORMS
+
+    return (Path.home() if user else Path(project).resolve()) / FORMS[client].path
+
+
+def _read(target: Path) -> dict[str, Any]:
+    """Return settings; empty where there are none.
+
+    Raises:
+        RefusedError: ``INVALID_CONFIG`` where they cannot be read; they are not overwritten.
+    """
+    from world.error_codes import ErrorCode
+    from world.errors import RefusedError
+
+    try:
+        settings = json.loads(target.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG, f"{target} cannot be read: {error}. Correct it; nothing was written."
+        ) from None
+    if not isinstance(settings, dict):
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"{target} is no JSON object. Correct it; nothing was written.")
+    return settings
+
+
+def _write(target: Path, text: str) -> None:
+    """Replace settings at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f"{target.name}.new")
+    beside.write_text(text, encoding="utf-8")
+    if target.exists():
+        shutil.copymode(target, beside)
+    beside.replace(target)
+
+
+def _check_version(client: str) -> None:
+    """Check the version of an agent, where it is installed.
+
+    Raises:
+        RefusedError: ``HOOKS_TOO_OLD`` for a version whose hooks let a call pass.
+    """
+    from world.error_codes import ErrorCode
+    from world.errors import RefusedError
+
+    name, least = LEAST.get(client, ("", ()))
+    program = shutil.which(name) if name else None
+    if program is None:
+        return
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        said = ""
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
+    if found is None or tuple(map(int, found.groups())) < least:
+        raise RefusedError(
+            ErrorCode.HOOKS_TOO_OLD,
+            f"{program} is version {found[0] if found else 'unknown'}; before {'.'.join(map(str, least))} its hooks "
+            "can let a call pass that they did not permit. Update it and install again; nothing was written.",
+        )

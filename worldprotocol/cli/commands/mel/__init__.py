@@ -1,0 +1,1 @@
+"""Commands for domains that are written in MEL, and its language server."""

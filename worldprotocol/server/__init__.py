@@ -1,0 +1,1 @@
+"""HTTP server: sign-in, rights and operations on realms (docs/server.md)."""

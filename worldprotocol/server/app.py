@@ -1,0 +1,104 @@
+"""Application factory: one route for each operation of the table, the application of the pages, and ``/mcp``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import FastAPI, Response
+
+from worldprotocol.server import problems
+from worldprotocol.server.governed import beginning
+from worldprotocol.server.governed.mcp_endpoint import mcp_routes
+from worldprotocol.server.limits import BodyLimit
+from worldprotocol.server.metrics import Counted
+from worldprotocol.server.openapi import describe
+from worldprotocol.server.operation_table import OPERATIONS
+from worldprotocol.server.operations import (
+    acting,
+    actions,
+    actors,
+    audit,
+    commands,
+    effects,
+    hooks,
+    jobs,
+    leases,
+    log,
+    policies,
+    proposals,
+    reading,
+    realms,
+    runs,
+    tiles,
+)
+from worldprotocol.server.operations.registry import HANDLERS
+from worldprotocol.server.pages.application import create_pages, start_page
+from worldprotocol.server.service import Service
+from worldprotocol.server.telemetry.requests import TELEMETRY
+
+__all__ = ["create_app"]
+
+MODULES: Final = (
+    acting,
+    actions,
+    actors,
+    audit,
+    beginning,
+    commands,
+    effects,
+    hooks,
+    jobs,
+    leases,
+    log,
+    policies,
+    proposals,
+    reading,
+    realms,
+    runs,
+    tiles,
+)
+"""The modules that declare handlers."""
+
+
+def create_app(service: Service) -> FastAPI:
+    """Return the application of a service, which the caller starts and stops.
+
+    Args:
+        service: realms and limits.
+    """
+    app = FastAPI(
+        title="World Protocol",
+        version="1",
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+        redirect_slashes=False,  # a redirect would repeat the field Host, which the client chooses
+        telemetry=TELEMETRY,
+    )
+    app.state.service = service
+    for operation in OPERATIONS.values():
+        app.add_api_route(
+            operation.route,
+            HANDLERS[operation.name],
+            methods=[operation.method],
+            name=operation.name,
+            operation_id=operation.name,
+            summary=operation.summary,
+            tags=[operation.tag],
+            response_class=Response,
+        )
+    app.add_api_route("/", start_page, methods=["GET"], name="start", response_model=None, include_in_schema=False)
+    app.mount("/realms", create_pages(service), name="pages")
+    app.router.routes.extend(mcp_routes(service, app))
+    problems.install(app)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=service.config.max_body_bytes,
+        timeout_s=service.config.request_timeout_s,
+        is_stopping=lambda: service.is_stopping,
+        running=service.running,
+    )
+    app.add_middleware(Counted, metrics=service.metrics)
+    describe(app)
+    return app

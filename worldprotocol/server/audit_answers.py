@@ -1,0 +1,198 @@
+"""JSON Schemas and examples of the answers to auditors, for the API description."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from worldprotocol.server.answer_schemas import ACTOR, FLAG, HASH, ID, INT, OBJECT, TEXT, Schema, array, or_null, shape
+
+__all__ = ["AUDIT_ANSWERS", "AUDIT_BODIES", "AUDIT_STATUSES", "CLOUD_EVENTS"]
+
+_MEMBERS: Final[dict[str, Schema]] = {
+    "jobId": TEXT, "kind": {"enum": ["verify", "recheck", "whatif", "backtest"]},
+    "status": {"enum": ["running", "done", "failed", "cancelled"]}, "options": OBJECT, "by": TEXT, "startedAt": INT,
+    "endedAt": or_null(INT), "done": INT, "total": INT, "error": or_null(shape(code=TEXT, message=TEXT)),
+}  # fmt: skip
+_STATE: Final = {
+    "jobId": ID, "kind": "verify", "status": "running", "options": {"against": []}, "by": "aud",
+    "startedAt": 1_767_225_600_000, "endedAt": None, "done": 512, "total": 2_048, "error": None,
+}  # fmt: skip
+
+
+def _job(**more: Schema) -> Schema:
+    """Return the schema of a job with further members."""
+    members = {**_MEMBERS, **more}
+    return {"type": "object", "properties": members, "required": list(members)}
+
+
+_JOB: Final = (_job(result=or_null(OBJECT)), {**_STATE, "result": None})
+_VERIFICATION: Final = (
+    _job(result=or_null(OBJECT), checked=INT, report=or_null(OBJECT)),
+    {**_STATE, "result": None, "checked": 512, "report": None},
+)
+
+CLOUD_EVENTS: Final = (
+    array(
+        shape(
+            "subject datacontenttype time traceparent schemaversion streamversion data",
+            specversion={"const": "1.0"},
+            id=TEXT,
+            source=TEXT,
+            type=TEXT,
+            leaf=TEXT,
+            subject=TEXT,
+            datacontenttype=TEXT,
+            time={"type": "string", "format": "date-time"},
+            traceparent=TEXT,
+            schemaversion=INT,
+            streamversion=INT,
+            data=OBJECT,
+        )
+    ),
+    [
+        {
+            "specversion": "1.0",
+            "id": "7",
+            "source": f"urn:world-protocol:log:{ID}",
+            "type": "world-protocol.actor.registered",
+            "subject": "realm",
+            "datacontenttype": "application/json",
+            "time": "2026-01-01T00:00:00.000Z",
+            "leaf": HASH,
+            "schemaversion": 1,
+            "streamversion": 4,
+            "data": {"actor": ACTOR},
+        }
+    ],
+)
+"""Schema and example of events as CloudEvents."""
+
+AUDIT_ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
+    "verify.start": _VERIFICATION,
+    "verify.read": _VERIFICATION,
+    "verify.stream": (TEXT, 'event: ended\ndata: {"status": "done"}\n\n'),
+    "recheck.start": _JOB,
+    "whatif.start": _JOB,
+    "backtest.start": _JOB,
+    "jobs.list": (shape(jobs=array(_job())), {"jobs": [_STATE]}),
+    "jobs.read": _JOB,
+    "jobs.stream": (TEXT, 'event: ended\ndata: {"status": "done"}\n\n'),
+    "jobs.cancel": _JOB,
+    "tiles.read": (TEXT, "256 hashes of 32 bytes"),
+    "tiles.entries": (TEXT, "256 entries, each after its length as a uint16"),
+    "proofs.consistency": (OBJECT, {"worldProtocol": "consistency"}),
+    "keys.list": (
+        shape(keys=array(shape(keyId=TEXT, agentId=TEXT, publicKey=TEXT, revoked=FLAG))),
+        {"keys": [{"keyId": "k-1", "agentId": "bot", "publicKey": "W1tbW1tbW1s=", "revoked": False}]},
+    ),
+    "runs.list": (shape(runs=array(OBJECT), more=FLAG, next=or_null(INT)), {"runs": [], "more": False, "next": None}),
+    "runs.read": (
+        shape(
+            "agentId sessionId kind mode command heldBy verdictId leaseIds openedAt declared closedAt unused changes "
+            "foreign moreUnused exitCode reason",
+            runId=TEXT,
+            outcome=TEXT,
+            agentId=TEXT,
+            sessionId=TEXT,
+            kind=TEXT,
+            mode=TEXT,
+            command=array(TEXT),
+            heldBy=array(TEXT),
+            verdictId=TEXT,
+            leaseIds=array(TEXT),
+            openedAt=INT,
+            declared=array(OBJECT),
+            observed=array(OBJECT),
+            violations=array(OBJECT),
+            amendments=array(OBJECT),
+            rollbacks=array(OBJECT),
+            closedAt=INT,
+            unused=array(OBJECT),
+            changes=array(OBJECT),
+            foreign=array(OBJECT),
+            moreUnused=INT,
+            exitCode=INT,
+            reason=TEXT,
+        ),
+        {"runId": ID, "outcome": "open", "observed": [], "violations": [], "amendments": [], "rollbacks": []},
+    ),
+    "policies.list": (
+        shape(policies=array(OBJECT), states=array(OBJECT), history=array(OBJECT)),
+        {"policies": [{"name": "house", "policyHash": HASH}], "states": [{"name": "house"}], "history": []},
+    ),
+    "policies.read": (
+        shape(
+            name=TEXT,
+            hash=TEXT,
+            isInForce=FLAG,
+            version=or_null(TEXT),
+            combination=TEXT,
+            history=array(OBJECT),
+            rules=array(OBJECT),
+            use=shape(after=INT, upto=INT, decisions=INT, rules=OBJECT),
+            against=or_null(TEXT),
+            differences=array(OBJECT),
+            shadows=OBJECT,
+        ),
+        {
+            "name": "house",
+            "hash": HASH,
+            "isInForce": True,
+            "version": None,
+            "combination": "strictest",
+            "history": [{"position": 4, "event": "adopted", "name": "house"}],
+            "rules": [{"id": "small", "effect": "approve"}],
+            "against": None,
+            "differences": [],
+            "use": {
+                "after": 0,
+                "upto": 80,
+                "decisions": 9,
+                "rules": {"small": {"applied": 8, "decided": 7, "errors": 0}},
+            },
+            "shadows": {"shadowed": 0, "agree": 0, "disagree": 0, "notAsked": 0, "disagreements": []},
+        },
+    ),
+    "actors.list": (
+        shape(actors=array(OBJECT)),
+        {"actors": [{**ACTOR, "binding": {"kind": "auto_approve"}}]},
+    ),
+    "actors.read": (
+        shape(
+            "meta name",
+            actorId=TEXT,
+            kind=TEXT,
+            name=TEXT,
+            meta=OBJECT,
+            binding=or_null(OBJECT),
+            rights=array(OBJECT),
+            keys=array(OBJECT),
+        ),
+        {**ACTOR, "binding": {"kind": "auto_approve"}, "rights": [], "keys": []},
+    ),
+    "rights.list": (
+        shape(rights=array(shape(actorId=TEXT, right=TEXT, redaction=or_null(array(TEXT)), by=TEXT, since=INT))),
+        {"rights": [{"actorId": "bot", "right": "actor", "redaction": None, "by": "operator", "since": 1}]},
+    ),
+}
+"""Schema and example of the successful answer of each operation."""
+
+AUDIT_STATUSES: Final[dict[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
+    **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
+}
+"""Statuses of success other than 200 alone."""
+
+AUDIT_BODIES: Final[dict[str, Any]] = {
+    "verify.start": {},
+    "recheck.start": {"all": True, "upto": 400},
+    "whatif.start": {"drop": [ID]},
+    "backtest.start": {
+        "policyText": 'name = "draft"\n[[rules]]\nid = "all"\nverdict = "approve"\n',
+        "policyFormat": "toml",
+        "since": "3d",
+        "last": 200,
+    },
+    "jobs.cancel": {},
+}
+"""Example of the body of each operation that has one."""

@@ -1,0 +1,256 @@
+"""Bodies of requests, read strictly, and parameters of queries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from world.model.decision import HumanChoice
+
+__all__ = [
+    "AnswerToGive",
+    "BranchToCreate",
+    "BranchToSwitch",
+    "CallToBegin",
+    "Cancellation",
+    "ClaimedEffect",
+    "CommandToRun",
+    "EffectResultToRecord",
+    "EffectsToClaim",
+    "Heartbeat",
+    "IntentToSubmit",
+    "IntentWithOptions",
+    "IssuedIntent",
+    "LeaseRequest",
+    "ProposalFilter",
+    "Release",
+    "Revocation",
+    "Settlement",
+    "SignatureOfIntent",
+    "SourceToProject",
+    "Withdrawal",
+]
+
+Name = Annotated[str, Field(min_length=1, max_length=1_000)]
+Word = Annotated[str, Field(max_length=1_000_000)]
+Ids = Annotated[list[Name], Field(min_length=1, max_length=1_000)]
+Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
+
+
+class _Body(BaseModel):
+    """Base of all bodies: unknown members are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Submission(_Body):
+    """How an intent is submitted; `baseWorld` without `branch` is a fork, and needs the right to read all."""
+
+    branch: Name | None = None
+    baseWorld: Name | None = None  # noqa: N815  # wire form
+    forkName: Name | None = None  # noqa: N815
+    allowFailedBase: bool = False  # noqa: N815
+    trace: dict[str, Any] | None = None
+    executionKey: Name | None = None  # noqa: N815
+
+
+class IntentToSubmit(_Submission):
+    """An intent of the caller, which the server issues."""
+
+    type: Name
+    input: Any = None
+    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
+    note: str | None = None
+    continueOpen: Annotated[  # noqa: N815
+        bool, Field(description="Return the open, undecided proposal of the same intentKey, where there is one.")
+    ] = False
+
+
+class SignatureOfIntent(_Body):
+    """A signature of an IntentInstance by a registered key of its actor (docs/server.md, Signed intents)."""
+
+    keyId: Name  # noqa: N815
+    issuedAt: Annotated[int, Field(ge=0, le=2**53)]  # noqa: N815
+    signature: Name
+
+
+class IssuedIntent(_Body):
+    """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
+
+    body: dict[str, Any]
+    intentId: Name  # noqa: N815
+    intentKey: Name  # noqa: N815
+    meta: dict[str, Any]
+    signature: SignatureOfIntent | None = None
+
+
+class IntentWithOptions(_Submission):
+    """An IntentInstance that the caller issued, and how it is submitted."""
+
+    intent: IssuedIntent
+
+
+class SourceToProject(_Submission):
+    """A source event, projected for the caller."""
+
+    kind: Literal["ui", "api", "agent", "system"]
+    eventId: Name  # noqa: N815
+    payload: Any = None
+    occurredAt: int | None = None  # noqa: N815
+
+
+class AnswerToGive(_Body):
+    """A person's answer to a waiting proposal; `shown` is that of the entry of the inbox which the person was shown."""
+
+    choice: HumanChoice
+    scope: dict[str, Any] | None = None
+    to: Name | None = None
+    reason: str = Field(default="", max_length=10_000)
+    shown: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class ProposalFilter(BaseModel):
+    """Conditions of a list of proposals, as parameters of a query; times are in ms since 1970."""
+
+    actor: str | None = Field(default=None, max_length=1_000)
+    status: str | None = Field(default=None, max_length=1_000)
+    branch: str | None = Field(default=None, max_length=1_000)
+    since: int | None = Field(default=None, ge=0, le=2**53)
+    until: int | None = Field(default=None, ge=0, le=2**53)
+
+
+class Cancellation(_Body):
+    """Why an execution is cancelled."""
+
+    reason: Reason
+
+
+class Settlement(_Body):
+    """What became of an effect in doubt."""
+
+    choice: Literal["happened", "retry", "fail"]
+    reason: Reason
+    effect: Name | None = None
+    value: Any = None
+
+
+class EffectsToClaim(_Body):
+    """What a worker performs: types of effects (absent, all), and the workspaces that it has; and its name.
+
+    `proposalId` limits the claim to the effects of one proposal.
+    """
+
+    worker: Name
+    proposalId: Name | None = None  # noqa: N815
+    types: Annotated[list[Name], Field(max_length=1_000)] | None = None
+    workspaces: Annotated[list[Name], Field(max_length=100)] = []
+
+
+class ClaimedEffect(_Body):
+    """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
+
+    claim: dict[str, Any]
+
+
+class EffectResultToRecord(_Body):
+    """The result of an effect that the caller claimed."""
+
+    claim: dict[str, Any]
+    report: dict[str, Any]
+
+
+class TerminalOfCaller(_Body):
+    """The terminal of a caller: its size in characters, and the variables TERM, COLORTERM and NO_COLOR."""
+
+    columns: Annotated[int, Field(ge=1, le=10_000)]
+    lines: Annotated[int, Field(ge=1, le=10_000)]
+    term: Annotated[str, Field(max_length=100)] = ""
+    colorTerm: Annotated[str, Field(max_length=100)] = ""  # noqa: N815  # wire form
+    noColor: Annotated[str, Field(max_length=100)] = ""  # noqa: N815
+
+    def environ(self) -> dict[str, str]:
+        """Return it as variables of an environment."""
+        named = {"TERM": self.term, "COLORTERM": self.colorTerm, "NO_COLOR": self.noColor}
+        size = {"COLUMNS": str(self.columns), "LINES": str(self.lines)}
+        return size | {name: value for name, value in named.items() if value}
+
+
+class CommandToRun(_Body):
+    """A command of `worldctl`: its words, and in base64 the contents of the files that they name, and of stdin."""
+
+    arguments: Annotated[list[Word], Field(max_length=10_000)]
+    files: Annotated[dict[Word, str], Field(max_length=1_000)] = {}
+    stdin: str | None = None
+    terminal: TerminalOfCaller | None = None
+
+
+class BranchToCreate(_Body):
+    """A branch and the world at which it begins; absent, the head of the active branch."""
+
+    name: Name
+    worldId: Name | None = None  # noqa: N815
+    allowFailed: bool = False  # noqa: N815
+
+
+class BranchToSwitch(_Body):
+    """The branch that becomes the active one."""
+
+    name: Name
+
+
+class CallToBegin(_Body):
+    """A call of a tool that the caller is about to make; its key is the ``Idempotency-Key``.
+
+    With ``claim`` false, it is only asked whether the call may be begun.
+    """
+
+    action: Name
+    input: dict[str, Any]
+    claim: bool = True
+    scope: Annotated[list[Name], Field(max_length=10_000)] = []
+    trace: dict[str, Any] | None = None
+    branch: Name | None = None
+    attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
+
+
+class LeaseRequest(_Body):
+    """Resources to lease, all or none; or a signed manifest in their place."""
+
+    resources: Annotated[list[Name], Field(max_length=1_000)] | None = None
+    predicate: Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"] = "MUTATES"
+    manifest: dict[str, Any] | None = None
+    sessionId: Name | None = None  # noqa: N815
+    ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
+    queue: bool = False
+    waitMs: int | None = Field(default=None, ge=1)  # noqa: N815
+    requestId: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._:~-]{0,199}$")] | None = None  # noqa: N815
+    requireSignature: bool = False  # noqa: N815
+
+
+class Withdrawal(_Body):
+    """A request to take out of the queue; `after` is that of the answer to the request."""
+
+    after: int = Field(default=0, ge=0, le=2**53)
+
+
+class Heartbeat(_Body):
+    """Leases to renew."""
+
+    leaseIds: Ids  # noqa: N815
+    sessionId: Name  # noqa: N815
+    ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
+
+
+class Release(_Body):
+    """Leases to release."""
+
+    leaseIds: Ids  # noqa: N815
+    sessionId: Name  # noqa: N815
+
+
+class Revocation(_Body):
+    """Leases to revoke, and why."""
+
+    leaseIds: Ids  # noqa: N815
+    reason: Reason

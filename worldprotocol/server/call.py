@@ -1,0 +1,257 @@
+"""One authorised request: its operation, realm and verified caller. Every handler gets a ``Call``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
+
+import orjson
+from fastapi import Depends, Request, Response
+from msgspec import structs
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.verification import UNAUTHENTICATED, Verification
+from world.state.access import right_fault
+from world.state.realm_view import RealmView
+from worldprotocol.api.callers.keyed import check_key
+from worldprotocol.api.realm import Realm
+from worldprotocol.json_text import as_text
+from worldprotocol.server.operation_table import OPERATIONS, Operation
+from worldprotocol.server.service import HostedRealm, Service
+from worldprotocol.server.visibility import Visibility
+
+__all__ = [
+    "COUNTED",
+    "Authorized",
+    "Call",
+    "answer",
+    "authorize",
+    "check_right",
+    "operation_of",
+    "service_of",
+    "visitor",
+]
+
+R = TypeVar("R")
+
+COUNTED: Final = "is_counted"
+"""Member of the state of a request that this process sends for another one, which was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request whose caller was verified and has a right to the operation.
+
+    Args:
+        service: the service.
+        operation: the operation.
+        hosted: the realm.
+        verified: the caller.
+        view: state of the realm when the right was checked.
+        visibility: what the caller may read.
+    """
+
+    service: Service
+    operation: Operation
+    hosted: HostedRealm
+    verified: Verification
+    view: RealmView
+    visibility: Visibility
+
+    @property
+    def actor_id(self) -> str:
+        """The verified actor."""
+        return self.verified.actor_id or ""
+
+    @property
+    def realm(self) -> Realm:
+        """The realm, which records the verification of this caller with what it writes."""
+        return self.hosted.realm.as_caller(self.verified)
+
+    def keyed(self, key: str | None) -> Verification:
+        """Return the caller with the key of its request.
+
+        Raises:
+            RefusedError: ``INVALID_VALUE`` for a text that is no key.
+        """
+        return self.verified if key is None else structs.replace(self.verified, key=check_key(key))
+
+    @property
+    def waits(self) -> AbstractContextManager[None]:
+        """Counts a request that waits; raises ``TooManyRequestsError`` when it is entered."""
+        return self.service.waits.one(self._subject)
+
+    def check_waits(self) -> None:
+        """Refuse a stream before it begins, which counts itself as waiting then.
+
+        Raises:
+            TooManyRequestsError: too many requests wait.
+        """
+        self.service.waits.check(self._subject)
+
+    @property
+    def _subject(self) -> str:
+        return f"{self.hosted.name}/{self.actor_id}"
+
+    async def run(self, call: Callable[[], R]) -> R:
+        """Return the result of a call in a thread.
+
+        Raises:
+            RefusedError: ``REQUEST_TIMED_OUT``; the call itself continues.
+        """
+        running = asyncio.ensure_future(self.service.threads.run(call))
+        try:
+            async with asyncio.timeout(self.service.config.request_timeout_s):
+                return await asyncio.shield(running)
+        except TimeoutError:
+            running.add_done_callback(_retrieve)
+            raise timed_out(self.service) from None
+
+
+def _retrieve(running: asyncio.Future[Any]) -> None:
+    """Take the result of a call that is not waited for any more, so that its error is not reported as lost."""
+    if not running.cancelled():
+        running.exception()
+
+
+def timed_out(service: Service) -> RefusedError:
+    """Return the refusal of a request that took too long."""
+    return RefusedError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"The request took longer than {service.config.request_timeout_s} s (request_timeout_s); what it wrote may be "
+        "in the log. Send it again with the same Idempotency-Key.",
+    )
+
+
+def service_of(request: Request) -> Service:
+    """Return the service of an application."""
+    service: Service = request.app.state.service
+    return service
+
+
+def operation_of(request: Request) -> Operation:
+    """Return the operation of a request.
+
+    Raises:
+        RefusedError: ``RIGHT_MISSING`` where the table has no such operation.
+    """
+    operation = OPERATIONS.get(getattr(request.scope.get("route"), "name", ""))
+    if operation is None:
+        raise RefusedError(ErrorCode.RIGHT_MISSING, "This route is not in the table of operations.")
+    return operation
+
+
+async def authorize(request: Request) -> Call:
+    """Verify the caller, count the request, and check the right to the operation.
+
+    Raises:
+        RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID``, ``UNKNOWN_REALM``, ``RIGHT_MISSING``,
+            ``TOO_MANY_REQUESTS``.
+    """
+    service, operation = service_of(request), operation_of(request)
+    name = request.path_params["realm"]
+    hosted = service.realms.get(name)
+    if hosted is None:
+        await verified_somewhere(service, request)
+        raise RefusedError(ErrorCode.UNKNOWN_REALM, f"This server has no realm {name!r}; `GET /v1/realms` lists them.")
+    verified, view = await verify(service, hosted, request)
+    if verified.is_verified and not getattr(request.state, COUNTED, False):
+        service.rates.take(f"{verified.actor_id}@{name}")
+    check_right(view, verified, operation, service.clock.now_ms())
+    visibility = Visibility(view, verified, hosted.redactions)
+    if operation.is_whole:
+        visibility.check_whole()
+    return Call(service, operation, hosted, verified, view, visibility)
+
+
+def check_right(view: RealmView, verified: Verification, operation: Operation, now_ms: int) -> None:
+    """Refuse a caller without a right to an operation, and a visitor what is not open to the public.
+
+    Raises:
+        RefusedError: ``RIGHT_MISSING``, ``TOKEN_NOT_VALID``, ``SIGN_IN_REQUIRED``.
+    """
+    if not verified.is_verified:
+        if not operation.is_open:
+            raise RefusedError(
+                ErrorCode.SIGN_IN_REQUIRED,
+                f"{operation.name} is not open to the public; sign in as docs/server.md describes.",
+            )
+        return
+    fault = right_fault(view, verified, operation.rights, now_ms)
+    if fault is not None:
+        raise RefusedError(fault.code, fault.message)
+
+
+def visitor(service: Service, hosted: HostedRealm, request: Request) -> Verification | None:
+    """Return the caller of a request that shows no credentials; None where the realm is not public.
+
+    A visitor reads: it cannot write or wait, and is counted by its address.
+
+    Raises:
+        RefusedError: ``TOO_MANY_REQUESTS``.
+    """
+    is_anonymous = "authorization" not in request.headers and getattr(request.state, "peer_uid", None) is None
+    if not hosted.redactions.public or request.method != "GET" or "wait" in request.query_params or not is_anonymous:
+        return None
+    service.rates.take(f"visitor {request.client.host if request.client else 'socket'}@{hosted.name}")
+    return UNAUTHENTICATED
+
+
+async def verify(service: Service, hosted: HostedRealm, request: Request) -> tuple[Verification, RealmView]:
+    """Return the caller as verified in a realm, and the state of the realm.
+
+    Raises:
+        RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID``; ``TOO_MANY_REQUESTS`` after many failures.
+    """
+    view = await hosted.view.result()
+    try:
+        return await service.sign_in.verified(request, view, service.clock.now_ms()), view
+    except RefusedError:
+        public = visitor(service, hosted, request)
+        if public is not None:
+            return public, view
+        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        raise
+
+
+async def verified_somewhere(service: Service, request: Request) -> list[tuple[HostedRealm, Verification, RealmView]]:
+    """Return the realms in which the caller can be verified.
+
+    Raises:
+        RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID`` where there is none.
+    """
+    found, refusal = [], RefusedError(ErrorCode.SIGN_IN_REQUIRED, "This server has no realm.")
+    for hosted in service.realms.values():
+        view = await hosted.view.result()
+        try:
+            verified = await service.sign_in.verified(request, view, service.clock.now_ms())
+            found.append((hosted, verified, view))
+        except RefusedError as refused:
+            refusal = refused
+    if not found:
+        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        raise refusal
+    return found
+
+
+Authorized = Annotated[Call, Depends(authorize)]
+"""The call of a request, for handlers."""
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON answer.
+
+    Args:
+        value: JSON.
+        status: HTTP status.
+        headers: header fields.
+    """
+    try:
+        content = orjson.dumps(value)
+    except TypeError:  # a request that is repeated in its answer may have integers beyond 64 bits
+        content = as_text(value).encode()
+    return Response(content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")

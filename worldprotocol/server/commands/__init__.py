@@ -1,0 +1,1 @@
+"""Commands of ``worldctl`` that a server executes: what each needs, who may run it, and how its output is sent."""

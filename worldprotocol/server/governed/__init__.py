@@ -1,0 +1,1 @@
+"""Calls of tools over HTTP: hooks of coding agents ask here, and wait without a thread."""

@@ -1,0 +1,1 @@
+"""OIDC issuers: their keys, the verification of JWTs, and sign-in of browsers."""

@@ -1,0 +1,208 @@
+"""An OIDC issuer: what it publishes about itself, its keys, and the verification of JWTs and ID tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from joserfc.jwt import ClaimsOption
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from worldprotocol.api.config import OidcConfig
+from worldprotocol.server.issuers.fetching import FAILURES, fetched_object
+
+__all__ = ["OidcIssuer", "refused_sign_in"]
+
+ALGORITHMS: Final = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA", "Ed25519"]
+"""Accepted algorithms: signatures by key pairs. ``none`` and shared secrets are refused."""
+
+REFRESH_S: Final = 300.0
+"""Seconds after which metadata and keys of an issuer are fetched again."""
+
+RETRY_S: Final = 10.0
+"""Shortest time between two fetches of the keys of an issuer, in seconds."""
+
+LEEWAY_S: Final = 30
+"""Difference of clocks that is accepted in the times of a JWT, in seconds."""
+
+ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri", "end_session_endpoint")
+
+
+class OidcIssuer:
+    """An OIDC issuer, its metadata and its public keys.
+
+    Args:
+        config: issuer, audience, client and claim.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(self, config: OidcConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create an issuer of which nothing was read; that happens at the first use."""
+        self.config = config
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._keys_read = float("-inf")
+        self._metadata: dict[str, Any] | None = None
+        self._metadata_read = float("-inf")
+        self._failure = ""
+        self._failed = float("-inf")
+        self._mutex = asyncio.Lock()
+
+    async def metadata(self) -> dict[str, Any]:
+        """Return what the issuer publishes about itself (OpenID Connect Discovery).
+
+        Raises:
+            RefusedError: ``ISSUER_UNAVAILABLE``.
+        """
+        async with self._mutex:
+            return await self._discovered()
+
+    async def _discovered(self) -> dict[str, Any]:
+        now = self._clock()
+        if self._metadata is not None and now - self._metadata_read <= REFRESH_S:
+            return self._metadata
+        self._check_retry()
+        try:
+            found = await fetched_object(f"{self.config.issuer.rstrip('/')}/.well-known/openid-configuration")
+            self._check(found)
+        except FAILURES as error:
+            raise self._unavailable(error) from None
+        self._metadata, self._metadata_read = found, now
+        return found
+
+    def _check(self, found: Mapping[str, Any]) -> None:
+        """Refuse metadata of another issuer, and endpoints without TLS.
+
+        Raises:
+            ValueError: what is wrong.
+        """
+        issuer = self.config.issuer
+        if found.get("issuer") != issuer:
+            raise ValueError(f"its metadata is that of the issuer {str(found.get('issuer'))[:200]!r}")
+        for name in ENDPOINTS:
+            url = found.get(name)
+            schemes = f"{issuer.partition(':')[0]}:", "https:"
+            if url is not None and not (isinstance(url, str) and url.startswith(schemes)):
+                raise ValueError(f"its {name} {str(url)[:200]!r} has no TLS")
+
+    def _check_retry(self) -> None:
+        """Refuse to fetch again soon after a failure, so that requests do not wait for an issuer that cannot be used.
+
+        Raises:
+            RefusedError: ``ISSUER_UNAVAILABLE``.
+        """
+        if self._clock() - self._failed <= RETRY_S:
+            raise RefusedError(ErrorCode.ISSUER_UNAVAILABLE, self._failure)
+
+    def _unavailable(self, error: Exception) -> RefusedError:
+        words = str(error) or type(error).__name__
+        self._failure = f"The issuer {self.config.issuer} cannot be used: {words}. Try again later."
+        self._failed = self._clock()
+        return RefusedError(ErrorCode.ISSUER_UNAVAILABLE, self._failure)
+
+    async def jwt_claims(self, text: str) -> Mapping[str, Any]:
+        """Return the verified claims of a JWT for the configured audience.
+
+        Raises:
+            RefusedError: ``SIGN_IN_REQUIRED``, ``ISSUER_UNAVAILABLE``.
+        """
+        if self.config.audience is None:
+            raise refused_sign_in(f"JWTs of {self.config.issuer} are not accepted here (no audience)")
+        return await self._claims(text, {"essential": True, "value": self.config.audience})
+
+    async def id_token_claims(self, text: str, nonce: str) -> Mapping[str, Any]:
+        """Return the verified claims of an ID token for the configured client (OpenID Connect Core 3.1.3.7).
+
+        Args:
+            text: the ID token.
+            nonce: the nonce of the authorization request.
+
+        Raises:
+            RefusedError: ``SIGN_IN_REQUIRED``, ``ISSUER_UNAVAILABLE``.
+        """
+        client = str(self.config.client_id)
+        claims = await self._claims(text, {"essential": True, "value": client})
+        audience = claims.get("aud")
+        is_for_several = isinstance(audience, list) and len(audience) > 1
+        if (is_for_several or "azp" in claims) and claims.get("azp") != client:
+            raise refused_sign_in("The ID token was issued to another client")
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode("utf-8", "replace"), nonce.encode()):
+            raise refused_sign_in("The ID token does not belong to this sign-in: its nonce is another one")
+        if not isinstance(claims.get("sub"), str) or not claims["sub"]:
+            raise refused_sign_in("The ID token has no subject")
+        return claims
+
+    def actor_of(self, claims: Mapping[str, Any]) -> str:
+        """Return the actor id that verified claims name.
+
+        Raises:
+            RefusedError: ``SIGN_IN_REQUIRED``.
+        """
+        name = self.config.actor_claim
+        actor = claims.get(name)
+        if not isinstance(actor, str) or not actor:
+            raise refused_sign_in(f"The token has no text in the claim {name!r}, which names the actor")
+        if name == "email" and claims.get("email_verified") is not True:
+            raise refused_sign_in("The issuer did not verify the address in the claim 'email', which names the actor")
+        return actor
+
+    async def _claims(self, text: str, audience: ClaimsOption) -> Mapping[str, Any]:
+        keys = await self._current()
+        try:
+            token = jwt.decode(text, keys, algorithms=ALGORITHMS)
+        except (JoseError, ValueError):
+            keys = await self._current(renew=True)  # the issuer may have a new key
+            try:
+                token = jwt.decode(text, keys, algorithms=ALGORITHMS)
+            except (JoseError, ValueError) as error:
+                raise refused_sign_in(f"The JWT is not valid: {type(error).__name__}") from None
+        registry = jwt.JWTClaimsRegistry(
+            leeway=LEEWAY_S,
+            iss={"essential": True, "value": self.config.issuer},
+            aud=audience,
+            exp={"essential": True},
+        )
+        try:
+            registry.validate(token.claims)
+        except JoseError as error:
+            raise refused_sign_in(f"The JWT is not valid: {error.description or error.error}") from None
+        return token.claims
+
+    async def _current(self, *, renew: bool = False) -> KeySet:
+        async with self._mutex:
+            age = self._clock() - self._keys_read
+            if self._keys is None or age > (RETRY_S if renew else REFRESH_S):
+                if self._keys is None:
+                    self._check_retry()
+                try:
+                    self._keys = KeySet.import_key_set(await self._read())
+                except RefusedError:
+                    if self._keys is None:
+                        raise
+                except (*FAILURES, JoseError, KeyError, TypeError, AttributeError) as error:
+                    if self._keys is None:
+                        raise self._unavailable(error) from None
+                self._keys_read = self._clock()
+            return self._keys
+
+    async def _read(self) -> Any:
+        if self.config.jwks_file is not None:
+            return orjson.loads(await asyncio.to_thread(Path(self.config.jwks_file).read_bytes))
+        url = self.config.jwks_url
+        if url is None:
+            url = str((await self._discovered())["jwks_uri"])
+        return await fetched_object(url)
+
+
+def refused_sign_in(clause: str) -> RefusedError:
+    """Return the refusal of credentials."""
+    return RefusedError(ErrorCode.SIGN_IN_REQUIRED, f"{clause}; sign in as docs/server.md describes.")

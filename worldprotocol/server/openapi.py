@@ -1,0 +1,119 @@
+"""API description (OpenAPI 3.1): parameters and bodies from the handlers, answers and examples from ``answers``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from worldprotocol.export.cloud_events import BATCH_TYPE
+from worldprotocol.server.answer_links import links_of
+from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
+from worldprotocol.server.audit_answers import CLOUD_EVENTS
+from worldprotocol.server.names import NAME
+from worldprotocol.server.operation_table import OPERATIONS, Operation
+from worldprotocol.server.problems import MEDIA_TYPE
+
+__all__ = ["describe"]
+
+TEXT_TYPES: Final = {
+    "log.stream": "text/event-stream",
+    "verify.stream": "text/event-stream",
+    "jobs.stream": "text/event-stream",
+    "checkpoint.read": "text/plain",
+    "commands.run": "application/x-ndjson",
+    "tiles.read": "application/octet-stream",
+    "tiles.entries": "application/octet-stream",
+    "server.metrics": "text/plain",
+}
+"""Media types of answers that are not JSON."""
+
+MORE: Final = {"log.read": {BATCH_TYPE: {"schema": CLOUD_EVENTS[0], "example": CLOUD_EVENTS[1]}}}
+"""Further media types of answers, which a parameter chooses."""
+
+PROBLEMS: Final = {
+    "400": "The request is not valid.",
+    "401": "The caller is not signed in.",
+    "403": "The caller has not the right.",
+    "404": "There is no such thing.",
+    "405": "The resource does not have that method.",
+    "409": "The state of the realm does not permit it.",
+    "413": "The body is too large.",
+    "429": "The caller sent too many requests.",
+    "431": "The head of the request is too large.",
+    "500": "The log is damaged, or the server has a fault.",
+    "503": "The request took too long, the log cannot be reached, or the server stops.",
+}
+"""Statuses of problems, which every operation may answer."""
+
+
+REALM: Final = {
+    "name": "realm",
+    "in": "path",
+    "required": True,
+    "description": "Name of the realm on this server.",
+    "schema": {"type": "string", "pattern": f"^{NAME.pattern}$"},
+    "example": "main",
+}
+"""The parameter of every operation on a realm, which is read with the caller's rights and not by the handlers."""
+
+
+def describe(app: FastAPI) -> None:
+    """Make the description of an application complete."""
+    document: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not document:
+            document.update(_document(app))
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way that FastAPI documents
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary="Governed changes to shared worlds, over HTTP.",
+        description="Intents, answers, leases and the log of realms. Errors are problems (RFC 9457) with a code.",
+        routes=app.routes,
+        openapi_version="3.1.0",
+    )
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(SCHEMAS)
+    for unused in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(unused, None)
+    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    components["responses"] = {
+        f"Problem{status}": {"description": words, "content": problem} for status, words in PROBLEMS.items()
+    }
+    for operation in OPERATIONS.values():
+        _complete(document["paths"][operation.path][operation.method.lower()], operation)
+    return document
+
+
+def _complete(described: dict[str, Any], operation: Operation) -> None:
+    """Add security, answers, problems and examples to an operation."""
+    schema, example = ANSWERS[operation.name]
+    media = TEXT_TYPES.get(operation.name, "application/json")
+    statuses = STATUSES.get(operation.name, (200,))
+    responses: dict[str, Any] = {}
+    for status in statuses:
+        responses[str(status)] = {"description": operation.summary}
+        if status != 304:
+            responses[str(status)]["content"] = {media: {"schema": schema, "example": example}} | MORE.get(
+                operation.name, {}
+            )
+            if links := links_of(operation.name):
+                responses[str(status)]["links"] = links
+    problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in PROBLEMS}
+    described["responses"] = responses | problems
+    described["security"] = [] if operation.is_public else [{"bearer": []}]
+    described["x-rights"] = list(operation.rights)
+    if "{realm}" in operation.path:
+        described.setdefault("parameters", []).insert(0, REALM)
+    body = described.get("requestBody")
+    if body is not None:
+        body["content"]["application/json"]["example"] = BODIES[operation.name]

@@ -1,0 +1,179 @@
+"""The table of operations: name, method, path and the rights of which a caller needs one.
+
+A route exists only for an operation of this table, and an operation without rights is refused unless it is public.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from world.events.verification import RIGHTS, Right
+
+__all__ = ["OPERATIONS", "Operation"]
+
+REALM: Final = "/v1/realms/{realm}"
+READ: Final[tuple[Right, ...]] = ("reader", "auditor")
+PROPOSALS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the HTTP API.
+
+    Args:
+        name: ``resource.verb``, the ``operationId``.
+        method: HTTP method.
+        path: path with parameters.
+        rights: rights of which the caller needs one in the realm; without any, and not public, it is refused.
+        summary: one line for the API description.
+        is_public: whether no sign-in is needed; such an operation shows nothing of a realm.
+        is_whole: whether the result is made of many events, so that a reader with redaction is refused.
+        may_wait: whether the request may wait, and is not ended by ``request_timeout_s``.
+        is_personal: whether the result is about the caller, so that there is none for visitors.
+    """
+
+    name: str
+    method: str
+    path: str
+    rights: tuple[Right, ...]
+    summary: str
+    is_public: bool = False
+    is_whole: bool = False
+    may_wait: bool = False
+    is_personal: bool = False
+
+    @property
+    def route(self) -> str:
+        """The path as a route: the name of a tile contains slashes."""
+        return self.path.replace("{tile}", "{tile:path}")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether visitors may use it in a realm whose reading is public (``[server.public]``).
+
+        It reads, redacts event by event, and does not wait.
+        """
+        is_reading = self.method == "GET" and self.path.startswith(REALM) and not self.path.endswith("/stream")
+        return is_reading and "reader" in self.rights and not self.is_whole and not self.is_personal
+
+    @property
+    def tag(self) -> str:
+        """The resource."""
+        return self.name.partition(".")[0]
+
+
+def _in_realm(name: str, method: str, path: str, rights: tuple[Right, ...], summary: str, kind: str = "") -> Operation:
+    """Return an operation on a realm; ``kind`` has the words ``whole``, ``waits`` and ``personal`` that apply."""
+    whole, waits, personal = (one in kind for one in ("whole", "waits", "personal"))
+    path = REALM + path
+    return Operation(name, method, path, rights, summary, is_whole=whole, may_wait=waits, is_personal=personal)
+
+
+_ACT: Final[tuple[Right, ...]] = ("actor",)
+_AUDIT: Final[tuple[Right, ...]] = ("auditor", "operator")
+_WORK: Final[tuple[Right, ...]] = ("worker",)
+_OPERATE: Final[tuple[Right, ...]] = ("operator",)
+
+_COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver", "operator")
+"""The table of the commands names the rights of each (``worldprotocol.server.commands.command_table``)."""
+
+_ALL: Final = (
+    Operation("realms.list", "GET", "/v1/realms", RIGHTS, "List the realms in which the caller has a right"),
+    _in_realm("realms.read", "GET", "", RIGHTS, "Return name, head, branches and size of a realm"),
+    _in_realm(
+        "actions.list", "GET", "/actions", ("actor", *READ), "List the actions available to the caller", "personal"
+    ),
+    _in_realm("intents.submit", "POST", "/intents", _ACT, "Submit an intent as the caller", "waits"),
+    _in_realm("events.project", "POST", "/events", _ACT, "Project a source event to an intent of the caller", "waits"),
+    _in_realm("proposals.list", "GET", "/proposals", PROPOSALS, "List proposals in the order of submission"),
+    _in_realm("proposals.read", "GET", "/proposals/{proposal_id}", PROPOSALS, "Return a proposal", "waits"),
+    _in_realm("proposals.preview", "GET", "/proposals/{proposal_id}/preview", READ, "Preview an approval", "whole"),
+    _in_realm(
+        "proposals.answer",
+        "POST",
+        "/proposals/{proposal_id}:answer",
+        ("approver", "actor"),
+        "Answer a waiting proposal as the caller; an actor may only reply to questions on its own",
+    ),
+    _in_realm(
+        "proposals.cancel",
+        "POST",
+        "/proposals/{proposal_id}:cancel",
+        ("operator", "actor"),
+        "Cancel a proposal; an actor may only withdraw its own undecided ones",
+    ),
+    _in_realm(
+        "proposals.settle", "POST", "/proposals/{proposal_id}:settle", _OPERATE, "Resolve an effect that is in doubt"
+    ),
+    _in_realm("inbox.list", "GET", "/inbox", ("approver", "actor"), "List what waits for the caller"),
+    _in_realm("worlds.list", "GET", "/worlds", READ, "List worlds, newest first"),
+    _in_realm("worlds.read", "GET", "/worlds/{world_id}", READ, "Return a world with its patches"),
+    _in_realm("worlds.state", "GET", "/worlds/{world_id}/state", READ, "Return the data of a world", "whole"),
+    _in_realm("worlds.computed", "GET", "/worlds/{world_id}/computed", READ, "Return computed values", "whole"),
+    _in_realm("worlds.diff", "GET", "/worlds/{world_id}/diff", READ, "Compare a world with another one", "whole"),
+    _in_realm("worlds.blame", "GET", "/worlds/{world_id}/blame", READ, "Return the last change of a path", "whole"),
+    _in_realm("branches.list", "GET", "/branches", READ, "List the branches"),
+    _in_realm("branches.create", "POST", "/branches", _OPERATE, "Create a branch at a world"),
+    _in_realm("branches.switch", "POST", "/branches:switch", _OPERATE, "Make a branch the active one"),
+    _in_realm("leases.list", "GET", "/leases", READ, "List the leases in force", "whole"),
+    _in_realm("leases.waits", "GET", "/leases/waits", READ, "List the requests for leases that wait", "whole"),
+    _in_realm("leases.held", "GET", "/leases/held", _ACT, "List the leases in force of the caller"),
+    _in_realm(
+        "leases.request", "GET", "/leases/requests/{request_id}", _ACT, "Return a request of the caller", "waits"
+    ),
+    _in_realm("leases.withdraw", "POST", "/leases/requests/{request_id}:withdraw", _ACT, "Withdraw a queued request"),
+    _in_realm("leases.acquire", "POST", "/leases", _ACT, "Request leases for the caller"),
+    _in_realm("leases.heartbeat", "POST", "/leases:heartbeat", _ACT, "Renew leases of the caller"),
+    _in_realm("leases.release", "POST", "/leases:release", _ACT, "Release leases of the caller"),
+    _in_realm("leases.revoke", "POST", "/leases:revoke", _OPERATE, "Revoke leases of any holder"),
+    _in_realm("effects.list", "GET", "/effects", (*READ, "operator"), "List the effects that workers perform", "whole"),
+    _in_realm("effects.claim", "POST", "/effects:claim", _WORK, "Claim an offered effect as the caller", "waits"),
+    _in_realm("effects.heartbeat", "POST", "/effects:heartbeat", _WORK, "Extend a claim of the caller"),
+    _in_realm("effects.complete", "POST", "/effects:complete", _WORK, "Record the result of a claim of the caller"),
+    _in_realm("commands.run", "POST", "/commands", _COMMANDS, "Run a command of worldctl as the caller", "waits"),
+    _in_realm("calls.report", "POST", "/calls:report", _ACT, "Record the result of a call of the caller"),
+    _in_realm("calls.begin", "POST", "/calls", _ACT, "Propose a call of a tool, and claim it once allowed", "waits"),
+    _in_realm(
+        "hooks.call",
+        "POST",
+        "/hooks/{client}",
+        _ACT,
+        "Judge a call of a tool that a coding agent's hook sends",
+        "waits",
+    ),
+    _in_realm("mcp.pins", "GET", "/mcp/{server}/pins", _ACT, "Return the pinned tools of an MCP server"),
+    _in_realm("log.read", "GET", "/log", READ, "Return events that meet conditions, oldest or newest first"),
+    _in_realm("log.stream", "GET", "/log/stream", READ, "Stream events as they are committed (SSE)", "waits"),
+    _in_realm("checkpoint.read", "GET", "/checkpoint", READ, "Return the tree head as a checkpoint"),
+    _in_realm("tiles.entries", "GET", "/tile/entries/{tile}", READ, "Return a bundle of entries (C2SP)", "whole"),
+    _in_realm("tiles.read", "GET", "/tile/{level}/{tile}", READ, "Return a tile of the Merkle tree (C2SP)"),
+    _in_realm("proofs.consistency", "GET", "/proof/consistency", READ, "Prove that the log only grew"),
+    _in_realm("receipts.read", "GET", "/receipts/{position}", READ, "Return the receipt of an event"),
+    _in_realm("receipts.find", "GET", "/receipts/{kind}/{subject_id}", READ, "Return the receipt of a thing by its id"),
+    _in_realm("verify.start", "POST", "/verify", _AUDIT, "Start a verification of the log"),
+    _in_realm("verify.read", "GET", "/verify", _AUDIT, "Return the newest verification"),
+    _in_realm("verify.stream", "GET", "/verify/stream", _AUDIT, "Stream the progress of a verification (SSE)", "waits"),
+    _in_realm("recheck.start", "POST", "/recheck", _AUDIT, "Start a recheck of the log", "whole"),
+    _in_realm("whatif.start", "POST", "/whatif", ("auditor",), "Start a what-if", "whole"),
+    _in_realm("backtest.start", "POST", "/backtest", ("auditor",), "Start a backtest of a policy", "whole"),
+    _in_realm("jobs.list", "GET", "/jobs", _AUDIT, "List the jobs of this server, newest first"),
+    _in_realm("jobs.read", "GET", "/jobs/{job_id}", _AUDIT, "Return a job with its result"),
+    _in_realm("jobs.stream", "GET", "/jobs/{job_id}/stream", _AUDIT, "Stream the progress of a job (SSE)", "waits"),
+    _in_realm("jobs.cancel", "POST", "/jobs/{job_id}:cancel", _AUDIT, "Cancel a job"),
+    _in_realm("keys.list", "GET", "/keys", READ, "List the keys of agents, revoked ones too", "whole"),
+    _in_realm("runs.list", "GET", "/runs", READ, "List the runs, newest first", "whole"),
+    _in_realm("runs.read", "GET", "/runs/{run_id}", READ, "Return what a run declared, did and violated", "whole"),
+    _in_realm("policies.list", "GET", "/policies", READ, "List the policies in force", "whole"),
+    _in_realm("policies.read", "GET", "/policies/{named}", READ, "Return a version of a policy", "whole"),
+    _in_realm("actors.list", "GET", "/actors", READ, "List the registered actors with their bindings", "whole"),
+    _in_realm("actors.read", "GET", "/actors/{actor_id}", READ, "Return an actor with binding, rights, keys", "whole"),
+    _in_realm("tokens.list", "GET", "/tokens", ("auditor", "operator"), "List the API tokens that were not revoked"),
+    _in_realm("rights.list", "GET", "/rights", ("auditor", "operator"), "List the rights in force"),
+    Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
+    Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
+    Operation("server.ready", "GET", "/readyz", (), "Return whether all realms can be read", is_public=True),
+    Operation("server.metrics", "GET", "/metrics", ("operator", "auditor"), "Return metrics for Prometheus"),
+)
+OPERATIONS: Final = {one.name: one for one in _ALL}
+"""All operations, by name."""

@@ -1,0 +1,147 @@
+"""Hooks of coding agents: a call of a tool is judged before it is made, and its result is recorded afterwards.
+
+The caller is the agent's actor, by its token. Every refusal is an answer that blocks the call, in the form of the
+agent; a request that fails has a status that is no success, which the installed settings treat as a refusal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Annotated, Any, Final
+
+from fastapi import Body, Request, Response
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
+from worldprotocol.agents.call_values import Allowed, Answer, Denied, ToolCall
+from worldprotocol.agents.hooks.clients import CLIENTS
+from worldprotocol.agents.hooks.forms import CallBegins, CallContinues, CallEnds, HookAdapter, SessionEnds, key_of
+from worldprotocol.agents.proxy.pins import pins_in
+from worldprotocol.agents.tool_calls import ToolCalls
+from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.governed.calls import begun
+from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.service import AgentsOfRealm
+
+__all__ = ["answered_hook", "read_pins"]
+
+MAX_DETAIL: Final = 500
+"""Characters of an error that are recorded."""
+
+Event = Annotated[dict[str, Any], Body(description="The event, as the agent sends it to its hooks.")]
+
+
+@handles("hooks.call")
+async def answered_hook(call: Authorized, request: Request, client: str, body: Event) -> Response:
+    """Judge a call of a tool, record its result, or give up the calls of a session that ended."""
+    adapter, agents = CLIENTS.get(client), call.hosted.agents
+    if adapter is None:
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE, f"There are no hooks of {client[:80]!r}; there are those of {', '.join(CLIENTS)}."
+        )
+    if agents is None:
+        raise RefusedError(
+            ErrorCode.HOOKS_NOT_CONFIGURED,
+            f"The realm {call.hosted.name} takes no hooks: add the section [agents] to its world.toml, and start the "
+            "server again.",
+        )
+    words = agents.confinement
+    confinement = None if words is None else [*words, "--agent", call.actor_id]
+    event = await call.run(partial(adapter.read, body, agents.project, confinement=confinement))
+    calls = ToolCalls(call.realm, call.actor_id, getattr(event, "worker", None) or client)
+    if isinstance(event, CallBegins):
+        subagent = body.get("agent_id")
+        trace = {"agentId": subagent[:MAX_DETAIL]} if isinstance(subagent, str) else {}
+        return answer(await _before(call, request, (adapter, calls, client), event, trace))
+    if isinstance(event, CallEnds):
+        await call.run(partial(_after, calls, key_of(client, event.session, event.call_id), event))
+    elif isinstance(event, CallContinues):
+        key = key_of(client, event.session, event.call_id)
+        return answer({"isBeingMade": await call.run(partial(calls.extend, key))})
+    elif isinstance(event, SessionEnds):
+        await call.run(partial(_ended, calls, event.session, "The session of the agent ended."))
+    return answer({})
+
+
+@handles("mcp.pins")
+async def read_pins(call: Authorized, server: str) -> Response:
+    """Return the pinned tools of an MCP server in the state of the active branch; null where it has none."""
+    realm = call.hosted.realm
+    return answer({"server": server, "pins": await call.run(lambda: pins_in(realm.data(), server))})
+
+
+async def _before(
+    call: Call, request: Request, by: tuple[HookAdapter, ToolCalls, str], event: CallBegins, more: dict[str, str]
+) -> dict[str, Any]:
+    adapter, calls, client = by
+    trace = {"client": client, "session": event.session, "callId": event.call_id, "tool": event.tool, **more}
+    key = key_of(client, event.session, event.call_id)
+    intent, exclusive = event.intent, event.excludes_equal
+    tool_call = ToolCall(key, intent.action, intent.input, event.has_own_id, trace, excludes_equal=exclusive)
+    agents: AgentsOfRealm | None = call.hosted.agents
+    assert agents is not None
+    wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
+    try:
+        if event.follows:
+            why = "The agent began its next call."
+            await call.run(partial(calls.conclude, event.session, why, before=tool_call))
+        found = await begun(call, request, calls, tool_call, wait_s)
+    except RefusedError as refused:
+        return adapter.deny(event, f"{refused.message} [{refused.code}]")
+    if found is None:
+        return adapter.deny(event, "The request was given up before there was an answer.")
+    if isinstance(found, Allowed):
+        told = adapter.allow(event, f"Allowed by proposal {found.proposal.proposal_id}.")
+    else:
+        told = adapter.deny(event, _why(found))
+    return {**told, **_details(found)} if event.is_for_program else told
+
+
+def _details(found: Answer) -> dict[str, Any]:
+    """Return an answer in members for programs."""
+    if isinstance(found, Allowed):
+        more: dict[str, Any] = {"isRepeatable": found.claim.idempotent}
+    elif isinstance(found, Denied):
+        more = {"code": found.code}
+    else:
+        more = {"waitsFor": found.waits_for}
+    return {"proposalId": found.proposal.proposal_id, **more}
+
+
+def _ended(calls: ToolCalls, session: str, reason: str) -> None:
+    calls.abandon(session, reason)
+    calls.conclude(session, reason)
+
+
+def _why(found: Answer) -> str:
+    name = found.proposal.proposal_id
+    if isinstance(found, Denied):
+        return f"Refused: {found.reason.rstrip('.')}. [{found.code}, proposal {name}]"
+    assert not isinstance(found, Allowed)
+    return (
+        f"Not yet: it waits for {found.waits_for}. Nothing was done. Proposal {name} stays open; do something else, "
+        "and repeat exactly this call later: it continues this proposal."
+    )
+
+
+def _after(calls: ToolCalls, key: str, event: CallEnds) -> None:
+    """Record the result of a call: what the tool answered is recorded by its hash and size only."""
+    try:
+        if event.outcome == "made":
+            calls.report(key, event.digest or _digest(event.detail))
+        elif event.outcome == "not made" and event.worker is not None:
+            calls.give_up(key, str(event.detail or "It was given up.")[:MAX_DETAIL])
+        else:
+            code = "TOOL_FAILED" if event.outcome == "failed" else "TOOL_NOT_CALLED"
+            words = event.detail if isinstance(event.detail, str) else "The tool stated no reason."
+            calls.report(key, failure=(code, words[:MAX_DETAIL] or "The tool stated no reason."))
+    except RefusedError as refused:
+        if refused.code != "CLAIM_LOST":  # it came too late, which is recorded
+            raise
+
+
+def _digest(detail: Any) -> dict[str, Any]:
+    content = canonical_bytes(detail)
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}

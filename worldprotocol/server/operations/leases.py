@@ -1,0 +1,259 @@
+"""Operations on leases: list, waits, requests, heartbeat, release, revoke."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import Response
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.lease_events import RequestWithdrawn, VerdictGiven
+from world.events.streams import KLIS_STREAM
+from world.read_models.decoding import decoded
+from world.read_models.leases import held, waits
+from worldprotocol.api.callers.recorded_keys import says_acquire, says_heartbeat, says_release, says_revoke
+from worldprotocol.api.remote.event_forms import event_form
+from worldprotocol.server.bodies import Heartbeat, LeaseRequest, Release, Revocation, Withdrawal
+from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.operations.acting import Key, Wait
+from worldprotocol.server.operations.past import At, looked_at, view_at
+from worldprotocol.server.operations.proposals import After
+from worldprotocol.server.operations.registry import handles
+
+
+@handles("leases.list")
+async def list_leases(call: Authorized, at: At = None) -> Response:
+    """List the leases in force, in the order of their fencing tokens."""
+    if at is None:
+        return answer({"leases": held(call.view.klis, now=call.service.clock.now_ms())})
+
+    def run() -> list[dict[str, Any]]:
+        then = looked_at(call, at)
+        return held(then.ledger(), now=then.now)
+
+    return answer({"leases": await call.run(run)})
+
+
+@handles("leases.waits")
+async def list_waits(call: Authorized, at: At = None) -> Response:
+    """List the requests that wait in the queue, with what each waits for."""
+
+    def run() -> list[dict[str, Any]]:
+        ledger = view_at(call, at).klis
+        return [
+            {
+                "requestId": one.request.request_id,
+                "agentId": one.request.session.agent_id,
+                "sessionId": one.request.session.session_id,
+                "since": one.request.since,
+                "deadline": one.request.deadline,
+                "resources": [
+                    {"predicate": triple.predicate.value, "resource": triple.resource.text}
+                    for triple in one.request.triples
+                ],
+                "waitsFor": [
+                    {
+                        "predicate": conflict.predicate,
+                        "resource": conflict.resource,
+                        "holder": conflict.holder,
+                        "session": conflict.session,
+                        "leaseId": conflict.lease_id,
+                        "requestId": conflict.request_id,
+                    }
+                    for conflict in one.conflicts
+                ],
+                "more": one.more,
+            }
+            for one in waits(ledger.ledger())
+        ]
+
+    return answer({"waits": await call.run(run)})
+
+
+@handles("leases.held")
+async def list_own_leases(call: Authorized) -> Response:
+    """List the leases in force of the caller, in the order of their fencing tokens."""
+    return answer({"leases": held(call.view.klis, now=call.service.clock.now_ms(), agent=call.actor_id)})
+
+
+@handles("leases.acquire")
+async def acquire(call: Authorized, body: LeaseRequest, idempotency_key: Key = None) -> Response:
+    """Request leases, all or none; 200 with the verdict Granted, Wait or Die, 202 where it waits in the queue."""
+    if (body.manifest is None) == (not body.resources):
+        raise RefusedError(ErrorCode.INVALID_VALUE, "Name `resources`, or give a `manifest` in their place.")
+    session = body.sessionId or (None if body.manifest is None else str(body.manifest.get("session_id")))
+    manifest = body.manifest or {
+        "ver": "1.0",
+        "agent_id": call.actor_id,
+        "session_id": session or call.realm.new_id(),
+        "scope": [{"predicate": body.predicate, "resource": one} for one in body.resources or ()],
+    }
+    options: dict[str, Any] = {"ttl_ms": body.ttlMs, "queue": body.queue, "wait_ms": body.waitMs}
+    options |= {"request_id": body.requestId, "require_signature": body.requireSignature}
+    before = call.hosted.realm.realm().position
+    verdict = await call.run(
+        lambda: call.hosted.request_keys.once(
+            call.hosted.realm,
+            call.keyed(idempotency_key),
+            lambda acting: acting.leases.desk.request(manifest, by=call.actor_id, **options),
+            says=says_acquire(manifest, session, body.ttlMs),
+            repeated=lambda events: events[0],
+        )
+    )
+    return answer({**_rendered(call, verdict), "after": before}, 202 if verdict.queued else 200)
+
+
+def _rendered(call: Call, verdict: VerdictGiven) -> dict[str, Any]:
+    """Return a verdict as JSON; ``event`` is what the log records of it."""
+    agents = call.hosted.realm.realm().klis.agents
+    names = dict.fromkeys([verdict.agent_id, *(one.holder for one in verdict.conflicts)])
+    return {
+        "verdictId": verdict.verdict_id,
+        "requestId": verdict.request_id,
+        "status": verdict.status,
+        "agentId": verdict.agent_id,
+        "sessionId": verdict.session_id,
+        "queued": verdict.queued,
+        "ttlMs": verdict.ttl_ms,
+        "retryAfterMs": verdict.retry_after_ms,
+        "leases": [
+            {"leaseId": one.lease_id, "token": one.token, "predicate": one.predicate, "resource": one.resource}
+            for one in verdict.leases
+        ],
+        "conflicts": [
+            {"predicate": one.predicate, "resource": one.resource, "holder": one.holder} for one in verdict.conflicts
+        ],
+        "priorities": {name: agents[name][0] for name in names if name in agents},
+        "event": event_form(verdict),
+    }
+
+
+@handles("leases.request")
+async def read_request(call: Authorized, request_id: str, after: After = 0, wait: Wait = 0) -> Response:
+    """Return what became of a request of the caller; `wait` returns it once it does not wait in the queue any more."""
+    realm, feed = call.hosted.realm, call.hosted.feed
+
+    def read() -> dict[str, Any]:
+        if request_id in realm.realm().klis.requests:
+            return {"requestId": request_id, "isWaiting": True, "verdict": None, "withdrawn": None}
+        return _ended(call, request_id, after)
+
+    await call.run(lambda: _check_own(call, request_id, after))
+    found = await call.run(read)
+    seconds = min(wait, call.service.config.max_wait_s)
+    if found["isWaiting"] and seconds > 0:
+        with call.waits:
+            found = await feed.wait_until(KLIS_STREAM, read, lambda one: not one["isWaiting"], seconds)
+    return answer(found)
+
+
+def _of_request(call: Call, request_id: str, after: int) -> list[VerdictGiven | RequestWithdrawn]:
+    """Return the verdicts on a request after a position, and its withdrawal."""
+    needle, found = request_id.encode(), []
+    for one in call.hosted.realm.log.read(after, topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC]):
+        event = decoded(one) if needle in one.state else None
+        if isinstance(event, VerdictGiven | RequestWithdrawn) and event.request_id == request_id:
+            found.append(event)
+    return found
+
+
+def _check_own(call: Call, request_id: str, after: int) -> None:
+    """Refuse to show the request of another caller.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REQUEST``.
+    """
+    for event in _of_request(call, request_id, after):
+        if isinstance(event, VerdictGiven) and call.actor_id in (event.agent_id, (event.channel or {}).get("by")):
+            return
+    raise RefusedError(
+        ErrorCode.UNKNOWN_REQUEST,
+        f"{call.actor_id!r} has made no request {request_id!r} for leases after event {after}; request them again.",
+        request_id=request_id,
+    )
+
+
+def _ended(call: Call, request_id: str, after: int) -> dict[str, Any]:
+    """Return the last event of a request that does not wait."""
+    verdict = withdrawn = None
+    for event in _of_request(call, request_id, after):
+        if isinstance(event, VerdictGiven):
+            verdict = _rendered(call, event)
+        else:
+            withdrawn = event.reason
+    return {"requestId": request_id, "isWaiting": False, "verdict": verdict, "withdrawn": withdrawn}
+
+
+@handles("leases.withdraw")
+async def withdraw(call: Authorized, request_id: str, body: Withdrawal, idempotency_key: Key = None) -> Response:
+    """Take a request of the caller out of the queue; a repetition finds that it does not wait any more."""
+    call.keyed(idempotency_key)
+    desk = call.realm.leases.desk
+
+    def run() -> bool:
+        _check_own(call, request_id, body.after)
+        return desk.withdraw(request_id)
+
+    return answer({"requestId": request_id, "withdrawn": await call.run(run)})
+
+
+@handles("leases.heartbeat")
+async def heartbeat(call: Authorized, body: Heartbeat, idempotency_key: Key = None) -> Response:
+    """Renew leases of the caller, all or none."""
+    ids, holder = body.leaseIds, {"agent_id": call.actor_id, "session_id": body.sessionId}
+    renewed = await call.run(
+        lambda: call.hosted.request_keys.once(
+            call.hosted.realm,
+            call.keyed(idempotency_key),
+            lambda acting: acting.leases.desk.heartbeat(ids, **holder, ttl_ms=body.ttlMs),
+            says=says_heartbeat(ids, body.ttlMs),
+            repeated=lambda events: events,
+        )
+    )
+    return answer(
+        {
+            "leases": [
+                {"leaseId": one.lease_id, "expiresAt": one.expires_at, "event": event_form(one)} for one in renewed
+            ]
+        }
+    )
+
+
+@handles("leases.release")
+async def release(call: Authorized, body: Release, idempotency_key: Key = None) -> Response:
+    """Release leases of the caller, all or none."""
+    realm, ids = call.hosted.realm, body.leaseIds
+    states = await call.run(
+        lambda: call.hosted.request_keys.once(
+            realm,
+            call.keyed(idempotency_key),
+            lambda acting: acting.leases.desk.release(ids, agent_id=call.actor_id, session_id=body.sessionId),
+            says=says_release(realm, ids, body.sessionId),
+            repeated=lambda _: _states(call, ids, "Released"),
+        )
+    )
+    return answer({"states": states})
+
+
+@handles("leases.revoke")
+async def revoke(call: Authorized, body: Revocation, idempotency_key: Key = None) -> Response:
+    """Revoke leases of any holder; the actor also has to be an administrator of leases."""
+    realm, ids = call.hosted.realm, body.leaseIds
+    states = await call.run(
+        lambda: call.hosted.request_keys.once(
+            realm,
+            call.keyed(idempotency_key),
+            lambda acting: acting.leases.desk.revoke(ids, by=call.actor_id, reason=body.reason),
+            says=says_revoke(realm, ids, body.reason),
+            repeated=lambda _: _states(call, ids, "Revoked"),
+        )
+    )
+    return answer({"states": states})
+
+
+def _states(call: Call, lease_ids: Iterable[str], ended: str) -> dict[str, str]:
+    """Return the states of leases that a repeated request ended; the ledger forgets old ones."""
+    known = call.hosted.realm.realm().klis.ended
+    return {one: known.get(one, ended) for one in lease_ids}

@@ -1,0 +1,176 @@
+"""Operations on the log: read, stream, checkpoint, receipts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import Header, Path, Query, Response
+from sse_starlette import ServerSentEvent
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.state.access import right_fault
+from worldprotocol.api.bootstrap import LoggedEvent
+from worldprotocol.api.lookup.log_filter import LogFilter
+from worldprotocol.api.remote.event_forms import logged_form
+from worldprotocol.export.cloud_events import BATCH_TYPE
+from worldprotocol.export.proofs.receipt import EVENT, Subject, make_receipt
+from worldprotocol.server.call import Authorized, Call
+from worldprotocol.server.connections.event_stream import PING, EventStream, in_chunks
+from worldprotocol.server.operations.log_conditions import (
+    ALL,
+    EventConditions,
+    LogConditions,
+    find_events,
+    stretch_of,
+)
+from worldprotocol.server.operations.proposals import After, Limit
+from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.visibility import Visibility
+
+Form = Annotated[
+    Literal["json", "cloudevents"], Query(alias="format", description="As the log has events, or CloudEvents 1.0.")
+]
+IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
+Position = Annotated[int | None, Query(ge=0, le=2**53, description="Position; absent, the end of the log.")]
+Order = Annotated[Literal["oldest", "newest"], Query(description="Which event comes first.")]
+
+
+@handles("log.read")
+async def read_log(
+    call: Authorized,
+    wanted: Annotated[LogConditions, Query()] = ALL,
+    after: After = 0,
+    order: Order = "oldest",
+    limit: Limit = 100,
+    form: Form = "json",
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Return events between two positions that meet all conditions, oldest or newest first.
+
+    Without conditions, an event that is hidden from the caller has only its leaf hash; with conditions it is left out.
+    `next` continues, as `after`, or as `before` where the newest event is first; it is null at the end. `after` and
+    `upto` are the stretch that was searched: one request searches 20,000 events, or 2,000 for conditions on proposals,
+    and all for `types` and `stream`. As CloudEvents the answer is a batch, and the header field `Link` has the next
+    page.
+    """
+
+    def run() -> tuple[bytes, int | None]:
+        found = find_events(call, wanted, stretch_of(call, wanted, after, order), limit)
+        if form == "cloudevents":
+            forms = call.hosted.cloud_events.forms(found.events, is_whole=not call.visibility.rules)
+            return orjson.dumps(forms), found.cursor
+        rendered = [logged_form(one, is_hidden=is_hidden) for one, is_hidden in found.events]
+        searched = {"after": found.searched.after, "upto": found.searched.upto}
+        return orjson.dumps({"events": rendered, **searched, "next": found.cursor}), found.cursor
+
+    data, cursor = await call.run(run)
+    headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "Cache-Control": "private, no-cache"}
+    if form == "cloudevents" and cursor is not None:
+        stretch = {"after": after, "before": cursor, "order": order} if order == "newest" else {"after": cursor}
+        query = wanted.model_dump(exclude_none=True) | stretch | {"limit": limit, "format": form}
+        headers["Link"] = f'</v1/realms/{call.hosted.name}/log?{urlencode(query)}>; rel="next"'
+    if if_none_match is not None and headers["ETag"] in if_none_match:
+        return Response(status_code=304, headers=headers)
+    return Response(data, 200, headers, BATCH_TYPE if form == "cloudevents" else "application/json")
+
+
+@handles("log.stream")
+async def stream_log(
+    call: Authorized,
+    wanted: Annotated[EventConditions, Query()] = ALL,
+    after: Position = None,
+    form: Form = "json",
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+) -> Response:
+    """Stream events as they are committed (SSE); the id of each is its position, from which `Last-Event-ID` resumes.
+
+    With conditions, events that are hidden from the caller are left out.
+    """
+    chosen = wanted.filter(call)
+    if last_event_id is not None:
+        if not last_event_id.isascii() or not last_event_id.isdecimal() or len(last_event_id) > 16:
+            raise RefusedError(ErrorCode.INVALID_VALUE, "Last-Event-ID is not the position of an event.")
+        after = int(last_event_id)
+    begin = call.view.position if after is None else after
+    call.check_waits()
+    return EventStream(_stream(call, begin, chosen, form))
+
+
+async def _stream(call: Call, after: int, chosen: LogFilter | None, form: str) -> AsyncGenerator[bytes, None]:
+    """Yield encoded events; ends when the server stops, or the caller has lost its right."""
+    feed, threads = call.hosted.feed, call.service.threads
+    visibility: Visibility | None = call.visibility
+    seen = feed.access_changes
+    topics = None if chosen is None or call.visibility.rules else chosen.topics
+    by_feed = chosen is None or (chosen.stream is None and not chosen.narrows and not call.visibility.rules)
+    with call.waits:
+        async for batch in feed.events(after, topics):
+            if seen != feed.access_changes or _is_expired(call):
+                seen = feed.access_changes
+                visibility = await threads.run(lambda: _visibility(call))
+            if visibility is None or (chosen is not None and visibility.rules and not chosen.alone):
+                return
+            if form == "json" and by_feed and not visibility.rules:
+                frames = [feed.frames.get(event.position, partial(_frame, event)) for event in batch]
+            else:
+                frames = await threads.run(partial(_frames, call, visibility, batch, chosen, form))
+            for chunk in in_chunks(frames or [PING]):
+                yield chunk
+
+
+def _frames(
+    call: Call, visibility: Visibility, batch: list[LoggedEvent], chosen: LogFilter | None, form: str
+) -> list[bytes]:
+    """Return events of a batch that meet the conditions, as they are sent in a stream."""
+    shown = visibility.events(batch)
+    if chosen is not None:
+        shown = [(event, False) for event, is_hidden in shown if not is_hidden and chosen.match(event) is not None]
+    if form == "json":
+        return [_frame(event, is_hidden=is_hidden) for event, is_hidden in shown]
+    forms = call.hosted.cloud_events.forms(shown, is_whole=not visibility.rules)
+    return [ServerSentEvent(orjson.dumps(one).decode(), event=one["type"], id=one["id"]).encode() for one in forms]
+
+
+def _frame(event: LoggedEvent, *, is_hidden: bool = False) -> bytes:
+    """Return an event as it is sent in a stream."""
+    data = orjson.dumps(logged_form(event, is_hidden=is_hidden)).decode()
+    return ServerSentEvent(data, event="redacted" if is_hidden else event.topic, id=str(event.position)).encode()
+
+
+def _is_expired(call: Call) -> bool:
+    token = call.view.tokens.get(call.verified.token_id or "")
+    return token is not None and call.service.clock.now_ms() >= token.expires_at
+
+
+def _visibility(call: Call) -> Visibility | None:
+    """Return what the caller may read now; None where it has no right any more."""
+    view = call.hosted.realm.realm()
+    fault = right_fault(view, call.verified, call.operation.rights, call.service.clock.now_ms())
+    return None if fault is not None else Visibility(view, call.verified, call.hosted.redactions)
+
+
+@handles("checkpoint.read")
+async def read_checkpoint(call: Authorized) -> Response:
+    """Return the newest tree head as a checkpoint (C2SP tlog-checkpoint), signed where a key is configured."""
+    made = await call.run(lambda: call.hosted.checkpoint(None))
+    return Response(made.to_text(), 200, {"Cache-Control": "no-store"}, "text/plain; charset=utf-8")
+
+
+@handles("receipts.read")
+async def read_receipt(call: Authorized, position: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
+    """Return the receipt of an event: its content, and the proof that it is in the tree of a checkpoint."""
+
+    def run() -> bytes:
+        log = call.hosted.realm.log
+        event = log.event_at(position)
+        if any(is_hidden for _, is_hidden in call.visibility.events([event])):
+            raise RefusedError(ErrorCode.RIGHT_MISSING, f"Event {position} is hidden from the caller.")
+        return make_receipt(log, Subject(EVENT, str(position), position), call.hosted.checkpoint(None))
+
+    return Response(await call.run(run), 200, {"Cache-Control": "no-store"}, "application/json")

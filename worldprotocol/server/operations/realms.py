@@ -1,0 +1,111 @@
+"""Operations on the server and its realms: list, health, errors, metrics."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastapi import Request, Response
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError, WorldProtocolError
+from worldprotocol.api.bootstrap import EventLog
+from worldprotocol.server.call import Authorized, answer, operation_of, service_of, verified_somewhere
+from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.problems import problem, type_of
+from worldprotocol.server.telemetry.scraping import scraped
+from worldprotocol.server.visibility import rights_of
+
+
+@handles("realms.list")
+async def list_realms(request: Request) -> Response:
+    """List the realms in which the caller has a right."""
+    service = service_of(request)
+    found = await verified_somewhere(service, request)
+    realms: list[dict[str, Any]] = []
+    for hosted, verified, view in found:
+        service.rates.take(f"{verified.actor_id}@{hosted.name}")
+        if rights := rights_of(view, verified):
+            shown = {"name": hosted.name, "actorId": verified.actor_id, "rights": sorted(rights)}
+            file = _file_id(hosted.realm.log) if verified.method == "peer" else None
+            realms.append(shown if file is None else {**shown, "file": file})
+    return answer({"realms": realms})
+
+
+def _file_id(log: EventLog) -> str | None:
+    """Return device and number of a realm's file, and its name in it: a process of this machine finds the realm by it.
+
+    None for a realm in a database server.
+    """
+    address = log.address
+    try:
+        found = os.stat(address.path) if address.path else None
+    except OSError:
+        return None
+    return None if found is None else f"{found.st_dev}:{found.st_ino}#{address.name}"
+
+
+@handles("realms.read")
+async def read_realm(call: Authorized) -> Response:
+    """Return identity, position and active branch of a realm."""
+    founded, view, actor = call.view.founded, call.view, call.view.actors.get(call.actor_id)
+    shown = await call.run(lambda: call.visibility.branches(call.hosted.realm.log))
+    return answer(
+        {
+            "name": call.hosted.name,
+            "logId": None if founded is None else founded.log_id,
+            "position": view.position,
+            "schemaHash": view.schema_hash,
+            "activeBranch": view.active if shown is None or view.active in shown else None,
+            "epoch": view.epoch,
+            "actorId": call.actor_id,
+            "actor": None if actor is None else actor.to_wire(),
+            "rights": sorted(call.visibility.rights),
+        }
+    )
+
+
+@handles("errors.read")
+async def read_error(code: str) -> Response:
+    """Return what an error code means; problems name it as their type."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        raise RefusedError(ErrorCode.UNKNOWN_OPERATION, f"There is no error code {code[:80]!r}.") from None
+    return answer(
+        {
+            "type": type_of(known),
+            "code": known.value,
+            "title": known.text,
+            "remedy": known.remedy,
+            "status": known.http_status,
+            "documentation": "docs/errors.md",
+        }
+    )
+
+
+@handles("server.health")
+async def health() -> Response:
+    """Return that the process answers."""
+    return answer({"status": "ok"})
+
+
+@handles("server.ready")
+async def ready(request: Request) -> Response:
+    """Return whether all realms can be read."""
+    service = service_of(request)
+    realms = {}
+    for hosted in service.realms.values():
+        try:
+            realms[hosted.name] = (await service.threads.run(hosted.realm.log.head)).size
+        except (WorldProtocolError, OSError):
+            request.state.error_code = ErrorCode.LOG_UNAVAILABLE.value
+            return problem(ErrorCode.LOG_UNAVAILABLE, "A log of this server cannot be read; its log has the cause.")
+    return answer({"status": "ok", "realms": len(realms)})
+
+
+@handles("server.metrics")
+async def metrics(request: Request) -> Response:
+    """Return metrics of the server, and of the realms that the caller may operate or audit."""
+    text = await scraped(service_of(request), operation_of(request), request)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,103 @@
+"""Policies: those in force and their history, one version with its use, and the backtest of a draft."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from authority.policies.policy_file import policy_from_text
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from worldprotocol.server.jobs.bodies import BacktestToStart
+from worldprotocol.server.pages.browser_sessions import check_form, form_of
+from worldprotocol.server.pages.page_call import HEADERS, PageCall, job_shown, job_started, open_page
+
+__all__ = ["PAGES"]
+
+EXAMPLE: Final = """\
+name = "draft"
+
+[[rules]]
+id = "small_orders"
+verdict = "approve"
+when = "intent.input.amount <= 20"
+
+[[rules]]
+id = "everything_else"
+verdict = "escalate"
+"""
+"""The draft that the form shows first."""
+
+MAX_LINES: Final = 200
+"""Flips and undecided cases that the page lists, the newest ones."""
+
+Hash = Annotated[str, Query(max_length=64)]
+
+
+async def policies(request: Request) -> Response:
+    """Show the policies in force, and all adoptions and retirements."""
+    opened = await open_page(request, "policies.list")
+    found = await opened.read("policies.list")
+    values = {"title": "Policies", **found, "may_test": opened.may("backtest.start")}
+    return await opened.call.run(lambda: opened.show("policies", values))
+
+
+async def policy(request: Request, policy_hash: str, against: Hash = "") -> Response:
+    """Show one version of a policy; the address holds the version that it is compared with."""
+    opened = await open_page(request, "policies.read")
+    found = await opened.read("policies.read", {"named": policy_hash, "against": against or None})
+    versions = [one for one in found["history"] if one["event"] != "retired"]
+    values = {"title": f"Policy {found['name']}", "one": found, "versions": versions}
+    return await opened.call.run(lambda: opened.show("policy", values))
+
+
+async def draft(request: Request, job: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """Show the form for a draft, and the backtest of one that the address names."""
+    opened = await open_page(request, "backtest.start")
+    found, refusal = await job_shown(
+        opened, job, lambda one: one["kind"] == "backtest" and one["options"]["policyText"] is not None
+    )
+    if found is None:
+        return await _shown(opened, {"text": EXAMPLE, "format": "toml", "last": "200"}, refusal=refusal)
+    options = found["options"]
+    form = {"text": options["policyText"], "format": options["policyFormat"], "last": str(options["last"] or "")}
+    return await _shown(opened, form, found)
+
+
+async def backtest(request: Request) -> Response:
+    """Judge the newest cases by the draft of a form, and show what it would change."""
+    form = await form_of(request)
+    opened = await open_page(request, "backtest.start")
+    check_form(form, opened.session)
+    text = form.get("text", "").replace("\r\n", "\n")
+    form = {"text": text, "format": form.get("format", ""), "last": form.get("last", "")}
+    try:
+        last = int(form["last"]) if form["last"].isascii() and form["last"].isdecimal() else 0
+        body = BacktestToStart(policyText=text, policyFormat=form["format"], last=last)  # type: ignore[arg-type]  # it is checked
+        job_id = await job_started(opened, "backtest", body)
+    except ValidationError as error:
+        fault = error.errors(include_input=False)[0]
+        return await _shown(opened, form, refusal=f"{fault['loc'][0]}: {fault['msg']}", status=400)
+    except RefusedError as refused:
+        return await _shown(opened, form, refusal=refused.message, status=ErrorCode(refused.code).http_status)
+    path = f"/realms/{opened.call.hosted.name}/policies/backtest?job={job_id}"
+    return RedirectResponse(path, 303, HEADERS)
+
+
+async def _shown(
+    opened: PageCall, form: dict[str, str], job: Any = None, *, refusal: str = "", status: int = 200
+) -> Response:
+    values: dict[str, Any] = {"title": "Backtest of a draft", "draft": form, "job": job, "refusal": refusal}
+    if job is not None:
+        policy = policy_from_text(form["text"], f"draft.{form['format']}")
+        values["policy"] = {"name": policy.name, "hash": policy.description["hash"]}
+        result = job["result"] or {"lines": [], "moreLines": 0}
+        values["lines"] = result["lines"][::-1][:MAX_LINES]
+        values["has_more"] = len(result["lines"]) > MAX_LINES or result["moreLines"] > 0
+    return await opened.call.run(lambda: opened.show("backtest", values, status))
+
+
+PAGES: Final[dict[str, Any]] = {"policies": policies, "policy": policy, "draft": draft, "backtest": backtest}

@@ -1,0 +1,50 @@
+"""Governed runs: the list, and one run with what it declared against what was observed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import Query, Request, Response
+
+from worldprotocol.server.pages.page_call import open_page
+
+__all__ = ["PAGES"]
+
+MOST: Final = 100
+MOST_ROWS: Final = 300
+"""Rows of each table of one run."""
+
+
+async def runs(
+    request: Request,
+    agent: Annotated[str, Query(max_length=500)] = "",
+    only: Annotated[str, Query(alias="open", max_length=10)] = "",
+) -> Response:
+    """Show the newest runs; the address holds the filter."""
+    opened = await open_page(request, "runs.list")
+    wanted = {"limit": MOST, "agent": agent or None, "open_only": bool(only)}
+    found = await opened.read("runs.list", wanted)
+    values = {"title": "Runs", **found, "agent": agent, "is_open_only": bool(only), "most": MOST}
+    return await opened.call.run(lambda: opened.show("runs", values))
+
+
+async def run(request: Request, run_id: str) -> Response:
+    """Show one run: each declared triple with its use, violations, and what was restored."""
+    opened = await open_page(request, "runs.read")
+    found = await opened.read("runs.read", {"run_id": run_id})
+    values = {"title": f"Run {run_id}", "one": found, "declared": _declared(found), "most": MOST_ROWS}
+    return await opened.call.run(lambda: opened.show("run", values))
+
+
+def _declared(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the declared triples, each with whether it was used; None where the run does not say."""
+    unused = {(one["predicate"], one["resource"]) for one in found.get("unused", ())}
+    is_whole = "unused" in found and not found.get("moreUnused")
+    declared = []
+    for one in found.get("declared", ()):
+        is_unused = (one["predicate"], one["resource"]) in unused
+        declared.append({**one, "used": False if is_unused else True if is_whole else None})
+    return declared
+
+
+PAGES: Final[dict[str, Any]] = {"runs": runs, "run": run}

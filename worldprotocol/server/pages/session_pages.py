@@ -1,0 +1,95 @@
+"""Pages of sign-in and sign-out, and the way from the realm to its first page."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from world.errors import RefusedError
+from world.events.verification import BrowserSession
+from worldprotocol.server.call import service_of
+from worldprotocol.server.pages.browser_sessions import (
+    begun_session,
+    check_form,
+    form_of,
+    set_session,
+    unset_session,
+)
+from worldprotocol.server.pages.issuer_pages import choices_of, logout_of
+from worldprotocol.server.pages.page_call import HEADERS, hosted_realm, open_page, rendered
+from worldprotocol.server.pages.page_table import PAGES as TABLE
+
+__all__ = ["PAGES"]
+
+Code = Annotated[str, Query(max_length=200)]
+Next = Annotated[str, Query(alias="next", max_length=2_000)]
+
+
+async def sign_in(request: Request, realm: str, code: Code = "", next_page: Next = "") -> Response:
+    """Show as which actor a link signs in, or the issuers to sign in at.
+
+    Opening the page uses up no link, since programs open links too.
+    """
+    if not code:
+        return rendered("issuers", {"realm_name": realm, "choices": choices_of(service_of(request), realm, next_page)})
+    hosted = hosted_realm(request)
+    actor_id = _actor(request, code, use=False)
+    minutes = service_of(request).config.session_minutes
+    return rendered("sign_in", {"realm_name": hosted.name, "actor_id": actor_id, "code": code, "minutes": minutes})
+
+
+def _actor(request: Request, code: str, *, use: bool) -> str:
+    service, hosted = service_of(request), hosted_realm(request)
+    try:
+        return (service.links.use if use else service.links.actor_of)(hosted.name, code)
+    except RefusedError:
+        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        raise
+
+
+async def begin_session(request: Request) -> Response:
+    """Use up a link, record the session, and set its cookie."""
+    form = await form_of(request)
+    service, hosted = service_of(request), hosted_realm(request)
+    actor_id = _actor(request, form.get("code", ""), use=True)
+    made = await service.threads.run(lambda: begun_session(service, hosted, actor_id, BrowserSession(method="link")))
+    answer = RedirectResponse(f"/realms/{hosted.name}", 303, HEADERS)
+    set_session(request, answer, hosted.name, made)
+    return answer
+
+
+async def end_session(request: Request) -> Response:
+    """Revoke the session and delete its cookie."""
+    form = await form_of(request)
+    opened = await open_page(request, "")
+    check_form(form, opened.session)
+    call = opened.call
+    access, token_id = call.hosted.realm.access, call.verified.token_id or ""
+    await call.run(lambda: access.revoke_token(token_id, by=call.actor_id, reason="signed out"))
+    values = {
+        "realm_name": call.hosted.name,
+        "logout": await logout_of(call.service, call.verified),
+        "choices": choices_of(call.service, call.hosted.name, ""),
+    }
+    answer = rendered("signed_out", values)
+    unset_session(request, answer, call.hosted.name)
+    return answer
+
+
+async def home(request: Request) -> Response:
+    """Redirect to the first page that the caller may read."""
+    opened = await open_page(request, "")
+    for page in TABLE.values():
+        if page.title and opened.may(page.operation):
+            return RedirectResponse(f"/realms{page.path.format(realm=opened.call.hosted.name)}", 303, HEADERS)
+    return opened.show("nothing", {"title": "No rights"}, 403)
+
+
+PAGES: Final[dict[str, Any]] = {
+    "sign_in": sign_in,
+    "begin_session": begin_session,
+    "end_session": end_session,
+    "home": home,
+}

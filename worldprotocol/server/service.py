@@ -1,0 +1,248 @@
+"""The service: its realms, threads and limits, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from world.clock import SystemClock
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.state.realm_view import RealmView
+from worldprotocol.agents.project import Project
+from worldprotocol.api.callers.recorded_keys import RequestKeys
+from worldprotocol.api.config import ServerConfig
+from worldprotocol.api.lookup.past_views import PastViews
+from worldprotocol.api.realm import Realm
+from worldprotocol.api.telemetry.writes import time_writes
+from worldprotocol.export.cloud_events import CloudEvents
+from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
+from worldprotocol.server.commands.request import RunCommand
+from worldprotocol.server.commands.running import RunningCommands
+from worldprotocol.server.feed import Feed
+from worldprotocol.server.governed.unclaimed import watch_unclaimed
+from worldprotocol.server.issuers.flows import flows_of, shared_key
+from worldprotocol.server.jobs.program import RealmProgram, program_of
+from worldprotocol.server.jobs.realm_jobs import RealmJobs, Slots
+from worldprotocol.server.limits import Rates, Running, Waits
+from worldprotocol.server.metrics import Metrics
+from worldprotocol.server.pages.browser_sessions import Links
+from worldprotocol.server.sign_in import SignIn
+from worldprotocol.server.telemetry.requests import name_spans
+from worldprotocol.server.threads import Shared, Threads
+from worldprotocol.server.visibility import Redactions
+
+if TYPE_CHECKING:
+    from worldprotocol.server.governed.mcp_endpoint import McpEndpoint
+    from worldprotocol.server.issuers.code_flow import CodeFlow
+
+__all__ = ["AgentsOfRealm", "HostedRealm", "RealmToServe", "Service"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsOfRealm:
+    """How a realm takes calls of tools of coding agents.
+
+    Args:
+        project: the project that they work in.
+        confinement: words of the command to which shell commands are rewritten; None leaves them as they are.
+        wait_s: longest wait of a call for its answer, in seconds.
+        unclaimed_s: time after which an allowed call that its agent has not begun is cancelled, in seconds.
+    """
+
+    project: Project
+    confinement: Sequence[str] | None
+    wait_s: float
+    unclaimed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RealmToServe:
+    """A realm that a server serves.
+
+    Args:
+        name: its name in paths.
+        realm: the realm, open for acting; the service closes it.
+        roles: rules of redaction by role, for ``role=NAME``.
+        checkpoint: returns a checkpoint over so many first events, None of all; absent, one without signature.
+        verifier_keys: returns the keys that sign checkpoints, as texts.
+        program: log and code of the realm, which jobs load; None permits verification only.
+        agents: how it takes calls of coding agents; None takes none.
+        run_command: executes a command of ``worldctl``; None executes none.
+    """
+
+    name: str
+    realm: Realm
+    roles: Mapping[str, Iterable[str]] | None = None
+    checkpoint: Callable[[int | None], Checkpoint] | None = None
+    verifier_keys: Callable[[], Sequence[str]] = tuple
+    program: RealmProgram | None = None
+    agents: AgentsOfRealm | None = None
+    run_command: RunCommand | None = None
+
+
+@dataclass(slots=True)
+class HostedRealm:
+    """A realm in a running service; ``view`` reads its current state, once for requests that arrive together."""
+
+    name: str
+    realm: Realm
+    feed: Feed
+    view: Shared[RealmView]
+    redactions: Redactions
+    checkpoint: Callable[[int | None], Checkpoint]
+    request_keys: RequestKeys
+    past: PastViews
+    cloud_events: CloudEvents
+    jobs: RealmJobs
+    verifier_keys: Callable[[], Sequence[str]] = tuple
+    agents: AgentsOfRealm | None = None
+    run_command: RunCommand | None = None
+    watching: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Service:
+    """Everything that requests share.
+
+    Args:
+        config: listeners, sign-in and limits.
+        realms: the realms by name.
+        threads: the pool for calls of realms.
+        flows: sign-in of browsers, by the name of the issuer.
+        flow_key: key of the cookies that keep a sign-in until it ends.
+        address: the first listener's.
+        mcp: the sessions of MCP clients; None without an application.
+    """
+
+    config: ServerConfig
+    realms: dict[str, HostedRealm]
+    threads: Threads
+    sign_in: SignIn
+    rates: Rates
+    waits: Waits
+    metrics: Metrics
+    commands: RunningCommands
+    is_stopping: bool = False
+    running: Running = field(default_factory=Running)
+    links: Links = field(default_factory=Links)
+    flows: Mapping[str, CodeFlow] = field(default_factory=dict)
+    flow_key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    address: str = ""
+    clock: SystemClock = field(default_factory=SystemClock)
+    mcp: McpEndpoint | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: ServerConfig,
+        realms: Iterable[RealmToServe],
+        client_secrets: Mapping[str, str] | None = None,
+    ) -> Service:
+        """Return a service that is not started yet.
+
+        Args:
+            config: listeners, sign-in and limits.
+            realms: the realms.
+            client_secrets: by name of an issuer, the secret of the client there.
+
+        Raises:
+            RefusedError: ``INVALID_CONFIG`` where a realm that is not served is public, ``INVALID_REDACTION``.
+        """
+        threads, slots, clock = Threads(config.threads), Slots(), SystemClock()
+        hosted = {}
+        for one in realms:
+            jobs = RealmJobs(one.program or program_of(one.realm), slots, clock.now_ms)
+            hosted[one.name] = _hosted(one, threads, config.public.get(one.name, ()), jobs)
+        unknown = sorted(set(config.public) - set(hosted))
+        if unknown:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"[server.public] names {unknown[0]!r}, which is not served; there is {', '.join(hosted)}.",
+            )
+        metrics = Metrics()
+        for name, realm in hosted.items():
+            time_writes(realm.realm, metrics.writes_of(name))
+        sign_in = SignIn(config.oidc, config.peers)
+        made = cls(
+            config=config,
+            realms=hosted,
+            threads=threads,
+            sign_in=sign_in,
+            rates=Rates(config.requests_per_second, config.burst),
+            waits=Waits(config.max_waits),
+            metrics=metrics,
+            commands=RunningCommands(config.threads),
+            flows=flows_of(sign_in.issuers.values(), client_secrets or {}),
+            clock=clock,
+        )
+        if client_secrets:  # servers with the same configuration finish each other's sign-ins
+            made.flow_key = shared_key(client_secrets)
+        return made
+
+    @property
+    def public_url(self) -> str:
+        """The address that browsers use."""
+        return self.config.public_url or self.address
+
+    async def start(self) -> None:
+        """Begin to follow the realms."""
+        for one in self.realms.values():
+            await one.feed.start()
+            if one.agents is not None:
+                watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
+                one.watching = asyncio.create_task(watch)
+
+    def begin_stop(self) -> None:
+        """Refuse new requests, and end those that wait."""
+        self.is_stopping = True
+        if self.mcp is not None:
+            self.mcp.begin_stop()
+        for one in self.realms.values():
+            one.feed.close()
+            if one.watching is not None:
+                one.watching.cancel()
+            one.jobs.begin_stop()
+
+    async def stop(self) -> None:
+        """Wait for the running calls, whose effects are recorded, and close the realms."""
+        self.begin_stop()
+        if self.mcp is not None:
+            await self.mcp.join()
+        await self.commands.close()
+        await self.threads.close()
+        for one in self.realms.values():
+            await one.jobs.join()
+            await one.feed.join()
+            await asyncio.to_thread(one.realm.close)
+
+
+def _hosted(one: RealmToServe, threads: Threads, public: Iterable[str], jobs: RealmJobs) -> HostedRealm:
+    realm = one.realm
+    name_spans(realm, one.name)
+
+    def unsigned(size: int | None) -> Checkpoint:
+        head = realm.log.head() if size is None else realm.log.root_at(size)
+        return checkpoint_of(head, default_origin(realm.log))
+
+    feed = Feed(realm.log, threads)
+    view, keys = Shared(threads, realm.realm), RequestKeys(realm.log)
+    redactions = Redactions(realm.log, one.roles, public)
+    return HostedRealm(
+        name=one.name,
+        realm=realm,
+        feed=feed,
+        view=view,
+        redactions=redactions,
+        checkpoint=one.checkpoint or unsigned,
+        request_keys=keys,
+        past=PastViews(realm),
+        cloud_events=CloudEvents(realm.log),
+        jobs=jobs,
+        verifier_keys=one.verifier_keys,
+        agents=one.agents,
+        run_command=one.run_command,
+    )

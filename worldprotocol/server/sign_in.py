@@ -1,0 +1,132 @@
+"""Sign-in: which actor of a realm sent a request, and how that was verified.
+
+An API token of the realm, a JWT of a configured issuer, a signed intent, or the credentials of the peer of the Unix
+socket. A request has no other way to name its actor.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import orjson
+from fastapi import Request
+from pydantic import ValidationError
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.verification import IntentSignature, Verification
+from world.klis.identity.intent_signature import intent_fault
+from world.model.intent import IntentInstance
+from world.state.realm_view import RealmView
+from worldprotocol.api.callers.access import verify_token
+from worldprotocol.api.config import OidcConfig
+from worldprotocol.server.bodies import IssuedIntent
+from worldprotocol.server.issuers.issuer import OidcIssuer, refused_sign_in
+
+__all__ = ["SignIn"]
+
+MAX_CREDENTIAL_CHARS: Final = 16_384
+SIGNED: Final = "intents.submit"
+"""The operation whose body may be signed by the caller."""
+
+
+class SignIn:
+    """The ways to sign in to a server.
+
+    Args:
+        issuers: issuers of JWTs and of sign-in in browsers.
+        peers: by user id in decimal digits, the actor of a peer of the Unix socket.
+    """
+
+    def __init__(self, issuers: Sequence[OidcConfig] = (), peers: Mapping[str, str] | None = None) -> None:
+        """Create the ways from the configuration."""
+        self.issuers = {one.issuer: OidcIssuer(one) for one in issuers}
+        self._peers = dict(peers or {})
+
+    async def verified(self, request: Request, realm: RealmView, now_ms: int) -> Verification:
+        """Return how the caller of a request was verified as an actor of a realm.
+
+        Args:
+            request: the request.
+            realm: the current state of the realm.
+            now_ms: ms since 1970.
+
+        Raises:
+            RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID``.
+        """
+        credential = request.headers.get("authorization")
+        if credential is not None:
+            verified = await self._bearer(credential, realm, now_ms)
+        else:
+            verified = await self._signature(request, realm, now_ms) or self._peer(request)
+        if verified.actor_id not in realm.actors:
+            raise refused_sign_in(f"{verified.actor_id!r} is not a registered actor of this realm")
+        return verified
+
+    async def _signature(self, request: Request, realm: RealmView, now_ms: int) -> Verification | None:
+        """Return the actor that signed the intent in a body; None where the operation or the body has no signature.
+
+        Raises:
+            RefusedError: ``UNAUTHENTICATED`` for a signature that does not hold.
+        """
+        if getattr(request.scope.get("route"), "name", "") != SIGNED or b'"signature"' not in await request.body():
+            return None
+        try:
+            body = IssuedIntent.model_validate(orjson.loads(await request.body()))
+        except (ValidationError, ValueError):
+            return None
+        if body.signature is None:
+            return None
+        intent = IntentInstance.read(body.model_dump(exclude={"signature"}))
+        signed = IntentSignature.read(body.signature.model_dump())
+        log_id = "" if realm.founded is None else realm.founded.log_id
+        fault = intent_fault(realm.klis, log_id, intent, signed, now_ms)
+        if fault is not None:
+            raise RefusedError(
+                ErrorCode.UNAUTHENTICATED, f"The signature of the intent {intent.intent_id} is not accepted: {fault}."
+            )
+        return Verification(method="signature", actor_id=intent.meta.origin.actor.actor_id, key_id=signed.key_id)
+
+    async def _bearer(self, credential: str, realm: RealmView, now_ms: int) -> Verification:
+        scheme, _, text = credential.partition(" ")
+        text = text.strip()
+        if scheme.lower() != "bearer" or not text or len(text) > MAX_CREDENTIAL_CHARS:
+            raise refused_sign_in("The header Authorization is not `Bearer` with a token")
+        if text.startswith("wp1_"):
+            verified = verify_token(realm, text, now_ms)
+            if verified.method != "token":
+                raise refused_sign_in("This token is the session of a browser, and no API token")
+            return verified
+        issuer = self.issuers.get(_claimed_issuer(text))
+        if issuer is None:
+            raise refused_sign_in("The bearer token is neither an API token nor a JWT of a configured issuer")
+        claims = await issuer.jwt_claims(text)
+        subject = claims.get("sub")
+        return Verification(
+            method="jwt",
+            actor_id=issuer.actor_of(claims),
+            issuer=issuer.config.issuer,
+            subject=subject if isinstance(subject, str) else None,
+        )
+
+    def _peer(self, request: Request) -> Verification:
+        uid = getattr(request.state, "peer_uid", None)
+        if uid is None:
+            raise refused_sign_in("The request has no credentials")
+        actor = self._peers.get(str(uid))
+        if actor is None:
+            raise refused_sign_in(f"The user id {uid} of the peer is not mapped to an actor ([server.peers])")
+        return Verification(method="peer", actor_id=actor, uid=uid)
+
+
+def _claimed_issuer(text: str) -> str:
+    """Return the issuer that a JWT names, unverified, to choose the keys; empty where it is not a JWT."""
+    try:
+        part = text.split(".")[1]
+        claims = orjson.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        return str(claims["iss"])
+    except (IndexError, KeyError, TypeError, ValueError, binascii.Error):
+        return ""

@@ -1,0 +1,161 @@
+"""Metrics of realms for Prometheus, taken from their states at the time of a scrape.
+
+Labels are names of realms, statuses and codes: never actors, paths, types of intents or other texts of callers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from world.read_models.live.offered_effects import offered_effects
+from world.state.realm_view import RealmView
+from worldprotocol.server.service import HostedRealm
+
+__all__ = ["RealmMetrics", "RealmSample", "storage_of"]
+
+FILE_ENDINGS = ("", "-wal")
+
+
+@dataclass(frozen=True, slots=True)
+class RealmSample:
+    """What one realm is measured by.
+
+    Args:
+        hosted: the realm.
+        view: its state, the newest that is known.
+        outcomes: ended proposals by status; None where the log cannot be read.
+        stored_bytes: size of the tables in a database server; None for a log in a file, and where it cannot be read.
+        now_ms: the time, ms since 1970.
+    """
+
+    hosted: HostedRealm
+    view: RealmView
+    outcomes: dict[str, int] | None
+    stored_bytes: int | None
+    now_ms: int
+
+
+def storage_of(hosted: HostedRealm) -> tuple[int, int] | None:
+    """Return the bytes of the log's files, and the free bytes of their file system; None without files."""
+    path = hosted.realm.log.address.path
+    if not path or not Path(path).exists():
+        return None
+    files = [Path(f"{path}{ending}") for ending in FILE_ENDINGS]
+    size = sum(file.stat().st_size for file in files if file.exists())
+    about = os.statvfs(Path(path).parent)
+    return size, about.f_bavail * about.f_frsize
+
+
+class RealmMetrics(Collector):
+    """Metrics of some realms.
+
+    Args:
+        samples: the realms.
+    """
+
+    def __init__(self, samples: Iterable[RealmSample]) -> None:
+        """Keep the samples."""
+        self._samples = list(samples)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        yield self._gauge(
+            "log_available",
+            "Whether the log can be read: 1, or 0 where the other values are the last known ones.",
+            lambda one: float(one.outcomes is not None),
+        )
+        yield self._gauge("log_position", "Position of the newest event of the log.", lambda one: one.view.position)
+        yield from self._storage()
+        yield self._gauge("open_proposals", "Proposals that have not ended.", lambda one: len(one.view.proposals))
+        yield from self._proposals()
+        yield self._gauge("waiting_for_people", "Proposals that wait for people.", lambda one: len(_asked(one)))
+        yield self._gauge(
+            "waiting_for_people_oldest_seconds",
+            "Time since the submission of the proposal that waits longest.",
+            _oldest,
+        )
+        yield self._gauge("held_proposals", "Proposals that are held for changed code or a workspace.", _held)
+        yield self._gauge("effects_requested", "Effects that were requested and have no result.", _requested)
+        yield self._gauge("effects_in_doubt", "Effects of which it is unknown whether they happened.", _in_doubt)
+        yield from self._offers()
+        yield self._gauge("leases_held", "Leases in force.", lambda one: len(one.view.klis.leases))
+        yield self._gauge(
+            "lease_requests_queued", "Requests for leases that wait.", lambda one: len(one.view.klis.requests)
+        )
+        yield self._gauge("stream_readers", "Event streams that are open.", lambda one: one.hosted.feed.readers)
+        yield self._gauge("jobs_running", "Jobs that run: verifications of the log.", _jobs)
+
+    def _gauge(self, name: str, text: str, value: Callable[[RealmSample], float]) -> Metric:
+        family = GaugeMetricFamily(f"worldprotocol_{name}", text, labels=["realm"])
+        for one in self._samples:
+            family.add_metric([one.hosted.name], value(one))
+        return family
+
+    def _storage(self) -> Iterator[Metric]:
+        size = GaugeMetricFamily(
+            "worldprotocol_log_bytes",
+            "Size of the files of the log, or of all tables of its store in a database server.",
+            labels=["realm"],
+        )
+        free = GaugeMetricFamily(
+            "worldprotocol_storage_free_bytes", "Free space of the file system of the log.", labels=["realm"]
+        )
+        for one in self._samples:
+            if one.stored_bytes is not None:
+                size.add_metric([one.hosted.name], one.stored_bytes)
+            elif (storage := storage_of(one.hosted)) is not None:
+                size.add_metric([one.hosted.name], storage[0])
+                free.add_metric([one.hosted.name], storage[1])
+        yield from (size, free)
+
+    def _proposals(self) -> Iterator[Metric]:
+        ended = CounterMetricFamily(
+            "worldprotocol_proposals", "Proposals of the log that have ended, by outcome.", labels=["realm", "outcome"]
+        )
+        for one in self._samples:
+            for outcome, count in (one.outcomes or {}).items():
+                ended.add_metric([one.hosted.name, outcome], count)
+        yield ended
+
+    def _offers(self) -> Iterator[Metric]:
+        offers = GaugeMetricFamily(
+            "worldprotocol_effects_offered", "Effects that are offered to workers, by state.", labels=["realm", "state"]
+        )
+        workers = GaugeMetricFamily("worldprotocol_workers", "Workers that hold claims.", labels=["realm"])
+        for one in self._samples:
+            found = offered_effects(one.view)
+            for state in ("offered", "claimed", "in_doubt"):
+                offers.add_metric([one.hosted.name, state], sum(effect.state == state for effect in found))
+            claims = (claim for proposal in one.view.proposals.values() for claim in proposal.claims.values())
+            workers.add_metric([one.hosted.name], len({claim.worker for claim in claims}))
+        yield from (offers, workers)
+
+
+def _asked(one: RealmSample) -> list[int]:
+    return [proposal.submitted.at for proposal in one.view.proposals.values() if proposal.asked is not None]
+
+
+def _oldest(one: RealmSample) -> float:
+    return max((one.now_ms - min(_asked(one), default=one.now_ms)) / 1000, 0.0)
+
+
+def _held(one: RealmSample) -> int:
+    return sum(proposal.held is not None for proposal in one.view.proposals.values())
+
+
+def _requested(one: RealmSample) -> int:
+    return sum(len(proposal.requested) for proposal in one.view.proposals.values())
+
+
+def _in_doubt(one: RealmSample) -> int:
+    return sum(len(proposal.in_doubt) for proposal in one.view.proposals.values())
+
+
+def _jobs(one: RealmSample) -> int:
+    return sum(job.is_running for job in one.hosted.jobs.listed)

@@ -1,0 +1,1 @@
+"""Adoptions in simulations: migrations, programs that differ from what is in force, and refused states and inputs."""

@@ -1,0 +1,1 @@
+"""Simulation of external effects: workers outside that lose, delay, double and forge their reports."""
