@@ -199,14 +199,3 @@ def test_a_worker_takes_the_folder_that_is_the_workspace_and_no_other(asking: Cl
     shutil.rmtree(moved)
     assert "does not exist" in asking("worker", "--once", "--workspace", "moved", code=2).err
     assert "workspace" not in asking("worker", "--once").err  # a worker without one, for effects that need none
-
-
-def test_signals_that_interrupt_the_work_of_others_are_all_noted() -> None:
-    """The handler takes no lock: a second signal may come while the first one is handled."""
-    signals: SimpleQueue[int | None] = SimpleQueue()
-    with _noted(signals):
-        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
-            signal.raise_signal(number)
-    assert [signals.get_nowait() for _ in range(3)] == [signal.SIGINT, signal.SIGINT, signal.SIGTERM]
-    assert signals.empty()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
