@@ -47,8 +47,8 @@ screenshots: $(STAMP) ## make the pictures of the pages in docs/screenshots, in 
 test: $(STAMP) ## run the quick tests, with the same examples every time
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
-test-all: $(STAMP) npm-packages ## run all tests, with many fresh examples, and write docs/conformance.md
-	HYPOTHESIS_PROFILE=full $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+test-all: npm-packages test ## run the slow tests as well, property tests with fresh examples; write docs/conformance.md
+	HYPOTHESIS_PROFILE=full $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "slow or hypothesis" $(ARGS)
 
 npm-packages: $(STAMP) ## install the programs of npm that the tests run, into .venv/npm
 	@$(PY) -m tests.npm.install

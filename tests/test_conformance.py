@@ -144,6 +144,41 @@ def test_a_run_that_stopped_early_leaves_the_report_alone(project):
     assert report_of(project) == ""
 
 
+SLOW_BOTH = TESTS.replace("class TestBoth", "@pytest.mark.slow\nclass TestBoth")
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_quick_run_and_that_of_the_rest_report_together_what_one_run_of_all_does(project, workers):
+    project.path.joinpath("tests/test_things.py").write_text(SLOW_BOTH)
+    project.runpytest("-m", "not slow", "-n", workers).assert_outcomes(passed=2)
+    assert report_of(project) == ""
+    project.runpytest("-m", "slow or hypothesis", "-n", workers).assert_outcomes(passed=1)
+    in_two = report_of(project)
+    assert "2 of 3 requirements are proven" in in_two
+    project.runpytest()
+    assert report_of(project) == in_two
+
+
+def test_a_failure_of_the_quick_run_is_in_the_report_of_both(project):
+    project.path.joinpath("tests/test_things.py").write_text(SLOW_BOTH.replace("assert n", "assert n == 1"))
+    project.runpytest("-m", "not slow").assert_outcomes(passed=1, failed=1)
+    project.runpytest("-m", "slow or hypothesis").assert_outcomes(passed=1)
+    assert "- `tests/test_things.py::test_the_first_thing_holds` (failed)" in report_of(project)
+
+
+@pytest.mark.parametrize("changed", [None, "tests/test_things.py", "product/code.py"])
+def test_what_the_quick_run_showed_of_other_code_is_not_reported(project, changed):
+    project.path.joinpath("tests/test_things.py").write_text(SLOW_BOTH)
+    if changed is not None:
+        project.runpytest("-m", "not slow")
+        file = project.path / changed
+        file.parent.mkdir(exist_ok=True)
+        file.write_text((SLOW_BOTH if file.exists() else "") + "\nADDED = 1\n")
+    result = project.runpytest("-m", "slow or hypothesis")
+    result.stdout.fnmatch_lines(["*is left as it is: the quick tests were not run with this code*"])
+    assert report_of(project) == ""
+
+
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("mark", ["('A-9')", "", "(1)"], ids=["unknown", "empty", "number"])
 def test_a_mark_that_names_no_known_requirement_is_a_collection_error(project, mark, workers):

@@ -81,7 +81,7 @@ def founded(folder: Path, kind: type[CliRealm] = CliRealm) -> CliRealm:
     realm(*FOUND)
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve", "--name", "Ann")
     realm("actor", "add", "bot", "--kind", "agent", "--policy", "house")
-    realm("actor", "add", "kid", "--kind", "human", "--ask", "ann", "--timeout-ms", "60000")
+    realm("actor", "add", "kid", "--kind", "human", "--ask", "ann", "--timeout-ms", "86400000")
     return realm
 
 

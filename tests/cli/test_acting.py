@@ -70,7 +70,7 @@ def test_actors_are_listed_with_their_bindings(template):
     assert told["ann"]["name"] == "Ann"
     assert told["ann"]["binding"] == {"kind": "auto_approve"}
     assert told["bot"]["binding"]["policy"] == "house"
-    assert (told["kid"]["binding"]["ask"], told["kid"]["binding"]["timeoutMs"]) == (["ann"], 60000)
+    assert (told["kid"]["binding"]["ask"], told["kid"]["binding"]["timeoutMs"]) == (["ann"], 86_400_000)
 
 
 def test_an_actor_is_bound_again_and_bad_bindings_are_usage_errors(realm):
@@ -251,7 +251,7 @@ def test_the_inbox_says_who_waits_for_whom_and_people_answer(realm):
     assert [one["proposalId"] for one in waiting] == [one["proposalId"] for one in lines]
     assert (waiting[0]["actor"]["actorId"], waiting[0]["waitsFor"]) == ("bot", ["ann"])
     assert waiting[0]["rule"] == "large_sales_ask"
-    assert waiting[1]["deadline"] - waiting[1]["since"] == 60_000
+    assert waiting[1]["deadline"] - waiting[1]["since"] == 86_400_000
     assert "large sale" in realm("inbox").out
     assert realm("inbox", "--for", "kid", "--json").json == []
 

@@ -134,6 +134,19 @@ def test_a_stored_ledger_is_the_ledger_and_goes_on_like_it(before: list[Any], af
         assert stored(game.ledger) == stored(twin)
 
 
+@pytest.mark.requirement("CARD-replay")
+def test_a_renewed_lease_expires_in_its_new_place_whether_or_not_the_ledger_was_stored() -> None:
+    game = Game()
+    game.ask("ann", "FILE:/a", "PROVIDES", 2, False)
+    game.wait(1)
+    game.beat(0)
+    game.ask("ann", "FILE:/b", "PROVIDES", 1, False)
+    twin = read_ledger(orjson.loads(stored(game.ledger)))
+    first, second = (lease.lease_id for lease in game.ledger.leases.values())
+    for ledger in (game.ledger, twin):
+        assert [lease.lease_id for lease in ledger.expired(game.now + 10)] == [second, first]
+
+
 @pytest.mark.parametrize("wrong", [{}, {"settings": None}, [], "text"])
 def test_what_is_no_stored_ledger_is_damage(wrong: Any) -> None:
     with pytest.raises(DamagedLogError) as damaged:

@@ -1,9 +1,11 @@
 """The pytest plugin behind docs/conformance.md.
 
 Tests say which requirements they prove with ``@pytest.mark.requirement("ID", ...)``. An id that is not in
-tests/requirements.toml is a collection error. A full run (everything in tests/, nothing selected away, not
-stopped early) writes the report, as ``make test-all`` is; any other run leaves it alone, ``make test`` without the slow
-tests as well. Under pytest-xdist the workers attach the ids to their reports and the controller adds them up.
+tests/requirements.toml is a collection error. A full run (everything in tests/, nothing selected away, not stopped
+early) writes the report. So do the two runs of ``make test-all`` together: the first one, ``make test``, leaves what it
+has shown in pytest's cache, and the second one, of the slow tests and of the property tests with fresh examples, adds
+its own and writes. It does so only where the code is still the same. Any other run leaves the report alone. Under
+pytest-xdist the workers attach the ids to their reports and the controller adds them up.
 
 ``python -m tests.plugins.conformance --check`` collects the tests without running them and fails when the
 report no longer lists the requirements and the tests as they are, or when a requirement that tests name has no quick
@@ -13,6 +15,7 @@ test: ``SLOW_ONLY`` lists the exceptions, each with its reason.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import sys
@@ -47,10 +50,15 @@ SLOW = "slow"
 SLOW_ONLY: Mapping[str, str] = {}
 """The requirements that slow tests alone prove, each with the reason why no quick test can."""
 
+WHOLE, QUICK, REST = "", "not slow", "slow or hypothesis"
+"""What ``-m`` says in runs that the report is made from: in one of all tests, and in the two of ``make test-all``."""
+
+SHOWN = "conformance/quick"
+"""Where pytest's cache keeps what the quick tests have shown."""
+
 # What narrows a run down: with any of these set, the run says nothing about the whole.
 NARROWING_OPTIONS = (
     "keyword",
-    "markexpr",
     "deselect",
     "ignore",
     "ignore_glob",
@@ -105,7 +113,7 @@ class Conformance:
         self._tests: dict[str, set[str]] = defaultdict(set)
         self._outcomes: dict[str, set[str]] = defaultdict(set)
         self._collected = True
-        self._written = False
+        self._said: str | None = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -149,22 +157,48 @@ class Conformance:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the report when this was a full run that came to its end."""
+        """Write the report, or keep what its first part has shown, when the run came to its end."""
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         whole = self._collected and not (session.shouldstop or session.shouldfail)
-        if ended and whole and is_full_run(self._config):
+        if not (ended and whole and takes_in_every_file(self._config)):
+            return
+        part = self._config.option.markexpr
+        if part == QUICK:
+            self._keep()
+        elif part == WHOLE or (part == REST and self._add_kept()):
             mutation = load_mutation_score(self._config.rootpath / MUTATION_SCORE)
             write_report(self._config.rootpath / REPORT, render(self._groups, self.evidence(), mutation))
-            self._written = True
+            self._said = f"{REPORT}: {summary(self._groups, self.evidence())}"
+
+    def _keep(self) -> None:
+        """Leave what the quick tests have shown to the run of the others."""
+        shown = {
+            "code": fingerprint(self._config.rootpath),
+            "tests": {id_: sorted(tests) for id_, tests in self._tests.items()},
+            "outcomes": {test: sorted(phases) for test, phases in self._outcomes.items()},
+        }
+        if self._config.cache is not None:
+            self._config.cache.set(SHOWN, shown)
+
+    def _add_kept(self) -> bool:
+        """Add what the quick tests have shown; tell whether they were run with the code as it is."""
+        shown = None if self._config.cache is None else self._config.cache.get(SHOWN, None)
+        if shown is None or shown["code"] != fingerprint(self._config.rootpath):
+            self._said = f"{REPORT} is left as it is: the quick tests were not run with this code (make test)."
+            return False
+        for mine, kept in ((self._tests, shown["tests"]), (self._outcomes, shown["outcomes"])):
+            for name, values in kept.items():
+                mine[name].update(values)
+        return True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was written."""
-        if self._written:
-            terminalreporter.write_line(f"{REPORT}: {summary(self._groups, self.evidence())}")
+        if self._said is not None:
+            terminalreporter.write_line(self._said)
 
 
-def is_full_run(config: pytest.Config) -> bool:
-    """Tell whether the run takes in every test: the controller's, unnarrowed, over the whole tests folder."""
+def takes_in_every_file(config: pytest.Config) -> bool:
+    """Tell whether the run collects the whole tests folder, with nothing but ``-m`` to narrow it; the controller's."""
     if hasattr(config, "workerinput"):
         return False
     if any(config.getoption(name, None) for name in NARROWING_OPTIONS):
@@ -172,6 +206,19 @@ def is_full_run(config: pytest.Config) -> bool:
     tests = (config.rootpath / "tests").resolve()
     places = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
     return any(place == tests or place in tests.parents for place in places)
+
+
+def fingerprint(root: Path) -> str:
+    """Return a hash of the project's Python and TOML files, those of hidden folders left out."""
+    code = hashlib.sha256()
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith((".py", ".toml")):
+                file = Path(folder, name)
+                code.update(f"{file.relative_to(root)}\0".encode())
+                code.update(hashlib.sha256(file.read_bytes()).digest())
+    return code.hexdigest()
 
 
 def write_report(path: Path, text: str) -> None:

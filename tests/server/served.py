@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from tests.cli.realm import COMMAND, environment
+from tests.patience import PATIENCE_S
 from tests.server.kiosk import kiosk
 from world.events.verification import RIGHTS, Right
 from world.klis.settings import KlisSettings
@@ -115,7 +116,7 @@ class Served:
         """Return a client that is signed in with the token of an actor; None signs in nobody."""
         headers = {} if actor is None else {"Authorization": f"Bearer {self.place.tokens[actor]}"}
         more = {"verify": NO_TLS, **more}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False, **more)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S, trust_env=False, **more)
 
     def submit(
         self, actor: str, body: Mapping[str, Any] = ORDER, key: str | None = None, **query: Any

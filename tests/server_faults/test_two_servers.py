@@ -26,6 +26,9 @@ CLIENTS = 8
 EACH = 6
 """Orders of each caller; every third one is paid, by an effect."""
 
+WAIT_S = 5
+"""Seconds that a submission waits at most; what the killed server was performing is in doubt only a minute later."""
+
 TOTAL = 2 * CLIENTS * EACH
 BEFORE_KILL = TOTAL // 3
 
@@ -37,8 +40,16 @@ class Pair:
         self.kept = kept
         self.killed = killed
         self.acknowledged: dict[str, str] = {}
+        self.is_over = False
         self._mutex = threading.Lock()
         self._is_killed = threading.Event()
+
+    def end(self) -> None:
+        """End what still runs, so that nothing waits for what a failed writer did not submit."""
+        self.is_over = True
+        self._is_killed.set()
+        for served in (self.kept, self.killed):
+            served.process.kill()
 
     def write(self, server: int, client: int) -> None:
         """Submit the orders of one client, repeated at the other server where one is gone."""
@@ -51,11 +62,11 @@ class Pair:
                 "scopeProposal": {"allowedPaths": [f"orders.{key}"]},
             }
             try:
-                answer = served.submit("kid", order, key, wait=60)
+                answer = served.submit("kid", order, key, wait=WAIT_S)
             except httpx.TransportError:
                 assert self._is_killed.wait(PATIENCE_S)
                 served = self.kept
-                answer = served.submit("kid", order, key, wait=60)
+                answer = served.submit("kid", order, key, wait=WAIT_S)
             assert answer.status_code in (200, 202), answer.text
             with self._mutex:
                 self.acknowledged[key] = answer.json()["proposalId"]
@@ -66,7 +77,7 @@ class Pair:
     def read(self, server: int, submitted: int) -> list[int]:
         """Return the positions that a reader saw until so many intents; it resumes at the other server."""
         served, seen, found = (self.kept, self.killed)[server], [0], 0
-        while found < submitted:
+        while found < submitted and not self.is_over:
             position, headers = 0, {"Last-Event-ID": str(seen[-1])}
             try:
                 with (
@@ -98,13 +109,16 @@ def test_two_servers_of_which_one_is_killed_lose_and_repeat_nothing(postgres_url
         ThreadPoolExecutor(2 * CLIENTS + 2) as pool,
     ):
         pair = Pair(kept, killed)
-        readers = [pool.submit(pair.read, server, TOTAL) for server in (0, 1)]
-        writers = [pool.submit(pair.write, server, client) for server in (0, 1) for client in range(CLIENTS)]
-        for writer in writers:
-            writer.result(PATIENCE_S)
-        seen = [reader.result(PATIENCE_S) for reader in readers]
-        assert killed.process.wait() == -signal.SIGKILL
-        assert kept.process.poll() is None
+        try:
+            readers = [pool.submit(pair.read, server, TOTAL) for server in (0, 1)]
+            writers = [pool.submit(pair.write, server, client) for server in (0, 1) for client in range(CLIENTS)]
+            for writer in writers:
+                writer.result(PATIENCE_S)
+            seen = [reader.result(PATIENCE_S) for reader in readers]
+            assert killed.process.wait() == -signal.SIGKILL
+            assert kept.process.poll() is None
+        finally:
+            pair.end()
     assert len(pair.acknowledged) == TOTAL
     for positions in seen:
         assert positions == list(range(len(positions)))

@@ -95,9 +95,10 @@ class Ledger:
                 due[lease_id] = lease
             else:
                 heappush(heap, (lease.expires_at, lease.token, lease_id))
-        for lease in due.values():  # they remain until an event ends them
-            heappush(heap, (lease.expires_at or 0, lease.token, lease.lease_id))
-        return list(due.values())
+        in_order = sorted((lease.expires_at or 0, lease.token, lease.lease_id) for lease in due.values())
+        for entry in in_order:  # they remain until an event ends them
+            heappush(heap, entry)
+        return [due[lease_id] for _, _, lease_id in in_order]  # the entry of a renewed lease may have been an old one
 
     def overdue(self, now: int) -> list[Request]:
         """Return the queued requests whose deadline is before ``now`` (ms)."""
