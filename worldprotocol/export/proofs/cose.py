@@ -240,7 +240,7 @@ def _read(data: bytes) -> _Proof:
     if not isinstance(message, cbor2.CBORTag) or message.tag != _SIGN1:
         raise bad_proof("is not a tagged COSE_Sign1 (RFC 9052)")
     protected, unprotected, payload, signature = _as(tuple[bytes, _Map, bytes | None, bytes], message.value)
-    header = _as(_Map, _decoded(protected))
+    header = _as(dict[Any, Any], _decoded(protected))
     if header.get(_VDS) != _RFC9162_SHA256:
         raise bad_proof(f"is about another kind of tree than RFC9162_SHA256 (vds 1): {header.get(_VDS)!r:.40}")
     if header.get(_ALG) != _EDDSA:
@@ -250,33 +250,37 @@ def _read(data: bytes) -> _Proof:
     proofs = _as(dict[int, tuple[bytes]], unprotected.get(_VDP))
     is_receipt = _INCLUSION in proofs
     kind = _INCLUSION if is_receipt else _CONSISTENCY
-    claims = _as(dict[int, str], header.get(_CLAIMS))
+    claims = _as(dict[Any, str], header.get(_CLAIMS, {}))
     _labels(header, _ALG, _KID, _CLAIMS, _VDS, SIZE)
     _labels(claims, _ISS, *([_SUB] if is_receipt else ()))
     _labels(unprotected, _VDP, *([ENTRY] if is_receipt else ()))
     _labels(proofs, kind)
-    first, second, path = _as(tuple[_Count, _Count, _Path], _decoded(proofs[kind][0]))
+    proof = _decoded(proofs[kind][0])
+    first, second, path = _as(tuple[_Count, _Count, _Path], proof)
+    entry, key_id = _as(bytes, unprotected.get(ENTRY, b"")), _as(bytes, header[_KID])
     size, place = (first, second) if is_receipt else (second, first)
     if size != _as(int, header[SIZE]):
         raise bad_proof("has a proof about another tree than its signature")
-    entry, key_id = _as(bytes, unprotected.get(ENTRY, b"")), _as(bytes, header[_KID])
+    _check_encoding((data, message), (protected, header), (proofs[kind][0], proof))
     return _Proof(
         kind, place, size, tuple(path), claims[_ISS], claims.get(_SUB, ""), entry, key_id, protected, signature
     )
 
 
 def _decoded(data: bytes) -> object:
-    """Return the value of deterministic CBOR."""
     try:
-        value = cbor2.loads(data, max_depth=_MAX_DEPTH, allow_indefinite=False, allow_duplicate_keys=False)
-        is_unique = _encoded(value) == data
+        return cbor2.loads(data, max_depth=_MAX_DEPTH, allow_indefinite=False, allow_duplicate_keys=False)
     except cbor2.CBORDecodeEOF:
         raise bad_proof("is cut off") from None
     except (cbor2.CBORError, RecursionError, ArithmeticError) as error:
         raise bad_proof(f"is damaged, or no CBOR ({error!s:.80})") from None
-    if not is_unique:
-        raise bad_proof("is not written in deterministic CBOR (RFC 8949, 4.2.1), or something follows it")
-    return value
+
+
+def _check_encoding(*parts: tuple[bytes, object]) -> None:
+    """Check that each text is the deterministic encoding of its value, which has no other."""
+    for data, value in parts:
+        if _encoded(value) != data:
+            raise bad_proof("is not written in deterministic CBOR (RFC 8949, 4.2.1), or something follows it")
 
 
 def _as(kind: type[_T], value: object) -> _T:
