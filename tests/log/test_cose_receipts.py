@@ -20,17 +20,14 @@ from hypothesis import strategies as st
 from tlog_scales.tlog import ConsistencyProof, ConsistencyProofInvalid
 
 from tests.golden.garden import record
-from tests.log.receipt_subjects import subjects
+from tests.log.test_receipts import KEY, ORIGIN, WITNESS, signed, subjects
 from world.errors import DamagedLogError, RefusedError
 from worldprotocol.api.realm import Realm
-from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of
+from worldprotocol.export.proofs.checkpoint import Trusted, checkpoint_of
 from worldprotocol.export.proofs.cose import ENTRY, MAX_BYTES, SIZE, check_cose, cose_consistency, cose_receipt
 from worldprotocol.export.proofs.note import COSIGNATURE, SigningKey, VerifierKey
 from worldprotocol.export.proofs.receipt import Subject
 
-ORIGIN = "example.com/garden"
-KEY = SigningKey(ORIGIN, bytes(range(32)))
-OTHER = SigningKey("witness.example.com/w1", bytes(32))
 TRUSTED = Trusted((KEY.verifier,))
 PRIVATE = Ed25519PrivateKey.from_private_bytes(KEY.seed)
 REFUSED = ("BAD_PROOF", "NOT_SIGNED", "BAD_SIGNATURE", "INVALID_CHECKPOINT")
@@ -56,10 +53,6 @@ def garden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
 def receipt(garden: Realm) -> bytes:
     """The receipt of the third of five events."""
     return cose_receipt(garden.log, Subject("event", "3", 3), signed(garden, 5), KEY)
-
-
-def signed(world: Realm, size: int | None = None) -> Checkpoint:
-    return checkpoint_of(world.log.head() if size is None else world.log.root_at(size), ORIGIN, [KEY])
 
 
 def refusal(data: bytes, trusted: Trusted = TRUSTED, known: Any = ()) -> RefusedError:
@@ -204,7 +197,7 @@ def test_keys_and_origin_are_those_that_are_trusted(receipt: bytes) -> None:
     proven = check_cose(receipt, Trusted())
     assert proven.unchecked == (f"key {KEY.verifier.key_id.hex()}",)
     witness = VerifierKey(ORIGIN, KEY.verifier.public, COSIGNATURE)
-    for keys in ((OTHER.verifier,), (KEY.verifier, OTHER.verifier), (witness,)):
+    for keys in ((WITNESS.verifier,), (KEY.verifier, WITNESS.verifier), (witness,)):
         assert refusal(receipt, Trusted(keys)).code == "NOT_SIGNED"
     assert check_cose(receipt, Trusted((KEY.verifier,), ORIGIN)).checkpoints[0].origin == ORIGIN
     assert refusal(receipt, Trusted((KEY.verifier,), "example.com/other")).code == "WRONG_ORIGIN"

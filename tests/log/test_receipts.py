@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.garden import record
-from tests.log.receipt_subjects import subjects
 from tests.patience import PATIENCE_S
 from world.errors import DamagedLogError, RefusedError
 from world.log import TreeHead, open_log
@@ -30,6 +29,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, checkpoint_of, read_checkpoint
 from worldprotocol.export.proofs.note import COSIGNATURE, Signature, SignedNote, SigningKey, VerifierKey
 from worldprotocol.export.proofs.receipt import (
+    SUBJECTS,
     Subject,
     check_proof,
     make_consistency,
@@ -65,6 +65,21 @@ def verifier() -> ModuleType:
 def signed(world: Realm, size: int | None = None) -> Checkpoint:
     head = world.log.head() if size is None else world.log.root_at(size)
     return checkpoint_of(head, ORIGIN, [KEY, WITNESS])
+
+
+def subjects(world: Realm) -> list[Subject]:
+    """One subject of every kind of which the log has one."""
+    found: dict[str, Subject] = {}
+    for event in world.log.read():
+        state = json.loads(event.state)
+        for kind, (topic, field) in SUBJECTS.items():
+            if topic == event.topic:
+                name: Any = state
+                for step in field.split("."):
+                    name = name[step]
+                found[kind] = Subject(kind, name, event.position)
+    last = world.log.head().size
+    return [*found.values(), Subject("event", "1", 1), Subject("event", str(last), last)]
 
 
 def asked(
