@@ -5,16 +5,28 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from cryptography.exceptions import InvalidSignature
+from tlog_scales.reader import TilesReader
+from tlog_scales.signing import Vkey
+from tlog_scales.tlog import InclusionProofInvalid
 
 from tests.auditing.audited import worldctl
+from tests.cli.forked import run
+from tests.cli.realm import environment
 from tests.server.kiosk import handlers, kiosk
 from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.tlog_client import Tree, is_consistent, is_included, leaf, open_checkpoint
+from world.log import TreeHead
 from worldprotocol.api.realm import Realm
+from worldprotocol.export.proofs.checkpoint import Trusted
+from worldprotocol.export.proofs.cose import check_cose
+from worldprotocol.export.proofs.note import VerifierKey
 
 LIMITS = "requests_per_second = 10000\nburst = 10000"
 ORIGIN = "example.com/kiosk"
@@ -151,6 +163,78 @@ def test_entries_are_compressed_for_those_that_accept_it(tiled: tuple[Served, st
     assert len(set(bodies.values())) == 1
     assert len(tags) == 2
     assert len(gzip.compress(next(iter(bodies.values())))) * 3 < len(next(iter(bodies.values())))
+
+
+@dataclass
+class Prefix:
+    """The log's prefix over HTTP, as the backend of another client."""
+
+    served: Served
+
+    def get(self, *path: str) -> bytes | None:
+        with self.served.client("aud") as client:
+            answer = client.get(f"{PATH}/{'/'.join(path)}")
+        return answer.content if answer.status_code == 200 else None
+
+
+def test_a_client_of_others_checks_checkpoint_tiles_entries_and_proofs(tiled: tuple[Served, str]) -> None:
+    served, key = tiled
+    reader = TilesReader(Prefix(served))
+    older = reader.get_checkpoint()
+    served.submit("kid", ORDER)
+    newest = reader.get_checkpoint()
+    for checkpoint in (older, newest):
+        checkpoint.verify(Vkey.from_string(key))
+        assert checkpoint.origin == ORIGIN
+    assert 256 < older.size < newest.size
+    with pytest.raises(InvalidSignature):
+        replace(newest, size=newest.size + 1).verify(Vkey.from_string(key))
+    assert reader.calculate_root_hash() == newest.root_hash
+    reader.get_consistency_proof(older.size, newest.size).check(older.root_hash, newest.root_hash)
+    for index in (0, 255, 256, older.size, newest.size - 1):
+        proof = reader.get_inclusion_proof(index, newest.size)
+        proof.check(leaf(reader.get_entry(index)), newest.root_hash)
+        with pytest.raises(InclusionProofInvalid):
+            proof.check(leaf(b"{}"), newest.root_hash)
+
+
+def test_receipts_and_proofs_are_cose_where_that_is_accepted(tiled: tuple[Served, str]) -> None:
+    served, key = tiled
+    trusted = Trusted((VerifierKey.parse(key),))
+    done = served.submit("kid", ORDER).json()
+    older = open_checkpoint(fetched(served, "checkpoint"), key)
+    served.submit("kid", ORDER)
+    with served.client("aud") as aud:
+
+        def taken(path: str, accept: str = "application/cose") -> httpx.Response:
+            return aud.get(f"{PATH}/{path}", headers={"Accept": accept})
+
+        for path, kind, name in (("7", "event", "7"), (f"world/{done['worldId']}", "world", done["worldId"])):
+            answer = taken(f"receipts/{path}", 'text/html, application/cose; cose-type="cose-sign1"')
+            assert answer.headers["content-type"] == 'application/cose; cose-type="cose-sign1"'
+            assert answer.headers["vary"] == "Accept"
+            about = check_cose(answer.content, trusted).about
+            assert about is not None
+            assert (about["kind"], about["id"]) == (kind, name)
+        grown = taken(f"proof/consistency?from={older[1]}")
+        assert check_cose(grown.content, trusted, [TreeHead(older[1], older[2])]).kind == "consistency"
+        for accept in ("*/*", "application/json", "application/json, application/cose;q=0.5"):
+            assert taken("receipts/7", accept).json()["worldProtocol"] == "receipt"
+            assert taken("proof/consistency?from=7", accept).json()["worldProtocol"] == "consistency"
+        refused = taken("proof/consistency?from=7&to=7")
+        assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_INPUT")
+    with served.client("yak") as yak:
+        hidden = yak.get(f"{PATH}/receipts/proposal/{done['proposalId']}", headers={"Accept": "application/cose"})
+        assert (hidden.status_code, hidden.json()["code"]) == (403, "RIGHT_MISSING")
+
+
+def test_a_command_over_the_server_prints_cose(tiled: tuple[Served, str], tmp_path: Path) -> None:
+    served, key = tiled
+    words = ["--server", served.url, "prove", "7", "--format", "cose"]
+    variables = environment() | {"WORLDCTL_TOKEN": served.place.tokens["aud"]}
+    code, out, err = run(words, tmp_path, variables)
+    assert code == 0, err
+    assert check_cose(out, Trusted((VerifierKey.parse(key),))).kind == "receipt"
 
 
 MISSING = [

@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "cedar": ["cedarpy"],
+    "cose": ["cbor2"],
     "claude-agent": ["claude_agent_sdk"],
     "langchain": ["langchain", "langgraph"],
     "openai-agents": ["agents"],
@@ -55,6 +56,8 @@ COMMANDS: list[tuple[str, list[str], int]] = [
     ("cedar", ["init", "other", "--domain", "ledger.yaml", "--policy", "house.cedar", "--log", "new.db"], 2),
     ("cedar", ["policy", "test", "house.cedar"], 2),
     ("cedar", ["policy", "ask", "--policy", "house.cedar", "--actor", "ann", "--intent", "intent.json"], 2),
+    ("cose", ["--log", "w.db", "prove", "1", "--format", "cose"], 2),
+    ("cose", ["verify", "receipt.cose", "--against", f"9:{'0' * 64}"], 2),
     ("postgres", ["--log", "postgresql://localhost/db", "log"], 2),
     ("postgres", ["--log", "postgresql://localhost/db", "init", "more", "--domain", "ledger.yaml"], 2),
     ("postgres", ["--log", "postgresql://localhost/db", "verify"], 2),
@@ -114,6 +117,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "house.cedar": CEDAR,
         "ledger.yaml": (ROOT / "tests/golden/ledger.yaml").read_text(),
         "intent.json": '{"type": "deposit", "input": {"amount": 1}}',
+        "receipt.cose": "\u0480",  # begins with the byte of COSE_Sign1
         "rules.py": RULES,
         "rules.cases.toml": CASES,
     }

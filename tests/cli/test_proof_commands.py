@@ -10,11 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+import scitt_cose
+from cddl_verifier import cbor
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.cli.inside import Inside
 from tests.cli.realm import ROOT, CliRealm, founded
 from worldprotocol.export.proofs.checkpoint import Trusted, read_checkpoint
+from worldprotocol.export.proofs.cose import ENTRY
 from worldprotocol.export.proofs.note import COSIGNATURE, Signature, VerifierKey
 
 ORIGIN = "example.com/shop"
@@ -275,6 +279,58 @@ def test_the_log_is_proven_to_have_only_grown(realm: CliRealm) -> None:
     assert "the first 2 events" in realm("verify", "sizes.json", "--vkey", vkey(realm)).out
     assert "INVALID_INPUT" in realm("prove", "--between", "9", "2", code=2).err
     assert "NO_SUCH_EVENT" in realm("prove", "--between", "2", "99999", code=1).err
+
+
+def test_receipts_are_written_and_checked_as_cose(realm: CliRealm) -> None:
+    proposal = realm("show", realm("show", "HEAD", "--json").json["createdBy"], "--json").json
+    decision = proposal["decision"]["decisionId"]
+    told = realm("prove", decision, "--format", "cose", "-o", "receipt.cose", "--json").json
+    assert (told["kind"], told["id"], told["format"], told["origin"]) == ("decision", decision, "cose", ORIGIN)
+    data = (realm.folder / "receipt.cose").read_bytes()
+    entry, public = cbor.decode(data).value[1][ENTRY], VerifierKey.parse(vkey(realm)).public
+    pem = Ed25519PublicKey.from_public_bytes(public).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    assert scitt_cose.verify_receipt(data, leaf_entry_hex=entry.hex(), log_public_key_pem=pem).ok
+    said = realm("verify", "receipt.cose", "--vkey", vkey(realm)).out
+    assert said.startswith(f"proven: decision {decision}: event {told['position']}, decision.made, in the log {ORIGIN}")
+    shown = realm("verify", "receipt.cose", "--vkey", vkey(realm), "--json").json
+    realm("prove", decision, "-o", "receipt.json")
+    assert shown == realm("verify", "receipt.json", "--vkey", vkey(realm), "--json").json
+    head = f"{told['size']}:{shown['checkpoints'][0]['root']}"
+    bare = realm("verify", "receipt.cose", "--against", head)
+    assert (ORIGIN in bare.out, "Not checked: the signatures by key" in bare.err) == (False, True)
+    assert "--vkey" in realm("verify", "receipt.cose", code=2).err
+    realm("checkpoint", "keygen", "other.example", "-o", "other.key")
+    other = realm("prove", "1", "--format", "cose", "--key", "other.key", "-o", "other.cose", "--json")
+    assert "--origin" in other.err  # the key has another name
+    assert "NOT_SIGNED" in realm("verify", "other.cose", "--vkey", vkey(realm), code=1).err
+    (realm.folder / "cut.cose").write_bytes(data[:-1])
+    assert "cut off" in realm("verify", "cut.cose", "--vkey", vkey(realm), code=1).err
+    (realm.folder / "changed.cose").write_bytes(data.replace(b"decision.made", b"decision.bade"))
+    assert "BAD_SIGNATURE" in realm("verify", "changed.cose", "--vkey", vkey(realm), code=1).err
+
+
+def test_growth_is_proven_as_cose_from_a_head_that_was_kept(realm: CliRealm) -> None:
+    size = realm("verify", "--json").json["events"]
+    wanted = ("prove", "--between", "old.checkpoint", str(size), "--format", "cose", "-o", "grown.cose")
+    assert "are as they were" in realm(*wanted).out
+    check = ("verify", "grown.cose", "--vkey", vkey(realm))
+    assert f"signed by {ORIGIN}" in realm(*check, "--against", "old.checkpoint").out
+    told = realm(*check, "--against", "old.checkpoint", "--json").json
+    assert [one["signedBy"] for one in told["checkpoints"]] == [[], [ORIGIN]]  # the proof has one signature
+    assert "--against" in realm(*check, code=1).err
+    assert "older tree head" in realm(*check, "--against", "new.checkpoint", code=1).err
+    assert "COSE" in realm(*check, "--against", "old.checkpoint", "--old-vkey", vkey(realm), code=2).err
+
+
+def test_cose_is_signed_by_one_key_of_a_whole_tree(realm: CliRealm) -> None:
+    cose = ("prove", "3", "--format", "cose")
+    (realm.folder / "bare.toml").write_text('log = "world.db"\n')
+    assert "NO_KEY" in realm(*cose, "--config", "bare.toml", code=2).err
+    assert "one --key" in realm(*cose, "--key", "checkpoint.key", "--key", "other.key", code=2).err
+    assert "signed anew" in realm(*cose, "--checkpoint", "old.checkpoint", code=2).err
+    between = ("prove", "--format", "cose", "--between")
+    assert "number of events" in realm(*between, "2", "old.checkpoint", code=2).err
+    assert "INVALID_INPUT" in realm(*between, "3", "3", code=2).err
 
 
 def test_a_file_does_not_vouch_for_itself(realm: CliRealm) -> None:

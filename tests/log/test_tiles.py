@@ -1,18 +1,35 @@
-"""Tiles of a log's tree, and their names, against the specification and an independent client."""
+"""Tiles of a log's tree, and their names, against the specification and two independent clients."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from tlog_scales.reader import TilesReader
 
-from tests.tlog_client import Tree, index_path, is_consistent
+from tests.tlog_client import Tree, index_path, is_consistent, leaf
 from world.errors import RefusedError
 from world.log import EventLog, NewEvent, open_log
 from worldprotocol.export.proofs.tiles import Tile, entry_bundle, read_level, read_tile
 
 SIZE = 70_000
 """The size of the example in C2SP tlog-tiles, "Partial Tiles"."""
+
+
+class Backend:
+    """The tiles of a tree, as the client ``tlog_scales`` gets them; it writes their paths itself."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    def get(self, *path: str) -> bytes | None:
+        return self.tree.fetch("/".join(path))
+
+
+def reader_of(tree: Tree) -> TilesReader:
+    reader = TilesReader(Backend(tree))
+    reader.set_size(tree.size)
+    return reader
 
 
 def fetch_from(log: EventLog) -> Tree:
@@ -38,7 +55,11 @@ def test_the_root_and_every_entry_follow_from_the_tiles(tmp_path: Path, size: in
         tree = fetch_from(log)
         assert tree.root() == log.head().root
         assert len(tree.entries()) == size
+        reader = reader_of(tree)
+        assert reader.calculate_root_hash() == log.head().root
+        assert [reader.get_entry(index) for index in range(size)] == tree.entries()
         for first in {1, size // 2 or 1, size}:
+            reader.get_consistency_proof(first, size).check(log.root_at(first).root, log.head().root)
             assert is_consistent(first, size, tree.consistency(first), log.root_at(first).root, tree.root())
 
 
@@ -53,7 +74,11 @@ def test_a_tree_of_the_size_in_the_specification_has_its_tiles(tmp_path: Path) -
         for level, index, width in ((0, 273, 113), (0, 273, 256), (0, 274, 1), (1, 1, 18), (2, 0, 2), (3, 0, 1)):
             with pytest.raises(RefusedError, match="no tile"):
                 log.tile(level, index, width)
+        reader = reader_of(tree)
+        assert reader.calculate_root_hash() == log.head().root
         for first in (1, 65_536, 65_537, 69_999):
+            reader.get_consistency_proof(first, SIZE).check(log.root_at(first).root, log.head().root)
+            reader.get_inclusion_proof(first, SIZE).check(leaf(reader.get_entry(first)), log.head().root)
             assert is_consistent(first, SIZE, tree.consistency(first), log.root_at(first).root, tree.root())
 
 

@@ -40,3 +40,6 @@ def test_receipts_are_found_by_id(served: Served) -> None:
             missing = aud.get(f"{PATH}/receipts/{kind}/none")
             assert missing.status_code == 404
         assert aud.get(f"{PATH}/receipts/lease/none").status_code == 400
+        for path in ("receipts/1", "proof/consistency?from=1"):
+            unsigned = aud.get(f"{PATH}/{path}", headers={"Accept": "application/cose"})
+            assert (unsigned.status_code, unsigned.json()["code"]) == (400, "NO_KEY")

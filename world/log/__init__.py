@@ -11,7 +11,7 @@ from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.following import Follower
 from world.log.group_commit import GroupCommit, Pending
 from world.log.log import EventLog, list_logs, open_log, rebuild_view
-from world.log.merkle import verify_consistency, verify_inclusion
+from world.log.merkle import root_from_beginning, root_from_leaf, verify_consistency, verify_inclusion
 from world.log.recorder import LogNotification
 from world.log.sql.statement import SqlStatement, compiled
 from world.log.store import LockedQuery
@@ -61,6 +61,8 @@ __all__ = [
     "open_log",
     "parse_address",
     "rebuild_view",
+    "root_from_beginning",
+    "root_from_leaf",
     "verify_consistency",
     "verify_inclusion",
 ]

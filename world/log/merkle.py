@@ -154,12 +154,27 @@ def inclusion_proof(index: int, size: int, subtree: Subtree) -> list[bytes]:
 
 def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
     """Return whether a path proves that a leaf hash is at an index of the tree with this root (2.1.3.2)."""
+    return root_from_leaf(leaf, index, size, path) == root
+
+
+def root_from_leaf(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
+    """Return the root to which a path leads from a leaf hash (2.1.3.2).
+
+    Args:
+        leaf: the leaf hash.
+        index: the leaf, from 0.
+        size: leaves in the tree.
+        path: hashes from the leaf's sibling up.
+
+    Returns:
+        The root; None where the path has not the length that follows from index and size.
+    """
     if not 0 <= index < size:
-        return False
+        return None
     place, last, found = index, size - 1, leaf
     for node in path:
         if last == 0:
-            return False
+            return None
         if place & 1 or place == last:
             found = node_hash(node, found)
             while place and not place & 1:
@@ -167,7 +182,7 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
         else:
             found = node_hash(found, node)
         place, last = place >> 1, last >> 1
-    return last == 0 and found == root
+    return found if last == 0 else None
 
 
 def consistency_proof(first: int, second: int, subtree: Subtree) -> list[bytes]:
@@ -203,22 +218,35 @@ def consistency_proof(first: int, second: int, subtree: Subtree) -> list[bytes]:
 
 def verify_consistency(first: int, second: int, first_root: bytes, second_root: bytes, path: Sequence[bytes]) -> bool:
     """Return whether a path proves the first tree to be the beginning of the second (2.1.4.2)."""
-    if not 0 <= first <= second:
-        return False
-    if first == 0:
+    if first == 0 <= second:
         return not path and first_root == EMPTY_ROOT
-    if first == second:
+    if 0 < first == second:
         return not path and first_root == second_root
+    return root_from_beginning(first, second, first_root, path) == second_root
+
+
+def root_from_beginning(first: int, second: int, first_root: bytes, path: Sequence[bytes]) -> bytes | None:
+    """Return the root to which a path leads from the root of a smaller tree (2.1.4.2).
+
+    Args:
+        first: leaves in the smaller tree, at least one.
+        second: leaves in the larger tree, more than in the smaller one.
+        first_root: root of the smaller tree.
+        path: hashes of the consistency proof.
+
+    Returns:
+        The root of the larger tree; None where the path does not lead from the smaller one to a tree of that size.
+    """
     nodes = [first_root, *path] if first.bit_count() == 1 else list(path)
-    if not nodes:
-        return False
+    if not 0 < first < second or not nodes:
+        return None
     place, last = first - 1, second - 1
     while place & 1:
         place, last = place >> 1, last >> 1
     old = new = nodes[0]
     for node in nodes[1:]:
         if last == 0:
-            return False
+            return None
         if place & 1 or place == last:
             old, new = node_hash(node, old), node_hash(node, new)
             while place and not place & 1:
@@ -226,7 +254,7 @@ def verify_consistency(first: int, second: int, first_root: bytes, second_root: 
         else:
             new = node_hash(new, node)
         place, last = place >> 1, last >> 1
-    return last == 0 and old == first_root and new == second_root
+    return new if last == 0 and old == first_root else None
 
 
 def _split(size: int) -> int:

@@ -29,8 +29,12 @@ TEXT_TYPES: Final = {
 }
 """Media types of answers that are not JSON."""
 
-MORE: Final = {"log.read": {BATCH_TYPE: {"schema": CLOUD_EVENTS[0], "example": CLOUD_EVENTS[1]}}}
-"""Further media types of answers, which a parameter chooses."""
+_COSE: Final = {"application/cose": {"schema": {"type": "string"}, "example": "a COSE Receipt (RFC 9942)"}}
+MORE: Final[dict[str, dict[str, Any]]] = {
+    "log.read": {BATCH_TYPE: {"schema": CLOUD_EVENTS[0], "example": CLOUD_EVENTS[1]}},
+    **dict.fromkeys(("receipts.read", "receipts.find", "proofs.consistency"), _COSE),
+}
+"""Further media types of answers, which a parameter or the header field ``Accept`` chooses."""
 
 PROBLEMS: Final = {
     "400": "The request is not valid.",

@@ -20,6 +20,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.api.telemetry.writes import time_writes
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
+from worldprotocol.export.proofs.note import SigningKey
 from worldprotocol.server.commands.request import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
 from worldprotocol.server.feed import Feed
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from worldprotocol.server.issuers.code_flow import CodeFlow
 
 __all__ = ["AgentsOfRealm", "HostedRealm", "RealmToServe", "Service"]
+
+Signed = Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]
+"""Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,8 @@ class RealmToServe:
         name: its name in paths.
         realm: the realm, open for acting; the service closes it.
         roles: rules of redaction by role, for ``role=NAME``.
-        checkpoint: returns a checkpoint over so many first events, None of all; absent, one without signature.
-        verifier_keys: returns the keys that sign checkpoints, as texts.
+        signed: returns a checkpoint over so many first events, None of all, and the keys that signed it; absent, a
+            checkpoint without signature.
         program: log and code of the realm, which jobs load; None permits verification only.
         agents: how it takes calls of coding agents; None takes none.
         run_command: executes a command of ``worldctl``; None executes none.
@@ -77,8 +81,7 @@ class RealmToServe:
     name: str
     realm: Realm
     roles: Mapping[str, Iterable[str]] | None = None
-    checkpoint: Callable[[int | None], Checkpoint] | None = None
-    verifier_keys: Callable[[], Sequence[str]] = tuple
+    signed: Signed | None = None
     program: RealmProgram | None = None
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
@@ -93,15 +96,22 @@ class HostedRealm:
     feed: Feed
     view: Shared[RealmView]
     redactions: Redactions
-    checkpoint: Callable[[int | None], Checkpoint]
+    signed: Signed
     request_keys: RequestKeys
     past: PastViews
     cloud_events: CloudEvents
     jobs: RealmJobs
-    verifier_keys: Callable[[], Sequence[str]] = tuple
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
     watching: asyncio.Task[None] | None = None
+
+    def checkpoint(self, size: int | None) -> Checkpoint:
+        """Return a checkpoint over so many first events, None of all, signed where a key is configured."""
+        return self.signed(size)[0]
+
+    def verifier_keys(self) -> list[str]:
+        """Return the keys that sign checkpoints, as texts."""
+        return [key.verifier.to_text() for key in self.signed(None)[1]]
 
 
 @dataclass(slots=True)
@@ -224,9 +234,9 @@ def _hosted(one: RealmToServe, threads: Threads, public: Iterable[str], jobs: Re
     realm = one.realm
     name_spans(realm, one.name)
 
-    def unsigned(size: int | None) -> Checkpoint:
+    def unsigned(size: int | None) -> tuple[Checkpoint, Sequence[SigningKey]]:
         head = realm.log.head() if size is None else realm.log.root_at(size)
-        return checkpoint_of(head, default_origin(realm.log))
+        return checkpoint_of(head, default_origin(realm.log)), ()
 
     feed = Feed(realm.log, threads)
     view, keys = Shared(threads, realm.realm), RequestKeys(realm.log)
@@ -237,12 +247,11 @@ def _hosted(one: RealmToServe, threads: Threads, public: Iterable[str], jobs: Re
         feed=feed,
         view=view,
         redactions=redactions,
-        checkpoint=one.checkpoint or unsigned,
+        signed=one.signed or unsigned,
         request_keys=keys,
         past=PastViews(realm),
         cloud_events=CloudEvents(realm.log),
         jobs=jobs,
-        verifier_keys=one.verifier_keys,
         agents=one.agents,
         run_command=one.run_command,
     )

@@ -85,18 +85,24 @@ class Trusted:
             RefusedError: ``WRONG_ORIGIN``, ``NOT_SIGNED``, ``BAD_SIGNATURE``.
         """
         unknown = check_signatures(checkpoint.note, self.keys)
-        if self.origin is not None and checkpoint.origin != self.origin:
-            raise RefusedError(
-                ErrorCode.WRONG_ORIGIN, f"It belongs to the log {checkpoint.origin!r}, not to {self.origin!r}."
-            )
-        if self.origin is None and self.keys and checkpoint.origin not in {key.name for key in self.keys}:
+        self.check_origin(checkpoint.origin)
+        return tuple(one.name for one in unknown)
+
+    def check_origin(self, origin: str) -> None:
+        """Check that an origin is that of the expected log.
+
+        Raises:
+            RefusedError: ``WRONG_ORIGIN``.
+        """
+        if self.origin is not None and origin != self.origin:
+            raise RefusedError(ErrorCode.WRONG_ORIGIN, f"It belongs to the log {origin!r}, not to {self.origin!r}.")
+        if self.origin is None and self.keys and origin not in {key.name for key in self.keys}:
             raise RefusedError(
                 ErrorCode.WRONG_ORIGIN,
-                f"It belongs to the log {checkpoint.origin!r}, and no given key has this name. If that is the log "
-                f"you mean, say so with --origin {checkpoint.origin}.",
-                origin=checkpoint.origin,
+                f"It belongs to the log {origin!r}, and no given key has this name. If that is the log "
+                f"you mean, say so with --origin {origin}.",
+                origin=origin,
             )
-        return tuple(one.name for one in unknown)
 
 
 def checkpoint_of(head: TreeHead, origin: str, keys: Iterable[SigningKey] = ()) -> Checkpoint:

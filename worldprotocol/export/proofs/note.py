@@ -17,7 +17,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
@@ -37,6 +37,7 @@ __all__ = [
     "VerifierKey",
     "check_signatures",
     "decoded_base64",
+    "first_key",
     "is_key_name",
     "read_note",
 ]
@@ -157,8 +158,12 @@ class VerifierKey:
                 return False
             signed = f"cosignature/v1\ntime {signature.seconds}\n{text}"
             value = value[_TIME_BYTES:]
+        return self.has_signed(signed.encode(), value)
+
+    def has_signed(self, data: bytes, value: bytes) -> bool:
+        """Return whether ``value`` is the Ed25519 signature of this key over ``data``."""
         try:
-            Ed25519PublicKey.from_public_bytes(self.public).verify(value, signed.encode())
+            Ed25519PublicKey.from_public_bytes(self.public).verify(value, data)
         except (InvalidSignature, ValueError):
             return False
         return True
@@ -221,8 +226,26 @@ class SigningKey:
 
     def sign(self, text: str) -> Signature:
         """Sign a text."""
-        value = Ed25519PrivateKey.from_private_bytes(self.seed).sign(text.encode())
-        return Signature(self.name, self.verifier.key_id, value)
+        return Signature(self.name, self.verifier.key_id, self.sign_bytes(text.encode()))
+
+    def sign_bytes(self, data: bytes) -> bytes:
+        """Return the Ed25519 signature over bytes, of 64 bytes."""
+        return Ed25519PrivateKey.from_private_bytes(self.seed).sign(data)
+
+
+def first_key(keys: Sequence[SigningKey]) -> SigningKey:
+    """Return the first of the keys that sign.
+
+    Raises:
+        RefusedError: ``NO_KEY`` where there is none.
+    """
+    if not keys:
+        raise RefusedError(
+            ErrorCode.NO_KEY,
+            "There is no key to sign with: name one with --key, or in world.toml under [checkpoint]; "
+            "`worldctl checkpoint keygen NAME` makes one.",
+        )
+    return keys[0]
 
 
 def is_key_name(name: str) -> bool:

@@ -12,7 +12,8 @@ section 2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,11 +27,13 @@ from world.model.identity import content_id, world_id
 from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, read_checkpoint
 
 __all__ = [
+    "EVENT",
     "FORMAT",
     "SUBJECTS",
     "Subject",
     "VerifiedProof",
     "check_proof",
+    "is_cose",
     "make_consistency",
     "make_receipt",
     "proof_kind",
@@ -107,21 +110,31 @@ def make_receipt(log: EventLog, subject: Subject, checkpoint: Checkpoint) -> byt
         DamagedLogError: ``SAVED_HEAD_MISMATCH`` where the checkpoint is not of this log's events; ``EVENT_CHANGED``,
             ``TREE_DAMAGED`` where a damaged log prevents a proof.
     """
-    event = log.event_at(subject.position)
-    proof = log.prove_inclusion(subject.position, checkpoint.head.size)
-    _check_head(proof.head, checkpoint)
-    if event.leaf != proof.leaf or not is_intact(event):
-        raise _changed(event.position)
+    event, path = prove_event(log, subject.position, checkpoint)
     wire = {
         "worldProtocol": "receipt",
         "format": FORMAT,
         "about": {"kind": subject.kind, "id": subject.name, "field": subject.field},
         "origin": checkpoint.origin,
         "event": {"position": event.position, "leaf": event.leaf.hex(), "content": event_text(event)},
-        "inclusion": _proof(index=event.position - 1, size=checkpoint.head.size, path=proof.path),
+        "inclusion": _proof(index=event.position - 1, size=checkpoint.head.size, path=path),
         "checkpoint": checkpoint.to_text(),
     }
     return _checked(canonical_bytes(wire) + b"\n")
+
+
+def prove_event(log: EventLog, position: int, checkpoint: Checkpoint) -> tuple[LoggedEvent, tuple[bytes, ...]]:
+    """Return the event at a position, and the path from its leaf to the root of a checkpoint.
+
+    Raises:
+        RefusedError, DamagedLogError: as ``make_receipt``.
+    """
+    event = log.event_at(position)
+    proof = log.prove_inclusion(position, checkpoint.head.size)
+    _check_head(proof.head, checkpoint)
+    if event.leaf != proof.leaf or not is_intact(event):
+        raise _changed(event.position)
+    return event, proof.path
 
 
 def event_text(event: LoggedEvent) -> str:
@@ -150,6 +163,24 @@ def make_consistency(log: EventLog, old: Checkpoint, new: Checkpoint) -> bytes:
             larger, ``NO_SUCH_EVENT`` where the log is shorter.
         DamagedLogError: ``SAVED_HEAD_MISMATCH``, ``TREE_DAMAGED``: there is no such proof.
     """
+    path = prove_growth(log, old, new)
+    wire = {
+        "worldProtocol": "consistency",
+        "format": FORMAT,
+        "origin": old.origin,
+        "old": old.to_text(),
+        "new": new.to_text(),
+        "path": [node.hex() for node in path],
+    }
+    return _checked(canonical_bytes(wire) + b"\n")
+
+
+def prove_growth(log: EventLog, old: Checkpoint, new: Checkpoint) -> tuple[bytes, ...]:
+    """Return the path from the root of one checkpoint to that of another.
+
+    Raises:
+        RefusedError, DamagedLogError: as ``make_consistency``.
+    """
     if old.origin != new.origin:
         raise RefusedError(
             ErrorCode.WRONG_ORIGIN, f"The checkpoints are of two logs: {old.origin!r} and {new.origin!r}."
@@ -157,15 +188,12 @@ def make_consistency(log: EventLog, old: Checkpoint, new: Checkpoint) -> bytes:
     proof = log.prove_consistency(old.head.size, new.head.size)
     for found, checkpoint in ((proof.first, old), (proof.second, new)):
         _check_head(found, checkpoint)
-    wire = {
-        "worldProtocol": "consistency",
-        "format": FORMAT,
-        "origin": old.origin,
-        "old": old.to_text(),
-        "new": new.to_text(),
-        "path": [node.hex() for node in proof.path],
-    }
-    return _checked(canonical_bytes(wire) + b"\n")
+    return proof.path
+
+
+def is_cose(data: bytes) -> bool:
+    """Return whether a file begins like COSE_Sign1, tagged or not; no text in UTF-8 of this project does."""
+    return data[:1] in (b"\xd2", b"\x84")
 
 
 def proof_kind(data: bytes) -> str | None:
@@ -189,19 +217,26 @@ def check_proof(data: bytes, trusted: Trusted, earlier: Trusted | None = None) -
             ``WRONG_ORIGIN``, ``NOT_SIGNED``, ``BAD_SIGNATURE``.
     """
     kind = proof_kind(data)
-    try:
+    with refusing_malformed():
         wire = read_json(data)
         if kind is None or canonical_bytes(wire) + b"\n" != data:
-            raise _bad("is not one line of canonical JSON")
+            raise bad_proof("is not one line of canonical JSON")
         if type(wire["format"]) is not int or wire["format"] != FORMAT:
-            raise _bad(f"has the format {wire['format']!r}; this program supports {FORMAT}")
+            raise bad_proof(f"has the format {wire['format']!r}; this program supports {FORMAT}")
         return _receipt(wire, trusted) if kind == "receipt" else _consistency(wire, earlier or trusted, trusted)
+
+
+@contextmanager
+def refusing_malformed() -> Iterator[None]:
+    """Refuse what cannot be read as ``BAD_PROOF``."""
+    try:
+        yield
     except RefusedError as refused:
         if refused.code in (ErrorCode.MALFORMED_JSON, ErrorCode.NOT_CANONICAL, ErrorCode.INVALID_EVENT):
-            raise _bad(f"holds what cannot be: {refused.message}") from None
+            raise bad_proof(f"holds what cannot be: {refused.message}") from None
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _bad(f"lacks something or has it in another form ({error})") from None
+        raise bad_proof(f"lacks something or has it in another form ({error})") from None
 
 
 def _receipt(wire: dict[str, Any], trusted: Trusted) -> VerifiedProof:
@@ -211,27 +246,18 @@ def _receipt(wire: dict[str, Any], trusted: Trusted) -> VerifiedProof:
     _exactly(event, "content", "leaf", "position")
     _exactly(inclusion, "index", "path", "size")
     checkpoint, unchecked = _checkpoint(wire["checkpoint"], wire["origin"], trusted)
-    content = read_json(_text(event["content"]))
-    _exactly(content, "schemaVersion", "state", "stream", "topic", "version")
-    if _number(content["version"]) < 1 or _number(content["schemaVersion"]) < 1:
-        raise _bad("holds an event without a version")
-    check_name("stream", content["stream"])
-    check_name("topic", content["topic"])
-    leaf = event_leaf(
-        content["stream"],
-        content["version"],
-        content["topic"],
-        content["schemaVersion"],
-        canonical_bytes(content["state"]),
-    )
-    if canonical_bytes(content).decode() != event["content"] or leaf.hex() != event["leaf"]:
-        raise _bad("holds another event than its leaf hash says")
+    content, leaf = read_event_text(_text(event["content"]))
+    if leaf.hex() != event["leaf"]:
+        raise bad_proof("holds another event than its leaf hash says")
     index, size = _number(inclusion["index"]), _number(inclusion["size"])
     if size != checkpoint.head.size or _number(event["position"]) != index + 1:
-        raise _bad("has another position or size than its checkpoint")
+        raise bad_proof("has another position or size than its checkpoint")
     if not verify_inclusion(leaf, index, size, _nodes(inclusion["path"]), checkpoint.head.root):
-        raise _bad("does not lead from the event to the checkpoint")
-    _check_subject(about, content, index + 1)
+        raise bad_proof("does not lead from the event to the checkpoint")
+    subject = Subject(about["kind"], about["id"], index + 1)
+    check_subject(subject, content)
+    if about["field"] != subject.field:
+        raise bad_proof(f"names another member than {subject.field} as the one with the id")
     seen = {"position": index + 1, **content}
     return VerifiedProof("receipt", (checkpoint,), unchecked, about, seen)
 
@@ -242,62 +268,90 @@ def _consistency(wire: dict[str, Any], earlier: Trusted, trusted: Trusted) -> Ve
     new, more = _checkpoint(wire["new"], wire["origin"], trusted)
     path = _nodes(wire["path"])
     if not verify_consistency(old.head.size, new.head.size, old.head.root, new.head.root, path):
-        raise _bad("does not lead from the old checkpoint to the new one")
+        raise bad_proof("does not lead from the old checkpoint to the new one")
     return VerifiedProof("consistency", (old, new), (*unknown, *more))
 
 
-def _check_subject(about: dict[str, Any], content: dict[str, Any], position: int) -> None:
-    """Check that the event contains the id of the receipt's subject."""
-    subject = Subject(about["kind"], about["id"], position)
+def read_event_text(text: str) -> tuple[dict[str, Any], bytes]:
+    """Return the members of an event from the text that was hashed, and its leaf hash.
+
+    Raises:
+        RefusedError: ``BAD_PROOF``, ``MALFORMED_JSON``, ``NOT_CANONICAL``, ``INVALID_EVENT`` for another text.
+    """
+    content = read_json(text)
+    _exactly(content, "schemaVersion", "state", "stream", "topic", "version")
+    if _number(content["version"]) < 1 or _number(content["schemaVersion"]) < 1:
+        raise bad_proof("holds an event without a version")
+    check_name("stream", content["stream"])
+    check_name("topic", content["topic"])
+    leaf = event_leaf(
+        content["stream"],
+        content["version"],
+        content["topic"],
+        content["schemaVersion"],
+        canonical_bytes(content["state"]),
+    )
+    if canonical_bytes(content).decode() != text:
+        raise bad_proof("holds another event than its leaf hash says")
+    return content, leaf
+
+
+def check_subject(subject: Subject, content: dict[str, Any]) -> None:
+    """Check that an event contains the id of a receipt's subject.
+
+    Raises:
+        RefusedError: ``BAD_PROOF``.
+        KeyError, TypeError: the event lacks the member.
+    """
     if subject.kind == EVENT:
-        topic, found = content["topic"], str(position)
+        topic, found = content["topic"], str(subject.position)
     else:
         topic, field = SUBJECTS[subject.kind]
         found = content["state"]
         for name in field.split("."):
             found = found[name]
-    if (content["topic"], found, subject.field) != (topic, subject.name, about["field"]):
-        raise _bad(f"has an event that is not about the {subject.kind} {subject.name}")
+    if (content["topic"], found) != (topic, subject.name):
+        raise bad_proof(f"has an event that is not about the {subject.kind} {subject.name}")
     state = content["state"]
     if subject.kind == "world":
         parent, hashes = state.get("parent"), (state["schemaHash"], state["snapshotHash"])
         _nodes([*hashes] if parent is None else [*hashes, parent])
         if (world_id(*hashes, parent), content_id(*hashes)) != (state["worldId"], state["contentId"]):
-            raise _bad("has a worldId or contentId that does not follow from its hashes")
+            raise bad_proof("has a worldId or contentId that does not follow from its hashes")
 
 
 def _checkpoint(text: str, origin: str, trusted: Trusted) -> tuple[Checkpoint, tuple[str, ...]]:
     checkpoint = read_checkpoint(_text(text).encode())
     if checkpoint.origin != origin:
-        raise _bad("names another origin than its checkpoint")
+        raise bad_proof("names another origin than its checkpoint")
     if checkpoint.head.size == 0 and checkpoint.head.root != EMPTY_ROOT:
-        raise _bad("has a checkpoint of no events with the root of some")
+        raise bad_proof("has a checkpoint of no events with the root of some")
     return checkpoint, trusted.check(checkpoint)
 
 
 def _exactly(wire: Any, *names: str) -> None:
     if not isinstance(wire, dict) or sorted(wire) != sorted(names):
-        raise _bad(f"has not exactly the fields {', '.join(names)} where they belong")
+        raise bad_proof(f"has not exactly the fields {', '.join(names)} where they belong")
 
 
 def _text(wire: Any) -> str:
     if not isinstance(wire, str):
-        raise _bad("has a text that is none")
+        raise bad_proof("has a text that is none")
     return wire
 
 
 def _number(wire: Any) -> int:
     if type(wire) is not int:
-        raise _bad("has a number that is none")
+        raise bad_proof("has a number that is none")
     return wire
 
 
 def _nodes(wire: Any) -> list[bytes]:
     nodes = [bytes.fromhex(node) for node in wire]
     if len(nodes) > _MOST_NODES or any(len(node) != HASH_BYTES for node in nodes):
-        raise _bad("has a hash or a path that is none")
+        raise bad_proof("has a hash or a path that is none")
     if [node.hex() for node in nodes] != wire:
-        raise _bad("has a hash that is written in another way")
+        raise bad_proof("has a hash that is written in another way")
     return nodes
 
 
@@ -320,5 +374,6 @@ def _check_head(found: TreeHead, checkpoint: Checkpoint) -> None:
         )
 
 
-def _bad(clause: str) -> RefusedError:
+def bad_proof(clause: str) -> RefusedError:
+    """Return the refusal of a proof, of which ``clause`` is true."""
     return RefusedError(ErrorCode.BAD_PROOF, f"This proves nothing: it {clause}.")

@@ -204,7 +204,7 @@ _ALL: Final = (
     _row("recheck", _AUDIT, "--all --upto=text --at=text", kind="whole", fixed="--jobs 1"),
     _row("whatif", _AUDITOR, "--from=text --drop=text --policy=policy --insert=file", kind="whole"),
     _row("checkpoint", _READ),
-    _row("prove", _READ, "--between=pair --checkpoint=file", "text", kind="whole"),
+    _row("prove", _READ, "--between=pair --checkpoint=file --format=text", "text", kind="whole"),
     _row("export", _READ, "--redact=text", kind="redacts"),
 )
 REMOTE: Final = {one.path: one for one in _ALL}

@@ -1,4 +1,4 @@
-"""Operations on the log: read, stream, checkpoint, receipts."""
+"""Operations on the log: read, stream, checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 import orjson
-from fastapi import Header, Path, Query, Response
+from fastapi import Header, Query, Response
 from sse_starlette import ServerSentEvent
 
 from world.error_codes import ErrorCode
@@ -19,7 +19,6 @@ from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.api.lookup.log_filter import LogFilter
 from worldprotocol.api.remote.event_forms import logged_form
 from worldprotocol.export.cloud_events import BATCH_TYPE
-from worldprotocol.export.proofs.receipt import EVENT, Subject, make_receipt
 from worldprotocol.server.call import Authorized, Call
 from worldprotocol.server.connections.event_stream import PING, EventStream, in_chunks
 from worldprotocol.server.operations.log_conditions import (
@@ -160,17 +159,3 @@ async def read_checkpoint(call: Authorized) -> Response:
     """Return the newest tree head as a checkpoint (C2SP tlog-checkpoint), signed where a key is configured."""
     made = await call.run(lambda: call.hosted.checkpoint(None))
     return Response(made.to_text(), 200, {"Cache-Control": "no-store"}, "text/plain; charset=utf-8")
-
-
-@handles("receipts.read")
-async def read_receipt(call: Authorized, position: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
-    """Return the receipt of an event: its content, and the proof that it is in the tree of a checkpoint."""
-
-    def run() -> bytes:
-        log = call.hosted.realm.log
-        event = log.event_at(position)
-        if any(is_hidden for _, is_hidden in call.visibility.events([event])):
-            raise RefusedError(ErrorCode.RIGHT_MISSING, f"Event {position} is hidden from the caller.")
-        return make_receipt(log, Subject(EVENT, str(position), position), call.hosted.checkpoint(None))
-
-    return Response(await call.run(run), 200, {"Cache-Control": "no-store"}, "application/json")

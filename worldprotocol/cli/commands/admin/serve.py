@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.config import Config, ServerConfig
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.proofs.checkpoint import Checkpoint
+    from worldprotocol.export.proofs.note import SigningKey
     from worldprotocol.server.commands.request import CommandRequest
     from worldprotocol.server.service import AgentsOfRealm, RealmToServe, Service
 
@@ -114,11 +115,8 @@ def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) ->
     with desk.progress(CATCHING_UP) as progress:
         realm = opened.enter_context(Realm.from_config(config, address=log, progress=progress))
 
-    def checkpoint(size: int | None) -> Checkpoint:
-        return signed_checkpoint(own, realm, size, (), None)[0]
-
-    def verifier_keys() -> list[str]:
-        return [key.verifier.to_text() for key in signed_checkpoint(own, realm, None, (), None)[1]]
+    def signed(size: int | None) -> tuple[Checkpoint, list[SigningKey]]:
+        return signed_checkpoint(own, realm, size, (), None)
 
     def run(request: CommandRequest) -> int:
         return run_command(request, config, log or config.log_address)
@@ -127,8 +125,7 @@ def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) ->
         name=check_realm_name(name),
         realm=realm,
         roles=config.redact,
-        checkpoint=checkpoint,
-        verifier_keys=verifier_keys,
+        signed=signed,
         program=RealmProgram(log or config.log_address, config),
         agents=_agents(own, config, realm),
         run_command=run,

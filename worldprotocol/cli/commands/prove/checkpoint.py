@@ -38,7 +38,7 @@ def checkpoint(
 
     An older checkpoint in FILE is replaced only if the log continues it.
     """
-    from world.errors import RefusedError
+    from worldprotocol.export.proofs.note import first_key
 
     if context.invoked_subcommand is not None:
         return 0
@@ -52,12 +52,7 @@ def checkpoint(
                 replaced.append(_continued(world, older, unsigned))
 
         made, signers = signed_checkpoint(desk, world, None, keys, origin, check=check)
-        if not signers:
-            raise RefusedError(
-                ErrorCode.NO_KEY,
-                "There is no key to sign with: name one with --key, or in world.toml under [checkpoint]; "
-                "`worldctl checkpoint keygen NAME` makes one.",
-            )
+        first_key(signers)
         for old in replaced:
             made = _with_others(made, old)
             _check_readable(Path(str(file)), made)

@@ -14,6 +14,7 @@ from worldprotocol.cli.support.signing import signed_checkpoint, signing_options
 if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.proofs.checkpoint import Checkpoint
+    from worldprotocol.export.proofs.note import SigningKey
     from worldprotocol.export.proofs.receipt import Subject
 
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 @click.option("--between", nargs=2, metavar="OLD NEW", help="Two checkpoint files, or numbers of events; no ID then.")
 @click.option("--checkpoint", "kept", metavar="FILE", help="Prove under this checkpoint, with the signatures it has.")
 @signing_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "cose"]),
+    default="json",
+    show_default=True,
+    help="A JSON document, or a COSE Receipt (RFC 9942), signed by one key.",
+)
 @click.option("-o", "--out", "file", metavar="FILE", help="Where it goes; unless given, to stdout.")
 def prove(
     desk: CommandContext,
@@ -30,15 +39,15 @@ def prove(
     kept: str | None,
     keys: tuple[str, ...],
     origin: str | None,
+    form: str,
     file: str | None,
 ) -> int:
     """Write a receipt for an event (by position), proposal, intent, decision, world, verdict or run (by its id).
 
     A receipt is one JSON document that is checked without the log: docs/verify_receipt.py does so, and
     `worldctl verify FILE`. With --between, the proof that nothing before OLD was changed on the way to NEW.
+    With --format cose, either is a COSE Receipt instead, which other programs check as well.
     """
-    from worldprotocol.export.proofs.receipt import make_consistency, make_receipt
-
     if (named is None) is (between is None):
         raise click.UsageError("Give the ID of what to prove, or --between OLD NEW.")
     if kept is not None and (keys or origin or between):
@@ -47,24 +56,58 @@ def prove(
         )
     if between is not None and (keys or origin) and not any(_is_size(one) for one in between):
         raise click.UsageError("The two files bring their own origin and signatures; leave --key and --origin out.")
+    if form == "cose":
+        _check_cose_options(between, kept, keys)
     with desk.look() as world:
         if between is not None:
-            old, new = (_end(desk, world, one, keys, origin) for one in between)
-            data = make_consistency(world.log, old, new)
+            (old, _), (new, signers) = (_end(desk, world, one, keys, origin) for one in between)
+            data = _consistency(world, old, new, signers if form == "cose" else None)
             rendered = {"kind": "consistency", "old": old.head.size, "new": new.head.size}
             words = f"the first {counted(old.head.size, 'event')} of {new.head.size} are as they were"
         else:
             assert named is not None
             subject = subject_named(world, named)
-            new = _kept(kept) if kept is not None else _fresh(desk, world, None, keys, origin)
-            data = make_receipt(world.log, subject, new)
+            new, signers = (_kept(kept), []) if kept is not None else _fresh(desk, world, None, keys, origin)
+            data = _receipt(world, subject, new, signers if form == "cose" else None)
             rendered = {"kind": subject.kind, "id": subject.name, "position": subject.position, "size": new.head.size}
             words = f"{subject.kind} {subject.name}, event {subject.position} of {new.head.size}"
     if not new.note.signatures:
         desk.out.remark("It is not signed: a verifier needs the tree head from elsewhere. --key signs it.")
     if written(desk, data, file):
-        desk.out.tell({**rendered, "file": file, "origin": new.origin}, f"{file}: {words}")
+        desk.out.tell({**rendered, "format": form, "file": file, "origin": new.origin}, f"{file}: {words}")
     return 0
+
+
+def _check_cose_options(between: tuple[str, str] | None, kept: str | None, keys: tuple[str, ...]) -> None:
+    """Refuse options with which there is no key, or more than one, to sign COSE with."""
+    if kept is not None:
+        raise click.UsageError("--format cose is signed anew, without the signatures of a checkpoint; leave one out.")
+    if between is not None and not _is_size(between[1]):
+        raise click.UsageError("--format cose is signed anew: give NEW as a number of events.")
+    if len(set(keys)) > 1:
+        raise click.UsageError("--format cose has one signature: give one --key.")
+
+
+def _receipt(world: Realm, subject: Subject, checkpoint: Checkpoint, signers: list[SigningKey] | None) -> bytes:
+    from worldprotocol.export.proofs.receipt import make_receipt
+
+    if signers is None:
+        return make_receipt(world.log, subject, checkpoint)
+    from worldprotocol.export.proofs.cose import cose_receipt
+    from worldprotocol.export.proofs.note import first_key
+
+    return cose_receipt(world.log, subject, checkpoint, first_key(signers))
+
+
+def _consistency(world: Realm, old: Checkpoint, new: Checkpoint, signers: list[SigningKey] | None) -> bytes:
+    from worldprotocol.export.proofs.receipt import make_consistency
+
+    if signers is None:
+        return make_consistency(world.log, old, new)
+    from worldprotocol.export.proofs.cose import cose_consistency
+    from worldprotocol.export.proofs.note import first_key
+
+    return cose_consistency(world.log, old, new, first_key(signers))
 
 
 def subject_named(world: Realm, named: str) -> Subject:
@@ -109,10 +152,12 @@ def _of_proposal(world: Realm, kind: str, proposal_id: str) -> Subject:
     raise AssertionError(f"{proposal_id} was found by its {kind}")
 
 
-def _end(desk: CommandContext, world: Realm, given: str, keys: tuple[str, ...], origin: str | None) -> Checkpoint:
+def _end(
+    desk: CommandContext, world: Realm, given: str, keys: tuple[str, ...], origin: str | None
+) -> tuple[Checkpoint, list[SigningKey]]:
     if _is_size(given):
         return _fresh(desk, world, int(given), keys, origin)
-    return _kept(given)
+    return _kept(given), []
 
 
 def _is_size(given: str) -> bool:
@@ -131,8 +176,8 @@ def _kept(file: str) -> Checkpoint:
 
 def _fresh(
     desk: CommandContext, world: Realm, size: int | None, keys: tuple[str, ...], origin: str | None
-) -> Checkpoint:
-    """Return a checkpoint over the first events of the log, signed where there is a key."""
+) -> tuple[Checkpoint, list[SigningKey]]:
+    """Return a checkpoint over the first events of the log, signed where there is a key, and its keys."""
     made, signers = signed_checkpoint(desk, world, size, keys, origin)
     warn_of_names(desk, made, signers)
-    return made
+    return made, signers

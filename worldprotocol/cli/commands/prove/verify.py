@@ -232,16 +232,22 @@ def _bad_export(desk: CommandContext, refused: Any) -> int:
 
 def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
     from world.errors import RefusedError
-    from worldprotocol.export.proofs.receipt import check_proof, proof_kind
+    from worldprotocol.export.proofs.checkpoint import Trusted
+    from worldprotocol.export.proofs.receipt import check_proof, is_cose, proof_kind
 
-    kind, trust = proof_kind(data), saved.trust
-    if kind is None:
+    kind, trust, in_cose = proof_kind(data), saved.trust, is_cose(data)
+    if kind is None and not in_cose:
         raise RefusedError(ErrorCode.BAD_PROOF, "The file is no export, no receipt and no consistency proof.")
-    if kind == "receipt" and saved.earlier is not None:
-        raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof.")
+    if (kind == "receipt" or in_cose) and saved.earlier is not None:
+        raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof; COSE contains none.")
     if not trust.keys and not saved.heads:
         raise click.UsageError("Give a --vkey, or --against a tree head that was kept: a file cannot vouch for itself.")
-    checked = check_proof(data, trust, saved.earlier)
+    if in_cose:
+        from worldprotocol.export.proofs.cose import check_cose
+
+        checked, earlier = check_cose(data, trust, saved.heads), Trusted()
+    else:
+        checked, earlier = check_proof(data, trust, saved.earlier), saved.earlier or trust
     known = [one.head for one in checked.checkpoints]
     if any(head not in known for head in saved.heads):
         raise RefusedError(ErrorCode.BAD_PROOF, "This proves nothing here: its tree head is not the one that was kept.")
@@ -251,7 +257,7 @@ def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
             "This proves nothing here: only its older tree head was kept, and anybody can make a newer one. Give a "
             "--vkey, or the newer one --against.",
         )
-    trusts = [saved.earlier or trust, trust][-len(known) :]
+    trusts = [earlier, trust][-len(known) :]
     wire = {
         "kind": checked.kind,
         "ok": True,
