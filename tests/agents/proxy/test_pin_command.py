@@ -43,6 +43,13 @@ def test_json_asks_no_question(shell: Inside) -> None:
     assert '"tools":["status"]' in shell(*WORDS[:2], "--json", "--dry-run", *WORDS[2:]).out
 
 
+def test_the_server_is_that_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "described", lambda upstream: Pins.listed([], None))
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    assert f"{url} does not answer" in Inside(tmp_path)(*WORDS, WORLDCTL_SERVER=url, code=2).err
+
+
 def test_an_upstream_that_cannot_be_reached_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"

@@ -40,7 +40,14 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--name", metavar="NAME", help="Name of the server in intents and pins; its program's by default."
             ),
-            click.option("--server", default="http://127.0.0.1:8437", show_default=True, metavar="URL"),
+            click.option(
+                "--server",
+                default="http://127.0.0.1:8437",
+                show_default=True,
+                envvar="WORLDCTL_SERVER",
+                metavar="URL",
+                help="The server of the realm; WORLDCTL_SERVER names it too.",
+            ),
             click.option("--realm", default="main", show_default=True, metavar="NAME", help="Name of the realm there."),
             click.option("--token-file", metavar="FILE", help="File with the token; WORLDCTL_TOKEN by default."),
             click.option(
