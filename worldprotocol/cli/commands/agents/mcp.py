@@ -77,10 +77,10 @@ def _access(desk: CommandContext, place: dict[str, str | None]) -> Iterator[Real
     server = place["server"] or desk.named_server
     if place["server"] is not None and (typed := {"log", "config", "paranoid", "local"} & desk.typed):
         raise click.UsageError(f"--server and --{min(typed)} contradict each other: the server has the realm.")
+    if server is None and (place["token_file"] is not None or place["realm"] is not None):
+        raise click.UsageError("--token-file and --realm go with --server URL.")
     found = (server, place["realm"]) if server is not None else _found(desk)
     if found is None:
-        if place["token_file"] is not None or place["realm"] is not None:
-            raise click.UsageError("--token-file and --realm go with --server URL.")
         if place["actor"] is None:
             raise click.UsageError("Name the acting actor with --actor ID, or a server with --server URL.")
         with _of_log(desk, place["actor"]) as access:
