@@ -16,7 +16,7 @@ from world.errors import RefusedError, WaitTimeoutError
 from world.events.verification import RIGHTS
 from world.model.intent import IntentBody
 from world.model.record import to_wire
-from world.read_models.leases import held
+from world.read_models.leases import held, verdict_row
 from world.read_models.lineage import Heads
 from world.state.proposal import Proposal
 from worldprotocol.agents.mcp.realm_access import PAGE, SUBMITTED_S, McpActor
@@ -193,20 +193,7 @@ class LocalRealm:
 
         def run() -> dict[str, Any]:
             verdict = self._realm.leases.desk.request(manifest, by=self._actor_id, ttl_ms=wanted.get("ttlMs"))
-            return {
-                "status": verdict.status,
-                "sessionId": verdict.session_id,
-                "ttlMs": verdict.ttl_ms,
-                "retryAfterMs": verdict.retry_after_ms,
-                "leases": [
-                    {"leaseId": one.lease_id, "token": one.token, "predicate": one.predicate, "resource": one.resource}
-                    for one in verdict.leases
-                ],
-                "conflicts": [
-                    {"predicate": one.predicate, "resource": one.resource, "holder": one.holder}
-                    for one in verdict.conflicts
-                ],
-            }
+            return verdict_row(verdict)
 
         return await asyncio.to_thread(run)
 
