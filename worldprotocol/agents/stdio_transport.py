@@ -51,7 +51,7 @@ async def stdio_transport() -> AsyncIterator[StdioTransport]:
     """Serve one client on stdin and stdout; at the end, messages that were sent are written."""
     loop = asyncio.get_running_loop()
     with _diverted_stdin() as descriptor:
-        lines = _Lines(descriptor)
+        lines = _StdinLines(descriptor)
         async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (receive, send):
             transport = StdioTransport(receive, send)
 
@@ -88,7 +88,7 @@ def _diverted_stdin() -> Iterator[int]:
         os.dup2(descriptor, 0)  # the descriptor itself stays open: the thread may still read it
 
 
-class _Lines:
+class _StdinLines:
     """Lines of a descriptor, read by a daemon thread, one line ahead."""
 
     def __init__(self, descriptor: int) -> None:
