@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.inside import Inside
+from tests.cli.realm import COMMAND, environment
 from worldprotocol.api.realm import Realm
 
 LEDGER = ("--template", "ledger")
@@ -53,6 +55,12 @@ def test_initial_data_of_a_template_may_be_given(shell: Inside) -> None:
 def test_what_a_template_brings_cannot_be_given_too(shell: Inside, more: tuple[str, str]) -> None:
     assert more[0] in shell("init", "desk", *LEDGER, *more, code=2).err
     assert not (shell.folder / "desk").exists()
+
+
+def test_a_realm_is_founded_without_standard_streams(shell: Inside) -> None:
+    words = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *COMMAND, "init", "desk", *LEDGER]
+    assert subprocess.run(words, cwd=shell.folder, env=environment(), check=False).returncode == 0
+    assert (shell.folder / "desk" / "world.db").exists()
 
 
 def test_files_are_as_before_where_the_founding_is_refused(shell: Inside) -> None:
