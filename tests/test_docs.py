@@ -125,6 +125,12 @@ def test_links_lead_somewhere(shown: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, anchor
 
 
+@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
+def test_a_page_has_each_section_once(shown: Path) -> None:
+    headings = re.findall(r"^## (.*)$", shown.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(headings) == len(set(headings))
+
+
 def found(line: str) -> tuple[click.Context, click.Command, list[str]]:
     """Return the context and the command that a command line names, and its arguments; fails where there is none."""
     _, *words = shlex.split(line, comments=True)

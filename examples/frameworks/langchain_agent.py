@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
     """Ask the agent, or go on where it stopped."""
     books = Books(folder)
     config: RunnableConfig = {"configurable": {"thread_id": "monday"}}
-    with desk_realm(folder) as realm, SqliteSaver.from_conn_string(str(folder / "agent.db")) as checkpointer:
+    with desk_realm(folder) as realm, SqliteSaver.from_conn_string(str(folder / "langchain.db")) as checkpointer:
         agent = create_agent(
             ScriptedModel(),
             tools=[books.refund, books.publish],

@@ -47,7 +47,7 @@ class ScriptedModel(Model):
 
 async def main(folder: Path) -> None:
     """Ask the agent, or go on where it stopped."""
-    stored = folder / "agent.json"
+    stored = folder / "openai.json"
     with desk_realm(folder) as realm:
         governed, books = GovernedFunctionTools(realm, "bot", tools=TOOLS), Books(folder)
         tools: list[Tool] = [governed(function_tool(one)) for one in (books.refund, books.publish)]

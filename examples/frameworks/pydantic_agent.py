@@ -47,7 +47,7 @@ def desk_agent(realm: Realm, books: Books) -> Agent[None, Output]:
 
 def main(folder: Path) -> None:
     """Ask the agent, or go on where it stopped."""
-    stored = folder / "agent.json"
+    stored = folder / "pydantic.json"
     with desk_realm(folder) as realm:
         agent = desk_agent(realm, Books(folder))
         if stored.exists():

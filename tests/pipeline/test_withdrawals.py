@@ -64,7 +64,9 @@ def test_a_withdrawn_proposal_asks_nobody_and_is_not_executed(realm: Realm) -> N
     assert (event.by, event.reason, event.successor) == ("bot", "not needed", None)
     assert realm.inbox() == []
     assert realm.branch().head == head
-    refused("NOT_WAITING", lambda: realm.decide(name, "approve", by="ann", reason="late"))
+    with pytest.raises(RefusedError, match=r"withdrawn at 1970-01-01T00:16:40Z by bot \(not needed\)") as late:
+        realm.decide(name, "approve", by="ann", reason="late")
+    assert late.value.code == "NOT_WAITING"
     refused("NOT_RUNNING", lambda: realm.host.cancel(name, by="bot", reason="again"))
     assert is_sound(realm)
 

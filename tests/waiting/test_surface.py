@@ -28,13 +28,12 @@ TWINS: dict[type, type] = {
     LeaseHandle: AsyncLeaseHandle,
 }
 WITHOUT_TWIN = {
-    (Realm, "governed"): "it takes coroutine functions too: AsyncRealm.sync.governed",
     (Realm, "schedule"): "a task acts where it takes an event",
     (Leases, "acquire_async"): "acquire",
     (Leases, "acquire_in"): "acquire",
     (Leases, "hold_async"): "acquire",
 }
-PLAIN = {"new_id", "as_caller", "session", "keep_alive", "subscribe", "acquire"}
+PLAIN = {"new_id", "as_caller", "session", "keep_alive", "subscribe", "acquire", "governed"}
 """Methods that do not block, or return what is awaited, iterated or entered."""
 
 OTHER_PARAMETERS = {(Realm, "subscribe"), (LeaseHandle, "is_active")}

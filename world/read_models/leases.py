@@ -33,6 +33,7 @@ __all__ = [
     "held",
     "lack",
     "lacks",
+    "verdict_row",
     "waits",
 ]
 
@@ -58,6 +59,31 @@ def digests(key: bytes) -> Shown:
         return f"{resource.partition(':')[0]}:#{digest[:DIGITS]}"
 
     return shown
+
+
+def verdict_row(verdict: VerdictGiven) -> dict[str, Any]:
+    """Return a verdict as JSON, with the leases that it grants and the conflicts that it names.
+
+    Args:
+        verdict: the recorded verdict.
+    """
+    return {
+        "verdictId": verdict.verdict_id,
+        "requestId": verdict.request_id,
+        "status": verdict.status,
+        "agentId": verdict.agent_id,
+        "sessionId": verdict.session_id,
+        "queued": verdict.queued,
+        "ttlMs": verdict.ttl_ms,
+        "retryAfterMs": verdict.retry_after_ms,
+        "leases": [
+            {"leaseId": one.lease_id, "token": one.token, "predicate": one.predicate, "resource": one.resource}
+            for one in verdict.leases
+        ],
+        "conflicts": [
+            {"predicate": one.predicate, "resource": one.resource, "holder": one.holder} for one in verdict.conflicts
+        ],
+    }
 
 
 def held(ledger: ReadableLedger, *, now: int, agent: str | None = None, shown: Shown = str) -> list[dict[str, Any]]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from world.errors import RefusedError
-from world.events.proposal_events import HumanAnswered, HumanTimedOut
+from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalSuperseded
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
@@ -29,8 +28,11 @@ def fate_of(archive: Archive, proposal_id: str) -> str:
 def _summary(archive: Archive, proposal: Proposal) -> str:
     events = [decoded(logged) for logged in archive.log.stream(proposal.proposal_id)]
     if proposal.status == "superseded":
+        ending = events[-1]
+        if isinstance(ending, ProposalSuperseded) and ending.by is not None:
+            return f"it was withdrawn at {moment(ending.at)} by {ending.by} ({(ending.reason or '').rstrip('.')})."
         return (
-            f"it was superseded at {moment(_at(events[-1]))}, before it was decided, by a change of the active branch "
+            f"it was superseded at {moment(ending.at)}, before it was decided, by a change of the active branch "
             "or of the domain. Submit the intent again."
         )
     record = proposal.decision
@@ -47,10 +49,6 @@ def _summary(archive: Archive, proposal: Proposal) -> str:
     if record.decision == "approved":
         return f"{words}; it is {proposal.status} now."
     return f"{words}. Submit the intent again if it is still needed."
-
-
-def _at(event: Any) -> int:
-    return int(event.at)
 
 
 def moment(at_ms: int | None) -> str:

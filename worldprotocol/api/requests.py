@@ -14,6 +14,7 @@ from world.limits import Limits
 from world.model.branch_names import check_branch_name
 from world.model.canonical_json import read_json
 from world.model.intent import IntentBody, IntentInstance, IntentScope
+from world.model.record import to_wire
 from world.model.short_repr import fields_repr
 from world.model.value import is_ascii_id
 from world.state.proposal import Proposal
@@ -132,6 +133,32 @@ def _about_export(path: Path) -> str:
 def waiting_in(realm: RealmView) -> list[Proposal]:
     """Return copies of the proposals that wait for human decisions."""
     return [proposal.copy() for proposal in realm.proposals.values() if proposal.asked is not None]
+
+
+def waiting_entry(proposal: Proposal, now: int) -> dict[str, Any]:
+    """Return a proposal that waits for human decisions as JSON, as an entry of the inbox.
+
+    Args:
+        proposal: one of ``waiting_in``.
+        now: ms since 1970.
+    """
+    ruling = proposal.asked
+    assert ruling is not None
+    return {
+        "proposalId": proposal.proposal_id,
+        "actor": proposal.submitted.actor.to_wire(),
+        "wants": proposal.intent.body.to_wire(),
+        "branch": proposal.branch,
+        "since": proposal.submitted.at,
+        "deadline": proposal.deadline,
+        "overdue": proposal.deadline is not None and proposal.deadline < now,
+        "onTimeout": ruling.on_timeout,
+        "waitsFor": list(ruling.ask),
+        "authority": ruling.authority,
+        "reason": ruling.reason,
+        "rules": to_wire(ruling.trace),
+        "answers": to_wire(proposal.answers),
+    }
 
 
 def schema_in_force(realm: RealmView) -> str:

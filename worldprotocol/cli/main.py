@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     import gc
     import sys
 
+    _open_missing_streams()
     try:
         from worldprotocol.cli.program import INTERRUPTED, run
     except KeyboardInterrupt:  # before anything was begun
@@ -33,3 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if "duckdb" not in sys.modules:  # it counts its objects when the process ends, and reports those that are left
         gc.freeze()  # what ends with the process need not be looked through first: that takes 0.1 s
     sys.exit(code)
+
+
+def _open_missing_streams() -> None:
+    """Put the null device in place of standard streams that were closed, so that no file gets their descriptors."""
+    import os
+    import sys
+
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # open until the process ends

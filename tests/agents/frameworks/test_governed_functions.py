@@ -23,6 +23,7 @@ from tests.agents.frameworks.proposals import (
     states,
 )
 from world.errors import RefusedError, WaitTimeoutError
+from worldprotocol.api.asynchronous.realm import AsyncRealm
 from worldprotocol.api.realm import Realm
 
 
@@ -224,6 +225,31 @@ def test_coroutine_functions_run_at_the_same_time(realm: Realm):
 
     assert asyncio.run(all_of_them()) == ["o-0", "o-1", "o-2"]
     assert states(realm) == ["completed"] * 3
+
+
+def test_calls_of_an_asynchronous_realm_are_awaited(realm: Realm):
+    async def run() -> list[str]:
+        governing = AsyncRealm(realm)
+
+        @governing.governed(actor="bot", action="refund.issue")
+        def in_thread(order: str, amount: int) -> str:
+            return f"{order} {threading.current_thread() is not threading.main_thread()}"
+
+        @governing.governed(actor="bot", action="refund.issue")
+        async def in_loop(order: str, amount: int) -> str:
+            await asyncio.sleep(0)
+            return f"{order} {threading.current_thread() is not threading.main_thread()}"
+
+        @governing.governed(actor="bot", action="refund.issue", wait_s=0)
+        def waiting(order: str, amount: int) -> str:
+            return order
+
+        with pytest.raises(WaitTimeoutError):
+            await waiting(**LARGE)
+        return [await in_thread("o-1", amount=30), await in_loop("o-2", 30)]
+
+    assert asyncio.run(run()) == ["o-1 True", "o-2 False"]
+    assert states(realm) == ["evaluating", "completed", "completed"]
 
 
 def test_a_cancelled_task_leaves_no_call_begun(realm: Realm):

@@ -145,6 +145,18 @@ def test_a_person_without_the_right_to_act_begins_nothing(served: Served):
     assert (answer.status_code, answer.json()["code"]) == (403, "RIGHT_MISSING")
 
 
+def test_another_actor_than_the_verified_one_begins_nothing(realm: Realm):
+    made: list[str] = []
+
+    @realm.governed(actor="rob", action="refund.issue")
+    def refund(order: str, amount: int) -> None:
+        made.append(order)
+
+    with pytest.raises(RefusedError) as refused:
+        refund(**SMALL)
+    assert (refused.value.code, made) == ("NOT_THE_VERIFIED_ACTOR", [])
+
+
 def test_a_server_that_is_gone_lets_nothing_pass(tmp_path: Path):
     with desk_realm(tmp_path) as founding:
         founding.access.grant("bot", "actor", by="operator")

@@ -170,7 +170,7 @@ def test_sigterm_ends_the_proxy_and_its_upstream(served: Served, tmp_path: Path)
         one.start("asked", row=6)
         until(lambda: status(served, "ended"), "evaluating")
         one.process.send_signal(signal.SIGTERM)
-        assert one.process.wait(30) == 1
+        assert one.process.wait(30) == 128 + signal.SIGTERM
         until(lambda: status(served, "ended"), "superseded")
 
 

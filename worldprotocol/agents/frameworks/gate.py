@@ -114,7 +114,7 @@ class ToolGate:
                 "The realm is on this machine and verifies no actor: name the actor that calls.",
             )
         self._realm = realm
-        self._actor = realm.caller().actor_id if isinstance(realm, RemoteRealm) else actor or ""
+        self._actor = actor
         self._client = client
         given = {name: GovernedTool(one) if isinstance(one, str) else one for name, one in (tools or {}).items()}
         self._tools: Mapping[str, GovernedTool] = given
@@ -141,8 +141,8 @@ class ToolGate:
             intent: what the call is where the tool has no action of its own; None is ``tool.use``.
 
         Raises:
-            RefusedError: faults of the program or the realm, such as ``UNKNOWN_ACTION``, ``RIGHT_MISSING`` and
-                ``LOG_UNAVAILABLE``.
+            RefusedError: faults of the program or the realm, such as ``UNKNOWN_ACTION``, ``RIGHT_MISSING``,
+                ``NOT_THE_VERIFIED_ACTOR`` and ``LOG_UNAVAILABLE``.
         """
         how, given, call = self._call(tool, arguments, call_id, session, intent)
         found = self._answered(call)
@@ -245,8 +245,10 @@ class ToolGate:
 
     def _asked(self, call: ToolCall, wait_s: float, *, is_question: bool) -> Found | None:
         if isinstance(self._realm, RemoteRealm):
+            if self._actor is not None:
+                self._realm._check_verified(self._actor)
             return _asked_server(self._realm, call, wait_s, is_question=is_question)
-        calls = ToolCalls(self._realm, self._actor, self._client)
+        calls = ToolCalls(self._realm, self._actor or "", self._client)
         answer = calls.ask(call, wait_s) if is_question else calls.begin(call, wait_s)
         if answer is None:
             return None

@@ -16,13 +16,15 @@ from world.errors import RefusedError, WaitTimeoutError
 from world.events.verification import RIGHTS
 from world.model.intent import IntentBody
 from world.model.record import to_wire
-from world.read_models.archive import WorldRow
-from world.read_models.leases import held
+from world.read_models.leases import held, verdict_row
+from world.read_models.lineage import Heads
 from world.state.proposal import Proposal
 from worldprotocol.agents.mcp.realm_access import PAGE, SUBMITTED_S, McpActor
 from worldprotocol.agents.proposal_state import open_twin, with_waits
 from worldprotocol.api.asynchronous.realm import AsyncRealm
 from worldprotocol.api.callers.keyed import proposal_of_intent, submit_keyed
+from worldprotocol.api.lookup.lineage_rows import LineageQuery, branch_rows, lineage_row, lineage_rows, sealed_row
+from worldprotocol.api.requests import waiting_entry
 
 __all__ = ["LocalRealm"]
 
@@ -128,56 +130,45 @@ class LocalRealm:
             is_human = self._realm.actions.actor(self._actor_id).kind == "human"
             names = {self._actor_id, "*"} if is_human else {self._actor_id}
             asked = [one for one in self._realm.inbox() if one.asked is not None and names & set(one.asked.ask)]
-            return {"inbox": [_entry(one) for one in asked[:PAGE]], "more": len(asked) > PAGE}
+            now = self._clock.now_ms()
+            return {"inbox": [waiting_entry(one, now) for one in asked[:PAGE]], "more": len(asked) > PAGE}
 
         return await asyncio.to_thread(run)
 
     async def worlds(self) -> Any:
-        """Return the newest worlds."""
-        return await asyncio.to_thread(lambda: {"worlds": [_world(row) for row in self._realm.worlds(PAGE)]})
+        """Return the newest worlds, each with the branches whose head or tip it is."""
+
+        def run() -> dict[str, Any]:
+            heads = self._heads()
+            rows = lineage_rows(self._realm.archive, heads, LineageQuery(PAGE))
+            return {"worlds": [lineage_row(row, heads) for row in rows]}
+
+        return await asyncio.to_thread(run)
 
     async def world(self, world_id: str) -> Any:
         """Return a world with its patches."""
         archive = self._realm.archive
-
-        def run() -> dict[str, Any]:
-            name = self._realm.branch().head if world_id == HEAD else world_id
-            sealed = archive.sealed(name)
-            return {
-                **_world(archive.world(name)),
-                "createdBy": sealed.created_by,
-                "createdAt": sealed.at,
-                "contentId": sealed.content_id,
-                "schemaHash": sealed.schema_hash,
-                "snapshotHash": sealed.snapshot_hash,
-                "patches": to_wire(sealed.patches),
-                "error": to_wire(sealed.error),
-            }
-
-        return await asyncio.to_thread(run)
+        return await asyncio.to_thread(lambda: sealed_row(archive, archive.world(self._named(world_id))))
 
     async def state(self, world_id: str) -> Any:
         """Return the data of a world."""
 
         def run() -> dict[str, Any]:
-            name = self._realm.branch().head if world_id == HEAD else world_id
+            name = self._named(world_id)
             return {"worldId": name, "value": self._realm.data(name)}
 
         return await asyncio.to_thread(run)
 
     async def branches(self) -> Any:
         """Return the branches."""
+        return await asyncio.to_thread(lambda: {"branches": branch_rows(self._heads())})
 
-        def run() -> dict[str, Any]:
-            active = self._realm.branch().name
-            found = self._realm.branches()
-            return {
-                "branches": [
-                    {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == active} for one in found
-                ]
-            }
+    def _named(self, world_id: str) -> str:
+        return self._realm.branch().head if world_id == HEAD else world_id
 
-        return await asyncio.to_thread(run)
+    def _heads(self) -> Heads:
+        view = self._realm.realm()
+        return Heads(view.active, dict(view.branches))
 
     # Leases
 
@@ -202,20 +193,7 @@ class LocalRealm:
 
         def run() -> dict[str, Any]:
             verdict = self._realm.leases.desk.request(manifest, by=self._actor_id, ttl_ms=wanted.get("ttlMs"))
-            return {
-                "status": verdict.status,
-                "sessionId": verdict.session_id,
-                "ttlMs": verdict.ttl_ms,
-                "retryAfterMs": verdict.retry_after_ms,
-                "leases": [
-                    {"leaseId": one.lease_id, "token": one.token, "predicate": one.predicate, "resource": one.resource}
-                    for one in verdict.leases
-                ],
-                "conflicts": [
-                    {"predicate": one.predicate, "resource": one.resource, "holder": one.holder}
-                    for one in verdict.conflicts
-                ],
-            }
+            return verdict_row(verdict)
 
         return await asyncio.to_thread(run)
 
@@ -223,33 +201,3 @@ class LocalRealm:
         """Release leases of the actor, all or none, and return the state of each."""
         desk = self._realm.leases.desk
         return await asyncio.to_thread(lambda: desk.release(lease_ids, agent_id=self._actor_id, session_id=session_id))
-
-
-def _world(row: WorldRow) -> dict[str, Any]:
-    """Return a world as JSON, without its patches."""
-    return {
-        "worldId": row.world_id,
-        "parent": row.parent,
-        "height": row.height,
-        "position": row.position,
-        "branch": row.branch,
-        "outcome": row.outcome,
-    }
-
-
-def _entry(proposal: Proposal) -> dict[str, Any]:
-    """Return a waiting proposal as an entry of the inbox."""
-    ruling = proposal.asked
-    assert ruling is not None
-    return {
-        "proposalId": proposal.proposal_id,
-        "actor": proposal.submitted.actor.to_wire(),
-        "wants": proposal.intent.body.to_wire(),
-        "branch": proposal.branch,
-        "since": proposal.submitted.at,
-        "deadline": proposal.deadline,
-        "waitsFor": list(ruling.ask),
-        "reason": ruling.reason,
-        "rules": to_wire(ruling.trace),
-        "answers": to_wire(proposal.answers),
-    }

@@ -96,7 +96,9 @@ async def _acquire(request: McpRequest, given: AcquireArguments) -> types.CallTo
     if verdict["status"] == "Granted":
         seconds = (verdict.get("ttlMs") or 0) / 1_000
         until = f" They end after {seconds:g} s unless you release them." if seconds else ""
-        return result(f"Granted: {len(verdict['leases'])} leases in session {verdict['sessionId']}.{until}", shown)
+        count = len(verdict["leases"])
+        granted = f"{count} {'lease' if count == 1 else 'leases'}"
+        return result(f"Granted: {granted} in session {verdict['sessionId']}.{until}", shown)
     held = ", ".join(
         dict.fromkeys(f"{one['holder']} has {one['predicate']} on {one['resource']}" for one in verdict["conflicts"])
     )
@@ -127,12 +129,21 @@ async def _list(request: McpRequest, _: NoArguments) -> types.CallToolResult:
     return result("; ".join(words) or "No leases are in force.", found)
 
 
+def _schema(arguments: type[_Arguments]) -> dict[str, Any]:
+    """Return the schema of arguments without the words that Pydantic takes from names and docstrings of the source."""
+    schema = arguments.model_json_schema()
+    schema.pop("description", None)
+    for part in (schema, *schema["properties"].values()):
+        part.pop("title", None)
+    return schema
+
+
 _Handler: TypeAlias = Callable[[McpRequest, Any], Awaitable[types.CallToolResult]]
 
 _LEASE: Final = {"type": "object", "required": ["leaseId", "predicate", "resource"]}
 
 _TOOLS: Final[Mapping[str, tuple[type[_Arguments], _Handler, types.Tool]]] = {
-    name: (arguments, handler, types.Tool(name=name, input_schema=arguments.model_json_schema(), **more))
+    name: (arguments, handler, types.Tool(name=name, input_schema=_schema(arguments), **more))
     for name, arguments, handler, more in (
         (
             "proposal_status",

@@ -6,11 +6,10 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from mcp.server.stdio import stdio_server
-
 from worldprotocol.agents.mcp.realm_access import RealmPort
 from worldprotocol.agents.mcp.serving import server_of
 from worldprotocol.agents.mcp.session import Settings
+from worldprotocol.agents.stdio_transport import stdio_transport
 
 __all__ = ["serve_streams"]
 
@@ -18,8 +17,8 @@ THREADS: Final = 64
 """Calls of a realm on this machine at once; one whose effects are performed here holds a thread."""
 
 
-async def serve_streams(access: RealmPort, wait_s: float) -> None:
-    """Serve one client until it closes stdin.
+async def serve_streams(access: RealmPort, wait_s: float) -> int:
+    """Serve one client until it closes stdin or the process gets SIGINT or SIGTERM, and return the exit code.
 
     Args:
         access: the realm, as the actor of the client.
@@ -31,5 +30,6 @@ async def serve_streams(access: RealmPort, wait_s: float) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
     await access.identity()
     server = server_of(Settings(lambda _: access, wait_s))
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    async with stdio_transport() as transport:
+        await server.run(transport.receive, transport.send, server.create_initialization_options())
+    return transport.exit_code

@@ -103,12 +103,6 @@ class Relay:
         self._running: dict[RequestId, anyio.CancelScope] = {}
         self._asked: set[RequestId] = set()
         self._is_begun = False
-        self._waits = anyio.CancelScope()
-        self.is_over = False
-
-    def end(self) -> None:
-        """End as if the client had ended its stream."""
-        self._waits.cancel()
 
     async def run(self, place: CallPlace) -> None:
         """Serve the client until it ends its stream; what it waits for then is given up.
@@ -119,11 +113,9 @@ class Relay:
         self._place = place
         async with anyio.create_task_group() as tasks:
             try:
-                with self._waits:
-                    async for received in self._client.receive:
-                        if isinstance(received, SessionMessage):
-                            await self._from_client(received.message, tasks)
-                    self.is_over = True
+                async for received in self._client.receive:
+                    if isinstance(received, SessionMessage):
+                        await self._from_client(received.message, tasks)
             finally:
                 for scope in list(self._running.values()):
                     scope.cancel()

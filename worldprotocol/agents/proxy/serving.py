@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from uuid import uuid4
 
 import anyio
-from mcp.server.stdio import stdio_server
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from worldprotocol.agents.proxy.governed_call import CallPlace, CallSettings
@@ -22,6 +19,7 @@ from worldprotocol.agents.proxy.realm_client import RealmClient
 from worldprotocol.agents.proxy.relay import Relay
 from worldprotocol.agents.proxy.upstream import PeerStreams, UpstreamError, connected
 from worldprotocol.agents.proxy.upstream_session import UpstreamSession
+from worldprotocol.agents.stdio_transport import stdio_transport
 
 __all__ = ["UpstreamWords", "described", "pins_of", "propose", "serve"]
 
@@ -44,7 +42,7 @@ class UpstreamWords:
 
 
 def serve(realm: RealmClient, upstream: UpstreamWords, settings: CallSettings, passes: frozenset[str]) -> int:
-    """Serve a client on stdin and stdout until it ends them, or SIGTERM, and return the exit code.
+    """Serve a client on stdin and stdout until it ends them, or SIGINT or SIGTERM, and return the exit code.
 
     Args:
         realm: where calls are judged.
@@ -57,19 +55,17 @@ def serve(realm: RealmClient, upstream: UpstreamWords, settings: CallSettings, p
 
 
 async def _served(realm: RealmClient, upstream: UpstreamWords, settings: CallSettings, passes: frozenset[str]) -> int:
-    async with stdio_server() as (receive, send):
-        relay = Relay(PeerStreams(receive, send), passes)
+    async with stdio_transport() as client:
+        relay = Relay(PeerStreams(client.receive, client.send), passes)
         try:
             code = await _bridged(relay, realm, upstream, settings)
         except UpstreamError as error:
-            _leave(str(error))
+            return _failed(str(error))
         except Exception as error:  # noqa: BLE001  # calls under way stay unreported, so that they are in doubt
-            _leave(f"The proxy failed: {error!r:.500}")
-        if not relay.is_over:
-            _leave("The proxy was ended by SIGTERM.")
-        await receive.aclose()
-        await send.aclose()
-    return code
+            return _failed(f"The proxy failed: {error!r:.500}")
+    if client.ended_by is not None:
+        sys.stderr.write(f"The proxy was ended by {client.ended_by.name}.\n")
+    return client.exit_code or code
 
 
 async def _bridged(relay: Relay, realm: RealmClient, upstream: UpstreamWords, settings: CallSettings) -> int:
@@ -77,7 +73,6 @@ async def _bridged(relay: Relay, realm: RealmClient, upstream: UpstreamWords, se
         session = UpstreamSession(streams, relay.from_upstream)
         process = str(uuid4())
         tasks.start_soon(_watched, session)
-        tasks.start_soon(_terminated, relay)
         await relay.run(CallPlace(realm, session, upstream.name, process, process, settings))
         code = FAILED if session.is_ended else 0
         tasks.cancel_scope.cancel()
@@ -89,17 +84,9 @@ async def _watched(session: UpstreamSession) -> None:
     sys.stderr.write("The upstream has ended; calls are refused from now on.\n")
 
 
-async def _terminated(relay: Relay) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
-            relay.end()
-
-
-def _leave(words: str) -> NoReturn:
-    """End the process although the client has not ended its stream, which a thread reads that cannot be cancelled."""
+def _failed(words: str) -> int:
     sys.stderr.write(f"{words}\n")
-    sys.stderr.flush()
-    os._exit(FAILED)
+    return FAILED
 
 
 def described(upstream: UpstreamWords) -> Pins:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR
 
 from worldprotocol.agents.proxy.upstream_process import started
 
@@ -28,13 +29,15 @@ _TIMES: Final = httpx2.Timeout(30.0, read=None)
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
-    """Answers requests that cannot be sent as unavailable, so that they fail alone."""
+    """Answers requests that cannot be sent as unavailable, with the reason, so that they fail alone."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             return await super().handle_async_request(request)
-        except httpx2.TransportError:
-            return httpx2.Response(503, request=request)
+        except httpx2.TransportError as error:
+            reason = f"{request.url.copy_with(query=None)} cannot be reached: {str(error) or type(error).__name__}"
+            fault = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": reason}}
+            return httpx2.Response(503, json=fault, request=request)
 
 
 class Receiver(Protocol):

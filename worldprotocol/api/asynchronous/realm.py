@@ -21,6 +21,7 @@ from world.state.proposal import Proposal
 from worldprotocol.api.actions import Actions
 from worldprotocol.api.asynchronous.access import AsyncAccess
 from worldprotocol.api.asynchronous.external_effects import AsyncExternalEffects
+from worldprotocol.api.asynchronous.governing import AsyncGoverning
 from worldprotocol.api.asynchronous.leases import AsyncLeases
 from worldprotocol.api.asynchronous.subscription import Subscription
 from worldprotocol.api.asynchronous.twins import CallPool, Twin, awaited, iterated
@@ -162,7 +163,7 @@ class AsyncHosting(Twin[Hosting]):
         return AsyncBackups(self._sync.backups, self._pool)
 
 
-class AsyncRealm(AsyncExternalEffects):
+class AsyncRealm(AsyncExternalEffects, AsyncGoverning):
     """A realm for asyncio; each method has the signature and the documentation of the one of ``Realm``.
 
     ``create``, ``open`` and the other functions that open are awaited, or used in ``async with``. Where a task is

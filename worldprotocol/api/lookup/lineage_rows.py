@@ -1,6 +1,6 @@
-"""Rows of the lineage of worlds, newest first, with the branches whose head or tip each is; also in the past.
+"""Worlds and branches as JSON: rows of the lineage, newest first, one world with its patches; also in the past.
 
-``worldctl worlds`` and the HTTP API use it.
+``worldctl worlds``, the HTTP API and the MCP server use it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from world.model.record import to_wire
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.lineage import Heads, line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LineageQuery", "lineage_row", "lineage_rows"]
+__all__ = ["LineageQuery", "branch_rows", "lineage_row", "lineage_rows", "sealed_row", "world_row"]
 
 NEVER: Final = 1 << 53
 """Position behind every log."""
@@ -85,6 +86,23 @@ def _descendants(archive: Archive, query: LineageQuery) -> list[WorldRow]:
     return found[: query.most]
 
 
+def world_row(row: WorldRow, shown: Collection[str] | None = None) -> dict[str, Any]:
+    """Return a world as JSON.
+
+    Args:
+        row: the world.
+        shown: names of the branches that the caller may read; None is all.
+    """
+    return {
+        "worldId": row.world_id,
+        "parent": row.parent,
+        "height": row.height,
+        "position": row.position,
+        "branch": row.branch if shown is None or row.branch in shown else None,
+        "outcome": row.outcome,
+    }
+
+
 def lineage_row(row: WorldRow, heads: Heads, shown: Collection[str] | None = None) -> dict[str, Any]:
     """Return a world as JSON, with the branches whose head or tip it is.
 
@@ -95,12 +113,42 @@ def lineage_row(row: WorldRow, heads: Heads, shown: Collection[str] | None = Non
     """
     branches = [one for one in heads.branches.values() if shown is None or one.name in shown]
     return {
-        "worldId": row.world_id,
-        "parent": row.parent,
-        "height": row.height,
-        "position": row.position,
-        "branch": row.branch if shown is None or row.branch in shown else None,
-        "outcome": row.outcome,
+        **world_row(row, shown),
         "heads": [branch.name for branch in branches if branch.head == row.world_id],
         "tips": [branch.name for branch in branches if branch.tip == row.world_id != branch.head],
     }
+
+
+def sealed_row(archive: Archive, row: WorldRow, shown: Collection[str] | None = None) -> dict[str, Any]:
+    """Return a world as JSON, with its hashes and the patches from its parent.
+
+    Args:
+        archive: of the log.
+        row: the world.
+        shown: names of the branches that the caller may read; None is all.
+    """
+    sealed = archive.sealed(row.world_id)
+    return {
+        **world_row(row, shown),
+        "createdBy": sealed.created_by,
+        "createdAt": sealed.at,
+        "contentId": sealed.content_id,
+        "schemaHash": sealed.schema_hash,
+        "snapshotHash": sealed.snapshot_hash,
+        "patches": to_wire(sealed.patches),
+        "error": to_wire(sealed.error),
+    }
+
+
+def branch_rows(heads: Heads, shown: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """Return the branches as JSON, in the order of creation.
+
+    Args:
+        heads: the branches at the point in time that is looked at.
+        shown: names of those that the caller may read; None is all.
+    """
+    return [
+        {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == heads.active}
+        for one in heads.branches.values()
+        if shown is None or one.name in shown
+    ]

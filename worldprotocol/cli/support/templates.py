@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -10,15 +12,16 @@ from typing import Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
-__all__ = ["NAMES", "copy_template"]
+__all__ = ["NAMES", "copied_template", "names_of", "refuse_existing"]
 
 _PLACE: Final = "worldprotocol"
 NAMES: Final = ("coding-agents", "kanban", "ledger", "release")
 """The templates, by name."""
 
 
-def copy_template(name: str, folder: Path, *, force: bool) -> list[Path]:
-    """Copy the files of a template into a folder, and return them.
+@contextmanager
+def copied_template(name: str, folder: Path, *, force: bool) -> Iterator[list[Path]]:
+    """Copy the files of a template into a folder, and yield them; where something fails inside, they are as before.
 
     Args:
         name: one of ``NAMES``.
@@ -28,16 +31,49 @@ def copy_template(name: str, folder: Path, *, force: bool) -> list[Path]:
     Raises:
         RefusedError: ``CONFIG_EXISTS`` where a file is there already; nothing is written then.
     """
-    sources = [one for one in (files(_PLACE) / "templates" / name).iterdir() if one.is_file()]
-    targets = {source: folder / source.name for source in sorted(sources, key=_name)}
-    there = [target for target in targets.values() if target.exists()]
-    if there and not force:
-        raise RefusedError(
-            ErrorCode.CONFIG_EXISTS, f"{there[0]} is there already; --force overwrites it.", path=str(there[0])
-        )
-    for source, target in targets.items():
-        target.write_bytes(source.read_bytes())
-    return list(targets.values())
+    targets = [folder / source.name for source in _sources(name)]
+    if not force:
+        refuse_existing(*targets)
+    before = {target: target.read_bytes() if target.exists() else None for target in targets}
+    try:
+        for source, target in zip(_sources(name), targets, strict=True):
+            target.write_bytes(source.read_bytes())
+        yield targets
+    except BaseException:
+        for target, content in before.items():
+            if content is None:
+                target.unlink(missing_ok=True)
+            else:
+                target.write_bytes(content)
+        raise
+
+
+def names_of(name: str) -> list[str]:
+    """Return the names of the files of a template.
+
+    Args:
+        name: one of ``NAMES``.
+    """
+    return [source.name for source in _sources(name)]
+
+
+def refuse_existing(*targets: Path, remedy: str = "--force overwrites it") -> None:
+    """Refuse to overwrite a file.
+
+    Args:
+        targets: the files that would be written.
+        remedy: what to do instead.
+
+    Raises:
+        RefusedError: ``CONFIG_EXISTS``.
+    """
+    there = next((one for one in targets if one.exists()), None)
+    if there is not None:
+        raise RefusedError(ErrorCode.CONFIG_EXISTS, f"{there} is there already; {remedy}.", path=str(there))
+
+
+def _sources(name: str) -> list[Traversable]:
+    return sorted((one for one in (files(_PLACE) / "templates" / name).iterdir() if one.is_file()), key=_name)
 
 
 def _name(source: Traversable) -> str:

@@ -12,7 +12,7 @@ from world.errors import RefusedError
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
 from world.events.streams import KLIS_STREAM
 from world.read_models.decoding import decoded
-from world.read_models.leases import held, waits
+from world.read_models.leases import held, verdict_row, waits
 from worldprotocol.api.callers.recorded_keys import says_acquire, says_heartbeat, says_release, says_revoke
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import Heartbeat, LeaseRequest, Release, Revocation, Withdrawal
@@ -110,21 +110,7 @@ def _rendered(call: Call, verdict: VerdictGiven) -> dict[str, Any]:
     agents = call.hosted.realm.realm().klis.agents
     names = dict.fromkeys([verdict.agent_id, *(one.holder for one in verdict.conflicts)])
     return {
-        "verdictId": verdict.verdict_id,
-        "requestId": verdict.request_id,
-        "status": verdict.status,
-        "agentId": verdict.agent_id,
-        "sessionId": verdict.session_id,
-        "queued": verdict.queued,
-        "ttlMs": verdict.ttl_ms,
-        "retryAfterMs": verdict.retry_after_ms,
-        "leases": [
-            {"leaseId": one.lease_id, "token": one.token, "predicate": one.predicate, "resource": one.resource}
-            for one in verdict.leases
-        ],
-        "conflicts": [
-            {"predicate": one.predicate, "resource": one.resource, "holder": one.holder} for one in verdict.conflicts
-        ],
+        **verdict_row(verdict),
         "priorities": {name: agents[name][0] for name in names if name in agents},
         "event": event_form(verdict),
     }

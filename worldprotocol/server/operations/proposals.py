@@ -14,14 +14,13 @@ from world.events.execution_events import EffectResolved, ExecutionCancelled
 from world.events.proposal_events import HumanAnswered, ProposalSubmitted, ProposalSuperseded
 from world.events.verification import Verification
 from world.model.canonical_json import canonical_bytes
-from world.model.record import to_wire
 from world.pipeline.preparation.preview import ApprovalPreview, basis_of
 from world.read_models.decoding import decoded
 from world.read_models.diff import changes
 from world.state.proposal import Proposal
 from worldprotocol.agents.proposal_state import with_waits
 from worldprotocol.api.callers.repeated import Kinds, once
-from worldprotocol.api.requests import scope_of, waiting_in
+from worldprotocol.api.requests import scope_of, waiting_entry, waiting_in
 from worldprotocol.server.bodies import AnswerToGive, Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.operations.acting import AsFar, History, Key, Wait, rendered, waited
@@ -287,26 +286,10 @@ def inbox_entry(call: Call, proposal: Proposal, now: int, *, is_past: bool = Fal
         now: ms since 1970.
         is_past: whether it is of a point in the past, for which no approval is previewed.
     """
-    ruling = proposal.asked
-    assert ruling is not None
-    entry: dict[str, Any] = {
-        "proposalId": proposal.proposal_id,
-        "actor": proposal.submitted.actor.to_wire(),
-        "wants": proposal.intent.body.to_wire(),
-        "branch": proposal.branch,
-        "since": proposal.submitted.at,
-        "deadline": proposal.deadline,
-        "overdue": proposal.deadline is not None and proposal.deadline < now,
-        "onTimeout": ruling.on_timeout,
-        "waitsFor": list(ruling.ask),
-        "authority": ruling.authority,
-        "reason": ruling.reason,
-        "rules": to_wire(ruling.trace),
-        "answers": to_wire(proposal.answers),
-        "preview": PAST if is_past else _preview(call, proposal.proposal_id),
-    }
-    preview = {name: value for name, value in entry["preview"].items() if name != "onWorld"}
-    decided_by = {**entry, "overdue": None, "preview": preview}
+    preview = PAST if is_past else _preview(call, proposal.proposal_id)
+    entry: dict[str, Any] = {**waiting_entry(proposal, now), "preview": preview}
+    by_preview = {name: value for name, value in preview.items() if name != "onWorld"}
+    decided_by = {**entry, "overdue": None, "preview": by_preview}
     return {**entry, "shown": hashlib.sha256(canonical_bytes(decided_by)).hexdigest()}
 
 

@@ -11,13 +11,18 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import BranchCreated, BranchSwitched
 from world.model.paths import look_up, parse_path
-from world.model.record import to_wire
-from world.read_models.archive import WorldRow
 from world.read_models.blame import plain_path, stands
 from world.read_models.diff import compare
 from world.read_models.lineage import Heads
 from worldprotocol.api.callers.repeated import once
-from worldprotocol.api.lookup.lineage_rows import LineageQuery, lineage_row, lineage_rows
+from worldprotocol.api.lookup.lineage_rows import (
+    LineageQuery,
+    branch_rows,
+    lineage_row,
+    lineage_rows,
+    sealed_row,
+    world_row,
+)
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import BranchToCreate, BranchToSwitch
 from worldprotocol.server.call import Authorized, Call, answer
@@ -47,18 +52,6 @@ def _world_id(call: Call, named: str, at: str | None = None) -> str:
     world_id = then.world_id() if named == HEAD else named
     then.check_seen(f"World {world_id[:12]} was sealed", realm.archive.world(world_id).position)
     return world_id
-
-
-def _row(row: WorldRow, branches: set[str] | None) -> dict[str, Any]:
-    """Return a world as JSON; ``branches`` are those whose names the caller may read, None is all."""
-    return {
-        "worldId": row.world_id,
-        "parent": row.parent,
-        "height": row.height,
-        "position": row.position,
-        "branch": row.branch if branches is None or row.branch in branches else None,
-        "outcome": row.outcome,
-    }
 
 
 class WorldFilter(BaseModel):
@@ -103,22 +96,11 @@ async def read_world(call: Authorized, world_id: str, at: At = None) -> Response
 
     def run() -> dict[str, Any]:
         archive = call.hosted.realm.archive
-        name = _world_id(call, world_id, at)
-        row = _row(archive.world(name), call.visibility.branches(archive.log))
-        logged = archive.event_at(row["position"])
+        row = archive.world(_world_id(call, world_id, at))
+        shown, logged = call.visibility.branches(archive.log), archive.event_at(row.position)
         if any(is_hidden for _, is_hidden in call.visibility.events([logged])):
-            return {**row, "redacted": True, "leaf": logged.leaf.hex()}
-        sealed = archive.sealed(name)
-        return {
-            **row,
-            "createdBy": sealed.created_by,
-            "createdAt": sealed.at,
-            "contentId": sealed.content_id,
-            "schemaHash": sealed.schema_hash,
-            "snapshotHash": sealed.snapshot_hash,
-            "patches": to_wire(sealed.patches),
-            "error": to_wire(sealed.error),
-        }
+            return {**world_row(row, shown), "redacted": True, "leaf": logged.leaf.hex()}
+        return sealed_row(archive, row, shown)
 
     return answer(await call.run(run))
 
@@ -223,13 +205,7 @@ async def list_branches(call: Authorized, at: At = None) -> Response:
     def run() -> dict[str, Any]:
         view = call.view
         heads = Heads(view.active, dict(view.branches)) if at is None else looked_at(call, at).heads()
-        shown = call.visibility.branches(call.hosted.realm.log)
-        branches = [
-            {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == heads.active}
-            for one in heads.branches.values()
-            if shown is None or one.name in shown
-        ]
-        return {"branches": branches}
+        return {"branches": branch_rows(heads, call.visibility.branches(call.hosted.realm.log))}
 
     return answer(await call.run(run))
 

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 DEFAULT_LOG: Final = "world.db"
 AUTHENTICATION: Final = ("signed", "channel", "open")
 FILES: Final = (".json", ".yaml", ".yml", ".mel")
+_LOG_LINE: Final = f'log = "{DEFAULT_LOG}"'
+_OPTIONS: Final = {
+    "authentication": "--authentication",
+    "projections": "--projection",
+    "policies": "--policy",
+    "effects": "--effects",
+}
 
 
 @command("init")
@@ -58,19 +65,22 @@ def init(
     --domain names the domain, or --template a domain with a policy and a configuration, as copies that are yours to
     change. The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
     """
-    from world.errors import RefusedError
     from worldprotocol.api.config import CONFIG_NAME
+    from worldprotocol.cli.support.templates import refuse_existing
 
     where = Path(folder)
     target = where / CONFIG_NAME
-    if target.exists() and not force:
-        raise RefusedError(
-            ErrorCode.CONFIG_EXISTS, f"{target} is there already; --force overwrites it.", path=str(target)
-        )
+    if not force:
+        refuse_existing(target)
+    initial = None if data is None else _data(data)
+    founding = {"data": initial, "by": by, "development": development}
     if (template is None) == (references["domain"] is None):
         raise click.UsageError("Give either --domain or --template.")
     if template is not None:
-        rendered = found_template(desk, template, where, force=force, by=by, development=development)
+        if given := [name for name, value in ({"authentication": authentication} | references).items() if value]:
+            options = ", ".join(_OPTIONS[name] for name in given)
+            raise click.UsageError(f"--template brings its own configuration; write {options} into {target} later.")
+        rendered = found_template(desk, template, where, force=force, founding=founding)
         copied = ", ".join(Path(one).name for one in rendered["files"])
         words = [f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it."]
         words.append(f"Copied {copied}; they are yours to change.")
@@ -81,9 +91,8 @@ def init(
     if authentication is not None:
         config = config.model_copy(update={"klis": {"authentication": authentication}})
     config.chosen_limits()
-    initial = None if data is None else _data(data)
     with made_folder(where):
-        rendered = _found(desk, config, target, {"data": initial, "by": by, "development": development})
+        rendered = _found(desk, config, target, founding)
     _write_private(target, _toml(config))
     desk.out.tell(rendered, f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it.")
 
@@ -115,23 +124,32 @@ def _found(desk: CommandContext, config: Config, target: Path, options: dict[str
 
 
 def found_template(
-    desk: CommandContext, name: str, folder: Path, *, force: bool, by: str, development: bool
+    desk: CommandContext, name: str, folder: Path, *, force: bool, founding: dict[str, Any]
 ) -> dict[str, Any]:
-    """Copy a template, found the realm that it configures, and return what was made.
+    """Copy a template, found the realm that it configures, and return what was made; --log names another log.
+
+    Args:
+        desk: the command.
+        name: of the template.
+        folder: of the realm; it is made where it is not there.
+        force: overwrite files that are there.
+        founding: options of ``Realm.create``.
 
     Raises:
         RefusedError: ``CONFIG_EXISTS``, and those of ``Realm.create``.
     """
     from worldprotocol.api.config import CONFIG_NAME, read_config
     from worldprotocol.cli.support.opening import admit_code
-    from worldprotocol.cli.support.templates import copy_template
+    from worldprotocol.cli.support.templates import copied_template
 
     target = folder / CONFIG_NAME
-    with made_folder(folder):
-        copied = copy_template(name, folder, force=force)
+    with made_folder(folder), copied_template(name, folder, force=force) as copied:
+        if desk.log is not None:
+            line = f"log = {_value(_log_from_folder(desk.log, folder))}"
+            _write_private(target, target.read_text(encoding="utf-8").replace(_LOG_LINE, line))
         config = read_config(target)
         admit_code(desk, config)
-        rendered = _found(desk, config, target, {"by": by, "development": development})
+        rendered = _found(desk, config, target, founding)
     return rendered | {"files": [str(one) for one in copied]}
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
 
 AGENT: Final = "bot"
+READ_ME: Final = "README.md"
 PERSON_RIGHTS: Final = ("actor", "approver", "auditor", "operator", "reader")
 
 
@@ -34,7 +35,7 @@ def new(desk: CommandContext, folder: str | None, template: str | None, person: 
     where = Path(folder)
     made = _founded(desk, template, where, person)
     text = _read_me(template, person)
-    (where / "README.md").write_text(text, encoding="utf-8")
+    (where / READ_ME).write_text(text, encoding="utf-8")
     words = [f"{where} has a realm from the template {template}; {person} decides, and {AGENT} proposes."]
     words.append(f"Next: cd {where}, and read README.md.")
     desk.out.tell(made | {"folder": str(where), "person": person, "agent": AGENT}, *words)
@@ -57,9 +58,14 @@ def _founded(desk: CommandContext, template: str, where: Path, person: str) -> d
     from worldprotocol.api.config import CONFIG_NAME, read_config
     from worldprotocol.api.realm import Realm
     from worldprotocol.cli.commands.admin.init import found_template
+    from worldprotocol.cli.support.templates import names_of, refuse_existing
 
     check_new_id("actor", person)
-    made = found_template(desk, template, where, force=False, by="operator", development=True)
+    if person == AGENT:
+        raise click.UsageError(f"{AGENT} is the agent of the project; name the person otherwise.")
+    files = [where / one for one in (*names_of(template), READ_ME)]
+    refuse_existing(*files, remedy="name a folder without it, or use `worldctl init --template`")
+    made = found_template(desk, template, where, force=False, founding={"by": "operator", "development": True})
     config = read_config(where / CONFIG_NAME)
     with Realm.from_config(config, execute=False) as realm:
         _register(realm, template, person)

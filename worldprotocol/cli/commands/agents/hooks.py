@@ -49,7 +49,14 @@ _PROJECT = click.option(
     "--project", default=".", show_default=True, type=click.Path(file_okay=False, exists=True), help="The project."
 )
 _USER = click.option("--user", is_flag=True, help="The settings of the user, for all projects, not of the project.")
-_SERVER = click.option("--server", default="http://127.0.0.1:8437", show_default=True, metavar="URL")
+_SERVER = click.option(
+    "--server",
+    default="http://127.0.0.1:8437",
+    show_default=True,
+    envvar="WORLDCTL_SERVER",
+    metavar="URL",
+    help="The server of the realm; WORLDCTL_SERVER names it too.",
+)
 _REALM = click.option("--realm", default="main", show_default=True, metavar="NAME", help="Name of the realm there.")
 _TOKEN_FILE = click.option(
     "--token-file", metavar="FILE", help="File with the agent's token; by default it is in WORLDCTL_TOKEN."

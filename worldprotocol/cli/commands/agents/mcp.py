@@ -35,17 +35,18 @@ class _McpGroup(Group, CliCommand):
     help="Longest wait for the outcome of a call, where the client takes no tasks.",
 )
 @with_desk
-def mcp(desk: CommandContext, *, wait: float, **place: str | None) -> None:
+def mcp(desk: CommandContext, *, wait: float, **place: str | None) -> int:
     """Serve the actions of a realm as tools (Model Context Protocol) on stdin and stdout; a coding agent starts it.
 
     With --server, or where a server has the log and maps this user to an actor, it uses the realm there, as the actor
     that is verified. Otherwise it opens the log, and acts as --actor.
     """
     if click.get_current_context().invoked_subcommand is not None:
-        return
+        return 0
     streams = _streams()
     with _access(desk, place) as access:
-        asyncio.run(streams(access, wait))
+        code: int = asyncio.run(streams(access, wait))
+    return code
 
 
 mcp.add_command(proxy)
@@ -76,10 +77,10 @@ def _access(desk: CommandContext, place: dict[str, str | None]) -> Iterator[Real
     server = place["server"] or desk.named_server
     if place["server"] is not None and (typed := {"log", "config", "paranoid", "local"} & desk.typed):
         raise click.UsageError(f"--server and --{min(typed)} contradict each other: the server has the realm.")
+    if server is None and (place["token_file"] is not None or place["realm"] is not None):
+        raise click.UsageError("--token-file and --realm go with --server URL.")
     found = (server, place["realm"]) if server is not None else _found(desk)
     if found is None:
-        if place["token_file"] is not None or place["realm"] is not None:
-            raise click.UsageError("--token-file and --realm go with --server URL.")
         if place["actor"] is None:
             raise click.UsageError("Name the acting actor with --actor ID, or a server with --server URL.")
         with _of_log(desk, place["actor"]) as access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +40,14 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--name", metavar="NAME", help="Name of the server in intents and pins; its program's by default."
             ),
-            click.option("--server", default="http://127.0.0.1:8437", show_default=True, metavar="URL"),
+            click.option(
+                "--server",
+                default="http://127.0.0.1:8437",
+                show_default=True,
+                envvar="WORLDCTL_SERVER",
+                metavar="URL",
+                help="The server of the realm; WORLDCTL_SERVER names it too.",
+            ),
             click.option("--realm", default="main", show_default=True, metavar="NAME", help="Name of the realm there."),
             click.option("--token-file", metavar="FILE", help="File with the token; WORLDCTL_TOKEN by default."),
             click.option(
@@ -116,6 +124,8 @@ def pin(desk: CommandContext, *, yes: bool, dry_run: bool, **place: Any) -> int:
     Read the descriptions: they are instructions to the agent. UPSTREAM is the command that starts the server, after
     `--`, or its URL. The token is that of the person who pins; if the policy asks another one, the pins wait for them.
     """
+    if desk.json and not (yes or dry_run):
+        raise click.UsageError("--json asks no question: add --yes to pin, or --dry-run to see what differs.")
     serving = _serving()
     from worldprotocol.agents.proxy.pins import differences
 
@@ -134,7 +144,7 @@ def pin(desk: CommandContext, *, yes: bool, dry_run: bool, **place: Any) -> int:
         if desk.json:
             desk.out.document(result)
         return 0
-    if not yes and not click.confirm(f"Pin these tools of {upstream.name}?", err=True):
+    if not yes and not _confirmed(f"Pin these tools of {upstream.name}?"):
         return DECLINED
     proposal = _asked(serving.propose, _realm(place), upstream.name, now)
     status, name = str(proposal.get("status")), str(proposal.get("proposalId"))
@@ -144,6 +154,20 @@ def pin(desk: CommandContext, *, yes: bool, dry_run: bool, **place: Any) -> int:
         f"The tools of {upstream.name} {words or 'are not pinned'}: proposal {name} is {status}.",
     )
     return FAILED if words is None else 0
+
+
+def _confirmed(question: str) -> bool:
+    """Return the answer to a question.
+
+    Raises:
+        click.UsageError: stdin has none.
+    """
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("Nothing was pinned: stdin has no answer; --yes pins without the question.") from None
 
 
 def _serving() -> ModuleType:
