@@ -12,6 +12,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from worldprotocol.agents.proxy.http_transport import MAX_BODY_BYTES, LimitedTransport
 from worldprotocol.agents.proxy.upstream_process import started
 
 __all__ = ["PeerStreams", "UpstreamError", "connected", "is_url"]
@@ -25,16 +26,6 @@ class UpstreamError(Exception):
 
 
 _TIMES: Final = httpx2.Timeout(30.0, read=None)
-
-
-class _Transport(httpx2.AsyncHTTPTransport):
-    """Answers requests that cannot be sent as unavailable, so that they fail alone."""
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        try:
-            return await super().handle_async_request(request)
-        except httpx2.TransportError:
-            return httpx2.Response(503, request=request)
 
 
 class Receiver(Protocol):
@@ -87,8 +78,8 @@ async def connected(words: Sequence[str], headers: Sequence[str] = ()) -> AsyncI
     if is_url(words):
         fields = dict(_header(name) for name in headers)
         async with (
-            httpx2.AsyncClient(headers=fields, timeout=_TIMES, transport=_Transport()) as http,
-            streamable_http_client(words[0], http_client=http, max_sse_event_size=None) as (receive, send),
+            httpx2.AsyncClient(headers=fields, timeout=_TIMES, transport=LimitedTransport()) as http,
+            streamable_http_client(words[0], http_client=http, max_sse_event_size=MAX_BODY_BYTES) as (receive, send),
         ):
             yield PeerStreams(receive, send, is_http=True)
         return
