@@ -125,6 +125,8 @@ def main() -> None:
             }
             answer(number, {**told, "instructions": script["instructions"]} if "instructions" in script else told)
         elif method == "tools/list":
+            if script.get("holds"):
+                hold()
             answer(number, script["listing"] if "listing" in script else listed(script, params))
         elif method == "tools/call":
             call(number, params)

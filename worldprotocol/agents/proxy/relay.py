@@ -87,6 +87,13 @@ _OF_CLIENT: Final[Mapping[str, str]] = {"roots": "", "sampling": "sampling", "el
 """Capabilities that are stated to the other side, and what has to be asked for."""
 
 
+HELD_S: Final = 2.0
+"""Longest wait until the upstream takes a message that has no answer, in seconds; then the message is dropped."""
+
+HELD_AGAIN_S: Final = 0.05
+"""The same, as long as the upstream takes nothing: the client is read meanwhile."""
+
+
 class Relay:
     """See the module.
 
@@ -103,6 +110,7 @@ class Relay:
         self._running: dict[RequestId, anyio.CancelScope] = {}
         self._asked: set[RequestId] = set()
         self._is_begun = False
+        self._is_held = False
         self._waits = anyio.CancelScope()
         self.is_over = False
 
@@ -250,9 +258,11 @@ class Relay:
 
     async def _to_upstream(self, message: JSONRPCMessage) -> None:
         try:
-            await self._upstream.send(message)
+            with anyio.move_on_after(HELD_AGAIN_S if self._is_held else HELD_S) as waiting:
+                await self._upstream.send(message)
         except UpstreamError:
             return  # requests find out that it has ended
+        self._is_held = waiting.cancelled_caught
 
 
 def _error(code: int, words: str) -> JSONRPCError:

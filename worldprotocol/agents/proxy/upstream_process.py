@@ -53,7 +53,7 @@ class ProcessStreams:
                 yield error
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send a message.
+        """Send a message; one that is cancelled while the process does not read earlier ones is not written.
 
         Raises:
             anyio.BrokenResourceError: the process does not read any more.
@@ -62,6 +62,7 @@ class ProcessStreams:
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         try:
             async with self._turn:
+                await self._process.stdin.drain()  # what is written is kept until it is read
                 self._process.stdin.write(line)
                 await self._process.stdin.drain()
                 if self._process.stdin.is_closing():  # what is written to a closed pipe is dropped without an error

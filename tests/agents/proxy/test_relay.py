@@ -1,0 +1,84 @@
+"""The relay between a client and an upstream, both simulated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
+
+from worldprotocol.agents.proxy import relay
+from worldprotocol.agents.proxy.governed_call import CallPlace, CallSettings
+from worldprotocol.agents.proxy.realm_client import RealmClient
+from worldprotocol.agents.proxy.relay import Relay
+from worldprotocol.agents.proxy.upstream import PeerStreams
+from worldprotocol.agents.proxy.upstream_session import UpstreamSession
+from worldprotocol.api.remote.addresses import read_server_address
+
+PING = JSONRPCRequest(jsonrpc="2.0", id="p", method="ping")
+NOTE = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
+
+
+@dataclass
+class Client:
+    """A client that sends messages, and ends its stream once it got some.
+
+    Args:
+        says: the messages; an exception is a line that could not be read.
+        wants: how many it waits for.
+        got: what it was sent.
+    """
+
+    says: Sequence[JSONRPCMessage | Exception]
+    wants: int
+    got: list[Any] = field(default_factory=list)
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        """Yield its messages."""
+        for one in self.says:
+            yield one if isinstance(one, Exception) else SessionMessage(one)
+        while len(self.got) < self.wants:
+            await anyio.sleep(0)
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Keep a message."""
+        self.got.append(item.message.model_dump(by_alias=True, exclude_none=True))
+
+
+class Deaf:
+    """An upstream that takes nothing."""
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        """Say nothing."""
+        await anyio.sleep_forever()
+        yield ValueError()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Never return."""
+        await anyio.sleep_forever()
+
+
+def served(client: Client) -> list[Any]:
+    """Serve a client until it ends its stream, and return what it got."""
+
+    async def run() -> None:
+        relaying = Relay(PeerStreams(client, client), frozenset())
+        upstream = UpstreamSession(PeerStreams(Deaf(), Deaf()), relaying.from_upstream)
+        async with RealmClient(read_server_address("http://127.0.0.1:1"), "main", None) as realm:
+            await relaying.run(CallPlace(realm, upstream, "deaf", "s", "p", CallSettings()))
+        assert relaying.is_over
+
+    asyncio.run(run())
+    return client.got
+
+
+def test_an_upstream_that_takes_nothing_does_not_keep_the_client_from_being_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "HELD_S", 0.01)
+    assert served(Client([NOTE, NOTE, PING], 1)) == [{"jsonrpc": "2.0", "id": "p", "result": {}}]
