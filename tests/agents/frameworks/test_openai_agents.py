@@ -216,11 +216,11 @@ def test_a_tool_gets_what_was_judged_and_not_the_text_of_the_model(realm: Realm)
     plain = FunctionTool("look", "Look.", {"type": "object"}, take, strict_json_schema=False)
     tool = GovernedFunctionTools(realm, "bot")(plain)
 
-    def called(text: str, call_id: str) -> Any:
+    async def called(text: str, call_id: str) -> Any:  # as runners do that have no guardrails
         context = ToolContext(None, tool_name="look", tool_call_id=call_id, tool_arguments=text)
-        return asyncio.run(tool.on_invoke_tool(context, text))  # as runners do that have no guardrails
+        return await tool.on_invoke_tool(context, text)
 
-    assert called('{"word": "secret", "word": "a"}', "c-1") == "done"
-    assert "no JSON object" in called('["secret"]', "c-2")
+    assert asyncio.run(called('{"word": "secret", "word": "a"}', "c-1")) == "done"
+    assert "no JSON object" in asyncio.run(called('["secret"]', "c-2"))
     assert [json.loads(one, object_pairs_hook=list) for one in got] == [[("word", "a")]]
     assert states(realm) == ["completed"]

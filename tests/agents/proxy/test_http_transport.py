@@ -14,7 +14,7 @@ import pytest
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from worldprotocol.agents.proxy import http_transport, upstream
-from worldprotocol.agents.proxy.upstream import connected
+from worldprotocol.agents.proxy.upstream import UpstreamError, connected
 from worldprotocol.agents.proxy.upstream_session import UpstreamSession
 
 LIMIT = 100_000
@@ -127,3 +127,28 @@ def test_a_notification_that_is_not_answered_holds_no_request(monkeypatch: pytes
         return (await session.ask("ping", None, 30.0)).model_dump()["result"]
 
     assert asyncio.run(heard(silent, ask)) == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "header"),
+    [
+        ("http://127.0.0.1:9/mcp", "Authorization: Bearer hidden\u00e9"),
+        ("http://127.0.0.1:9/mcp", "Authorization: Bearer hidden\nX: y"),
+        ("http://127.0.0.1:9/mcp", "hidden"),
+        ("http://127.0.0.1:99999/?key=hidden", "X: y"),
+        ("http://[::1/?key=hidden", "X: y"),
+        ("http://\udcff/?key=hidden", "X: y"),
+    ],
+)
+def test_headers_and_urls_that_cannot_be_sent_are_refused_without_being_shown(
+    url: str, header: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIELD", header)
+
+    async def connect() -> None:
+        async with connected([url], ["FIELD"]):
+            pass
+
+    with pytest.raises(UpstreamError) as refused:
+        asyncio.run(connect())
+    assert "hidden" not in str(refused.value)

@@ -64,7 +64,7 @@ async def _served(realm: RealmClient, upstream: UpstreamWords, settings: CallSet
         except UpstreamError as error:
             _leave(str(error))
         except Exception as error:  # noqa: BLE001  # calls under way stay unreported, so that they are in doubt
-            _leave(f"The proxy failed: {error!r:.500}")
+            _leave(f"The proxy failed: {type(error).__name__}: {error!s:.500}")
         if not relay.is_over:
             _leave("The proxy was ended by SIGTERM.")
         await receive.aclose()

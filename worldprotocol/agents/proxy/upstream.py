@@ -76,6 +76,7 @@ async def connected(words: Sequence[str], headers: Sequence[str] = ()) -> AsyncI
         UpstreamError: it could not be started.
     """
     if is_url(words):
+        _check(words[0])
         fields = dict(_header(name) for name in headers)
         async with (
             httpx2.AsyncClient(headers=fields, timeout=_TIMES, transport=LimitedTransport()) as http,
@@ -95,8 +96,21 @@ async def connected(words: Sequence[str], headers: Sequence[str] = ()) -> AsyncI
         await manager.__aexit__(None, None, None)
 
 
+def _check(url: str) -> None:
+    """Raise ``UpstreamError`` for a URL that names no server."""
+    try:
+        found = httpx2.URL(url)
+        is_usable = bool(found.host) and (found.port or 0) < 2**16
+    except (httpx2.InvalidURL, ValueError):
+        is_usable = False
+    if not is_usable:
+        raise UpstreamError("The URL of the upstream names no server; write `https://HOST:PORT/PATH`.")
+
+
 def _header(variable: str) -> tuple[str, str]:
     name, found, value = os.environ.get(variable, "").partition(":")
-    if not found:
-        raise UpstreamError(f"The environment variable {variable} has no header; write `NAME: VALUE` into it.")
+    if not found or not (name + value).isascii() or not (name + value).isprintable():
+        raise UpstreamError(
+            f"The environment variable {variable} has no header; write `NAME: VALUE` into it, a line of ASCII."
+        )
     return name.strip(), value.strip()
