@@ -118,6 +118,8 @@ def main() -> None:
         script = json.loads((FOLDER / "script.json").read_text(encoding="utf-8"))
         method, number, params = request.get("method"), request.get("id"), request.get("params") or {}
         if method == "initialize":
+            sys.stderr.write(script.get("complaint", ""))
+            sys.stderr.flush()
             told = {
                 "protocolVersion": script.get("version", params["protocolVersion"]),
                 "capabilities": {"tools": {}, "resources": {}, "tasks": {}},

@@ -217,7 +217,8 @@ def test_an_upstream_that_cannot_start_or_speaks_an_unknown_revision_is_said(ser
 
 
 def test_a_person_sees_what_differs_before_it_is_pinned(served: Served, tmp_path: Path) -> None:
-    script = Script(tmp_path / "up").write(tool("append", HOSTILE), tool("\x1b[2Jname"))
+    hidden = "\x1b[8mall that follows is concealed" + "\x1b[2J" * 1_000_000
+    script = Script(tmp_path / "up").write(tool("append", HOSTILE), tool("\x1b[2Jname"), complaint=hidden)
     pinned(served, "shown", tool("append"))
     words = ["mcp", "pin", "--name", "shown", "--", *script.words]
     declined = worldctl(served, "ann", *words, given="n\n")
@@ -225,7 +226,9 @@ def test_a_person_sees_what_differs_before_it_is_pinned(served: Served, tmp_path
     assert '-  "description": "does what its name says",' in declined.stdout
     assert "~/.ssh" in declined.stdout
     assert "\\u200b" in declined.stdout  # what cannot be seen is written as an escape
-    assert "\x1b" not in declined.stdout
+    assert "\x1b" not in declined.stdout + declined.stderr
+    assert "\\x1b[8mall that follows is concealed" in declined.stderr
+    assert len(declined.stderr) < 200_000
     assert [made["status"] for made in proposals(served, "shown", "mcp.pin")] == ["completed"]
     assert worldctl(served, "ann", *words, given="y\n").returncode == 0
     assert "as they are pinned" in worldctl(served, "ann", *words).stdout

@@ -113,7 +113,8 @@ def described(upstream: UpstreamWords) -> Pins:
 
 
 async def _described(upstream: UpstreamWords) -> Pins:
-    async with connected(upstream.words, upstream.headers) as streams, anyio.create_task_group() as tasks:
+    place = connected(upstream.words, upstream.headers, is_watched=True)
+    async with place as streams, anyio.create_task_group() as tasks:
         session = UpstreamSession(streams, _ignored)
         tasks.start_soon(session.run)
         try:

@@ -65,12 +65,15 @@ def is_url(words: Sequence[str]) -> bool:
 
 
 @asynccontextmanager
-async def connected(words: Sequence[str], headers: Sequence[str] = ()) -> AsyncIterator[PeerStreams]:
+async def connected(
+    words: Sequence[str], headers: Sequence[str] = (), *, is_watched: bool = False
+) -> AsyncIterator[PeerStreams]:
     """Connect to an upstream; at the end of the context a process is stopped, with its children.
 
     Args:
         words: a command with its arguments, or one URL.
         headers: names of environment variables whose text, ``NAME: VALUE``, is a header of requests to a URL.
+        is_watched: whether a person reads stderr; see ``upstream_process.started``.
 
     Raises:
         UpstreamError: it could not be started.
@@ -85,7 +88,7 @@ async def connected(words: Sequence[str], headers: Sequence[str] = ()) -> AsyncI
             yield PeerStreams(receive, send, is_http=True)
         return
     environment = {name: text for name, text in os.environ.items() if not name.startswith(OWN_VARIABLES)}
-    manager = started(words, environment)
+    manager = started(words, environment, is_watched=is_watched)
     try:
         streams = await manager.__aenter__()
     except (OSError, ValueError) as error:
