@@ -84,6 +84,8 @@ def call(number: Any, params: dict[str, Any]) -> None:
     if name == "changes":
         changed(**given)
         say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    for token in [params["_meta"]["progressToken"], 99, "p"] if name == "tells" else []:
+        say({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
     if name == "babble":
         babble(number)
     elif name in RAW:

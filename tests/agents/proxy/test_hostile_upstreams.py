@@ -156,23 +156,26 @@ def test_a_huge_answer_arrives_whole_and_is_recorded_by_its_hash(served: Served,
 
 
 def test_what_the_policy_does_not_judge_passes_only_where_it_was_asked_for(served: Served, tmp_path: Path) -> None:
-    tools = [tool("append"), tool("environment")]
+    tools = [tool("append"), tool("environment"), tool("tells")]
     script = Script(tmp_path / "up").write(*tools)
     pinned(served, "beside", *tools)
-    given = {"uri": "file:///a"}
+    read = {"uri": "file:///a"}
     with agent(served, "beside", script.words) as one:
         assert one.begun["result"]["capabilities"] == {"tools": {}}
         for method in ("resources/read", "tasks/get", "shell/run", "sampling/createMessage"):
-            assert error_of(one.ask(method, given)) == -32601
+            assert error_of(one.ask(method, read)) == -32601
         assert error_of(one.ask("tools/call", {"name": "append", "arguments": {}, "task": {"ttl": 1}})) == -32602
         assert error_of(one.ask("tools/call", {"name": 5})) == -32602
         params = {"name": "append", "arguments": {"a": 1}, "_meta": {"progressToken": "p", "more": 1}, "beside": 1}
         assert "error" not in one.ask("tools/call", params)
-        assert script.calls == [{"name": "append", "arguments": {"a": 1}, "_meta": {"progressToken": "p"}}]
+        assert script.calls == [{"name": "append", "arguments": {"a": 1}, "_meta": {"progressToken": 1}}]
+        given = {"name": "tells", "arguments": {}, "_meta": {"progressToken": "p"}}
+        assert "error" not in one.ask("tools/call", given)
+        assert [note["params"]["progressToken"] for note in one.notes] == ["p"]  # not that of another request
         assert one.call("environment")[1] == ""  # the token of the proxy is not the upstream's
         assert one.ask("ping")["result"] == {}
     with agent(served, "beside", script.words, "--pass", "resources") as one:
-        assert one.ask("resources/read", given)["result"]["contents"][0]["text"] == "beside the policy"
+        assert one.ask("resources/read", read)["result"]["contents"][0]["text"] == "beside the policy"
 
 
 def test_arguments_that_cannot_be_judged_are_refused(served: Served, tmp_path: Path) -> None:

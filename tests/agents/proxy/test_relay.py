@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
+from mcp_types import PARSE_ERROR, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 from worldprotocol.agents.proxy import relay
 from worldprotocol.agents.proxy.governed_call import CallPlace, CallSettings
@@ -21,7 +21,7 @@ from worldprotocol.agents.proxy.upstream_session import UpstreamSession
 from worldprotocol.api.remote.addresses import read_server_address
 
 PING = JSONRPCRequest(jsonrpc="2.0", id="p", method="ping")
-NOTE = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
+NOTE = JSONRPCNotification(jsonrpc="2.0", method="notifications/roots/list_changed")
 
 
 @dataclass
@@ -82,3 +82,9 @@ def test_an_upstream_that_takes_nothing_does_not_keep_the_client_from_being_read
 ) -> None:
     monkeypatch.setattr(relay, "HELD_S", 0.01)
     assert served(Client([NOTE, NOTE, PING], 1)) == [{"jsonrpc": "2.0", "id": "p", "result": {}}]
+
+
+def test_a_line_that_is_no_message_is_answered() -> None:
+    [refused, answered] = served(Client([ValueError("no JSON"), PING], 2))
+    assert (refused["error"]["code"], "id" in refused) == (PARSE_ERROR, False)
+    assert answered["id"] == "p"

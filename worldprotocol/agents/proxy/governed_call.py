@@ -114,10 +114,10 @@ class GovernedCall:
         call_id: its id within the session.
         name: name of the tool.
         arguments: its arguments, JSON.
-        progress: the token under which the client wants progress; None is none.
+        progress: the token under which the upstream may state progress; None is none.
     """
 
-    def __init__(self, place: CallPlace, call_id: str, name: str, arguments: Any, progress: Any = None) -> None:
+    def __init__(self, place: CallPlace, call_id: str, name: str, arguments: Any, progress: int | None = None) -> None:
         """Ask nothing yet."""
         self._place = place
         self._name, self._arguments, self._progress = name, arguments, progress
