@@ -13,7 +13,7 @@ import anyio
 import pytest
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
-from worldprotocol.agents.proxy import http_transport, upstream
+from worldprotocol.agents.proxy import http_transport, upstream, upstream_session
 from worldprotocol.agents.proxy.upstream import UpstreamError, connected
 from worldprotocol.agents.proxy.upstream_session import UpstreamSession
 
@@ -127,6 +127,17 @@ def test_a_notification_that_is_not_answered_holds_no_request(monkeypatch: pytes
         return (await session.ask("ping", None, 30.0)).model_dump()["result"]
 
     assert asyncio.run(heard(silent, ask)) == {}
+
+
+def test_a_page_with_too_many_tools_is_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_session, "MAX_TOOLS", 2)
+    page = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": name} for name in "abc"]}}
+
+    async def ask(session: UpstreamSession) -> None:
+        with pytest.raises(UpstreamError, match="at most 2 on"):
+            await session.tools()
+
+    asyncio.run(heard(once(JSON, json.dumps(page).encode()), ask))
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,11 @@ class UpstreamSession:
             answer = await self.ask("tools/list", given, max(0.0, end - anyio.current_time()))
             tools += _tools_in(answer)
             following = answer.result.get("nextCursor") if isinstance(answer, JSONRPCResponse) else None
+            if len(tools) > MAX_TOOLS:
+                break
             if following is None:
                 return tools
-            if not isinstance(following, str) or len(tools) > MAX_TOOLS:
+            if not isinstance(following, str):
                 break
             cursor = following
         raise UpstreamError(
