@@ -10,10 +10,11 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
+from mcp_types import PARSE_ERROR, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from worldprotocol.agents.proxy import relay
-from worldprotocol.agents.proxy.governed_call import CallPlace, CallSettings
+from worldprotocol.agents.proxy.governed_call import CallPlace, CallSettings, GovernedCall
+from worldprotocol.agents.proxy.pins import Pins
 from worldprotocol.agents.proxy.realm_client import RealmClient
 from worldprotocol.agents.proxy.relay import Relay
 from worldprotocol.agents.proxy.upstream import PeerStreams
@@ -88,3 +89,74 @@ def test_a_line_that_is_no_message_is_answered() -> None:
     [refused, answered] = served(Client([ValueError("no JSON"), PING], 2))
     assert (refused["error"]["code"], "id" in refused) == (PARSE_ERROR, False)
     assert answered["id"] == "p"
+
+
+TOOL = {"name": "t", "inputSchema": {"type": "object"}}
+
+
+class Lister:
+    """An upstream that lists one tool, and keeps what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: asyncio.Queue[SessionMessage] = asyncio.Queue()
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        """Yield the answers."""
+        while True:
+            yield await self.answers.get()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Answer."""
+        assert isinstance(item.message, JSONRPCRequest)
+        self.asked.append(item.message.method)
+        answer = JSONRPCResponse(jsonrpc="2.0", id=item.message.id, result={"tools": [TOOL]})
+        self.answers.put_nowait(SessionMessage(answer))
+
+
+class LateRealm(RealmClient):
+    """A realm that takes a question up after the report that its call is not made."""
+
+    def __init__(self) -> None:
+        super().__init__(read_server_address("http://127.0.0.1:1"), "main", None)
+        self.done: list[str] = []
+        self.asked, self.reported = asyncio.Event(), asyncio.Event()
+
+    async def pins(self, server: str) -> Pins | None:
+        return Pins.listed([TOOL], None)
+
+    async def decide(self, event: Any) -> dict[str, Any]:
+        self.asked.set()
+        return await asyncio.shield(asyncio.ensure_future(self._judged()))  # also where the caller has gone
+
+    async def _judged(self) -> dict[str, Any]:
+        await self.reported.wait()
+        self.done.append("allowed")
+        return {"decision": "allow", "proposalId": "p"}
+
+    async def send(self, event: Any) -> dict[str, Any]:
+        self.done.append(event["outcome"])
+        self.reported.set()
+        return {}
+
+
+def test_a_call_that_is_given_up_while_the_realm_is_asked_leaves_no_permission() -> None:
+    async def run() -> None:
+        async def take(_: Any) -> None:
+            return
+
+        lister, realm = Lister(), LateRealm()
+        async with realm, anyio.create_task_group() as tasks:
+            upstream = UpstreamSession(PeerStreams(lister, lister), take)
+            tasks.start_soon(upstream.run)
+            place = CallPlace(realm, upstream, "lister", "s", "p", CallSettings())
+            calling = asyncio.ensure_future(GovernedCall(place, "1", "t", {}).made())
+            await realm.asked.wait()
+            calling.cancel()
+            await asyncio.wait([calling])
+            tasks.cancel_scope.cancel()
+        assert calling.cancelled()
+        assert realm.done == ["not made", "allowed", "not made"]
+        assert lister.asked == ["tools/list"]
+
+    asyncio.run(run())

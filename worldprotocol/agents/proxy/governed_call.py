@@ -16,6 +16,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -125,6 +126,7 @@ class GovernedCall:
         self._proposal = ""
         self._extended_at = 0.0
         self._beats: asyncio.Future[None] | None = None
+        self._asking: asyncio.Future[dict[str, Any]] | None = None
         self._scope = anyio.CancelScope()
 
     def hurry(self) -> None:
@@ -219,7 +221,9 @@ class GovernedCall:
         while True:
             left = max(0.0, end - anyio.current_time())
             try:
-                answer = await self._place.realm.decide(begins(call, wait_s=min(left, SLICE_S)))
+                asked = self._place.realm.decide(begins(call, wait_s=min(left, SLICE_S)))
+                self._asking = asyncio.ensure_future(asked)
+                answer = await asyncio.shield(self._asking)
             except RealmError as error:
                 if error.is_final or left == 0:
                     return f"Refused, because the realm could not be asked: {error}"
@@ -229,11 +233,21 @@ class GovernedCall:
             await anyio.sleep(min(RETRY_S, left))
 
     async def _give_up(self, reason: str) -> None:
-        with anyio.move_on_after(GRACE_S, shield=True):
-            try:
-                await self._place.realm.send(ends(self._named, "not made", reason))
-            except RealmError:
-                return  # an allowed call that is not reported is in doubt, one that waits stays open
+        """Report that the call is not made; once more after a question under way, which may reach the realm later."""
+        try:
+            with anyio.move_on_after(GRACE_S, shield=True):
+                asking = self._asking if self._asking is not None and not self._asking.done() else None
+                await self._not_made(reason)
+                if asking is not None:
+                    await asyncio.wait([asking], timeout=GRACE_S / 2)
+                    await self._not_made(reason)
+        finally:
+            if self._asking is not None and not self._asking.cancel() and not self._asking.cancelled():
+                self._asking.exception()  # what it was is of no interest any more
+
+    async def _not_made(self, reason: str) -> None:
+        with suppress(RealmError):  # an allowed call that is not reported is in doubt, one that waits stays open
+            await self._place.realm.send(ends(self._named, "not made", reason))
 
     # The call and its report
 
