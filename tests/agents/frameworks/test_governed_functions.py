@@ -23,6 +23,8 @@ from tests.agents.frameworks.proposals import (
     states,
 )
 from world.errors import RefusedError, WaitTimeoutError
+from worldprotocol.agents.frameworks.gate import ToolGate
+from worldprotocol.agents.frameworks.outcomes import Begun, Permit, Refusal
 from worldprotocol.api.asynchronous.realm import AsyncRealm
 from worldprotocol.api.realm import Realm
 
@@ -409,3 +411,39 @@ def test_large_results_are_recorded_by_their_hash(realm: Realm):
     with pytest.raises(RefusedError) as refused:  # it was made, and its result is not known any more
         refund(**SMALL)
     assert refused.value.details["why"] == "MADE_ALREADY"
+
+
+def test_an_argument_that_is_named_like_a_receiver_is_judged_too(realm: Realm):
+    @realm.governed(actor="bot")
+    def style(cls: str, size: int) -> str:
+        return f"{cls} {size}"
+
+    assert style("large", size=3) == "large 3"
+    [proposal] = realm.proposals()
+    assert proposal.intent.body.input["arguments"] == {"cls": "large", "size": 3}
+
+
+def test_a_call_whose_arguments_change_while_it_waits_is_not_made(realm: Realm):
+    gate = ToolGate(realm, "bot", client="test", tools={"refund": "refund.issue"}, wait_s=30)
+    arguments = dict(LARGE)
+    found: list[Begun] = []
+    caller = threading.Thread(target=lambda: found.append(gate.begin("refund", arguments, "c-1")))
+    caller.start()
+    while not realm.inbox():
+        caller.join(0.01)
+        assert caller.is_alive()
+    arguments["amount"] = 900
+    approve(realm)
+    caller.join(30)
+    [refusal] = found
+    assert isinstance(refusal, Refusal)
+    assert "changed the arguments" in refusal.reason
+    assert states(realm) == ["failed"]
+
+
+def test_sessions_and_ids_of_calls_are_not_taken_for_each_other(realm: Realm):
+    gate = ToolGate(realm, "bot", client="test", tools={"refund": "refund.issue"})
+    first, second = (gate.begin("refund", SMALL, call_id, session) for session, call_id in (("a:b", "c"), ("a", "b:c")))
+    assert isinstance(first, Permit)
+    assert isinstance(second, Permit)
+    assert first.proposal_id != second.proposal_id

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import ToolRetryMiddleware
+from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -181,6 +181,25 @@ def test_a_model_that_gives_the_same_ids_again_makes_other_calls(realm: Realm, a
     for thread in ("t-1", "t-2"):
         agent.invoke(GO, {"configurable": {"thread_id": thread}})
     assert (shop.made, states(realm)) == (["o-1", "o-1"], ["completed", "completed"])
+
+
+def test_calls_that_middleware_changed_are_told_apart_by_their_message(
+    realm: Realm, agent_of: Any, monkeypatch: pytest.MonkeyPatch
+):
+    class Shouting(AgentMiddleware):
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            call = request.tool_call
+            return handler(request.override(tool_call={**call, "args": {"word": call["args"]["word"].upper()}}))
+
+    class Forgetful(langchain_agent.ScriptedModel):
+        def _generate(self, messages: list[Any], *args: Any, **more: Any) -> Any:
+            return super()._generate(messages[-1:], *args, **more)
+
+    monkeypatch.setattr(langchain_agent, "ScriptedModel", Forgetful)
+    agent, shop = agent_of([("look", {"word": "a"})], before=[Shouting()])
+    for _ in range(2):  # the model gives the same id in each of its messages
+        agent.invoke(GO, THREAD)
+    assert (shop.made, states(realm)) == (["A", "A"], ["completed", "completed"])
 
 
 def test_a_tool_that_fails_is_recorded_as_failed(realm: Realm, agent_of: Any):

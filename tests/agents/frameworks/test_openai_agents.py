@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import Agent, ModelResponse, RunConfig, Runner, RunState, Usage, function_tool
+from agents import Agent, FunctionTool, ModelResponse, RunConfig, Runner, RunState, Usage, function_tool
+from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall
 
 from examples.frameworks import openai_agent
@@ -203,3 +204,23 @@ def test_nothing_is_made_without_the_realm(realm: Realm, monkeypatch: pytest.Mon
     with pytest.raises(Exception, match="closed"):
         shop.run()
     assert shop.made == []
+
+
+def test_a_tool_gets_what_was_judged_and_not_the_text_of_the_model(realm: Realm):
+    got: list[str] = []
+
+    async def take(context: Any, text: str) -> str:
+        got.append(text)
+        return "done"
+
+    plain = FunctionTool("look", "Look.", {"type": "object"}, take, strict_json_schema=False)
+    tool = GovernedFunctionTools(realm, "bot")(plain)
+
+    async def called(text: str, call_id: str) -> Any:  # as runners do that have no guardrails
+        context = ToolContext(None, tool_name="look", tool_call_id=call_id, tool_arguments=text)
+        return await tool.on_invoke_tool(context, text)
+
+    assert asyncio.run(called('{"word": "secret", "word": "a"}', "c-1")) == "done"
+    assert "no JSON object" in asyncio.run(called('["secret"]', "c-2"))
+    assert [json.loads(one, object_pairs_hook=list) for one in got] == [[("word", "a")]]
+    assert states(realm) == ["completed"]

@@ -536,6 +536,27 @@ def test_a_stopped_server_answers_the_calls_that_wait(tmp_path: Path) -> None:
     assert "Traceback" not in (place.folder / "server.log").read_text()
 
 
+def test_a_client_on_stdio_that_reads_no_more_is_no_fault(tmp_path: Path) -> None:
+    place = founded(tmp_path)
+    process = subprocess.Popen(
+        [*COMMAND, "mcp", "--actor", "claude"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=place.folder,
+        env=environment(),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    process.stdin.close()
+    with process.stderr:
+        assert (process.stderr.read(), process.wait(60)) == ("", 0)
+
+
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     place = founded(tmp_path)
     realm = CliRealm(tmp_path)
@@ -544,6 +565,7 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     assert "go with --server" in realm("mcp", "--actor", "claude", "--realm", "main", code=2).err
     with serving(place) as served:
         assert "SIGN_IN_REQUIRED" in realm("mcp", "--server", served.url, code=1).err
+        assert "TOKEN_NOT_VALID" in realm("mcp", "--server", served.url, WORLDCTL_TOKEN="w\u00e9", code=1).err
         wrong = realm("mcp", "--server", served.url, WORLDCTL_TOKEN="wp1_wrong", code=1)
         assert "TOKEN_NOT_VALID" in wrong.err
         token = served.place.tokens["claude"]

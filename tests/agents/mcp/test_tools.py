@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import jsonschema
 import mcp_types as types
 import pytest
+from mcp.client._memory import InMemoryTransport
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from tests.agents.mcp.clients import call_id, told, words
@@ -360,5 +362,23 @@ def test_a_repeated_call_of_an_ended_proposal_is_not_answered_with_an_open_one(l
             again = told(await client.call_tool("book-buy", {"title": "Emma"}, meta=meta))
             assert (again["proposalId"], again["status"]) == (first, "rejected")
             assert first != open_one
+
+    asyncio.run(run())
+
+
+def test_calls_whose_ids_differ_in_their_type_alone_are_two(library: Library) -> None:
+    async def run() -> None:
+        async with InMemoryTransport(library.server()) as (read, write):
+            given = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+            call = {"name": "book-add", "arguments": {"title": "Emma"}}
+            requests = ((0, "initialize", given), (1, "tools/call", call), ("1", "tools/call", call))
+            for number, method, params in requests:
+                request = types.JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)
+                await write.send(SessionMessage(request))
+                answer = await read.receive()
+                assert isinstance(answer, SessionMessage)
+                assert isinstance(answer.message, types.JSONRPCResponse)
+                assert answer.message.id == number
+        assert library.data()["count"] == 2
 
     asyncio.run(run())

@@ -84,6 +84,8 @@ def call(number: Any, params: dict[str, Any]) -> None:
     if name == "changes":
         changed(**given)
         say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    for token in [params["_meta"]["progressToken"], 99, "p"] if name == "tells" else []:
+        say({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
     if name == "babble":
         babble(number)
     elif name in RAW:
@@ -118,6 +120,8 @@ def main() -> None:
         script = json.loads((FOLDER / "script.json").read_text(encoding="utf-8"))
         method, number, params = request.get("method"), request.get("id"), request.get("params") or {}
         if method == "initialize":
+            sys.stderr.write(script.get("complaint", ""))
+            sys.stderr.flush()
             told = {
                 "protocolVersion": script.get("version", params["protocolVersion"]),
                 "capabilities": {"tools": {}, "resources": {}, "tasks": {}},
@@ -125,6 +129,8 @@ def main() -> None:
             }
             answer(number, {**told, "instructions": script["instructions"]} if "instructions" in script else told)
         elif method == "tools/list":
+            if script.get("holds"):
+                hold()
             answer(number, script["listing"] if "listing" in script else listed(script, params))
         elif method == "tools/call":
             call(number, params)

@@ -12,6 +12,7 @@ from tests.agents.proxy.proxied import (
     Agent,
     Script,
     agent,
+    answered,
     is_in_doubt,
     pinned,
     proposals,
@@ -204,3 +205,24 @@ def test_a_result_is_reported_when_the_server_is_back(served: Served, tmp_path: 
                 assert told(one.answer(number))[0] is False
                 assert status(second, "back") == "completed"
                 assert one.call("held")[0] is False
+
+
+def test_a_call_whose_time_was_over_before_it_was_forwarded_is_not_made(served: Served, tmp_path: Path) -> None:
+    tools = [tool("asked")]
+    script = Script(tmp_path / "up").write(*tools)
+    pinned(served, "late", *tools)
+    with agent(served, "late", script.words, *SILENCE) as one:
+        number = one.start("asked")
+        until(lambda: status(served, "late"), "evaluating")
+        script.write(*tools, holds=True)  # the tools are listed again before the call is forwarded
+        name = proposals(served, "late")[-1]["proposalId"]
+        answered(served, name)
+        until(lambda: status(served, "late"), "executing")
+        one.process.send_signal(signal.SIGSTOP)
+        until(lambda: is_in_doubt(served, name))
+        one.process.send_signal(signal.SIGCONT)
+        (script.folder / "go").touch()
+        is_error, words, details = told(one.answer(number))
+        assert (is_error, details["code"]) == (True, "TOOL_NOT_CALLED")
+        assert "before it was forwarded" in words
+    assert script.calls == []

@@ -156,23 +156,26 @@ def test_a_huge_answer_arrives_whole_and_is_recorded_by_its_hash(served: Served,
 
 
 def test_what_the_policy_does_not_judge_passes_only_where_it_was_asked_for(served: Served, tmp_path: Path) -> None:
-    tools = [tool("append"), tool("environment")]
+    tools = [tool("append"), tool("environment"), tool("tells")]
     script = Script(tmp_path / "up").write(*tools)
     pinned(served, "beside", *tools)
-    given = {"uri": "file:///a"}
+    read = {"uri": "file:///a"}
     with agent(served, "beside", script.words) as one:
         assert one.begun["result"]["capabilities"] == {"tools": {}}
         for method in ("resources/read", "tasks/get", "shell/run", "sampling/createMessage"):
-            assert error_of(one.ask(method, given)) == -32601
+            assert error_of(one.ask(method, read)) == -32601
         assert error_of(one.ask("tools/call", {"name": "append", "arguments": {}, "task": {"ttl": 1}})) == -32602
         assert error_of(one.ask("tools/call", {"name": 5})) == -32602
         params = {"name": "append", "arguments": {"a": 1}, "_meta": {"progressToken": "p", "more": 1}, "beside": 1}
         assert "error" not in one.ask("tools/call", params)
-        assert script.calls == [{"name": "append", "arguments": {"a": 1}, "_meta": {"progressToken": "p"}}]
+        assert script.calls == [{"name": "append", "arguments": {"a": 1}, "_meta": {"progressToken": 1}}]
+        given = {"name": "tells", "arguments": {}, "_meta": {"progressToken": "p"}}
+        assert "error" not in one.ask("tools/call", given)
+        assert [note["params"]["progressToken"] for note in one.notes] == ["p"]  # not that of another request
         assert one.call("environment")[1] == ""  # the token of the proxy is not the upstream's
         assert one.ask("ping")["result"] == {}
     with agent(served, "beside", script.words, "--pass", "resources") as one:
-        assert one.ask("resources/read", given)["result"]["contents"][0]["text"] == "beside the policy"
+        assert one.ask("resources/read", read)["result"]["contents"][0]["text"] == "beside the policy"
 
 
 def test_arguments_that_cannot_be_judged_are_refused(served: Served, tmp_path: Path) -> None:
@@ -217,7 +220,8 @@ def test_an_upstream_that_cannot_start_or_speaks_an_unknown_revision_is_said(ser
 
 
 def test_a_person_sees_what_differs_before_it_is_pinned(served: Served, tmp_path: Path) -> None:
-    script = Script(tmp_path / "up").write(tool("append", HOSTILE), tool("\x1b[2Jname"))
+    hidden = "\x1b[8mall that follows is concealed" + "\x1b[2J" * 1_000_000
+    script = Script(tmp_path / "up").write(tool("append", HOSTILE), tool("\x1b[2Jname"), complaint=hidden)
     pinned(served, "shown", tool("append"))
     words = ["mcp", "pin", "--name", "shown", "--", *script.words]
     declined = worldctl(served, "ann", *words, given="n\n")
@@ -225,7 +229,9 @@ def test_a_person_sees_what_differs_before_it_is_pinned(served: Served, tmp_path
     assert '-  "description": "does what its name says",' in declined.stdout
     assert "~/.ssh" in declined.stdout
     assert "\\u200b" in declined.stdout  # what cannot be seen is written as an escape
-    assert "\x1b" not in declined.stdout
+    assert "\x1b" not in declined.stdout + declined.stderr
+    assert "\\x1b[8mall that follows is concealed" in declined.stderr
+    assert len(declined.stderr) < 200_000
     assert [made["status"] for made in proposals(served, "shown", "mcp.pin")] == ["completed"]
     assert worldctl(served, "ann", *words, given="y\n").returncode == 0
     assert "as they are pinned" in worldctl(served, "ann", *words).stdout

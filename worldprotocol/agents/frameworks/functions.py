@@ -91,7 +91,7 @@ class _FunctionCalls:
         self._function = function
         self._signature = inspect.signature(function)
         first = next(iter(self._signature.parameters), None)
-        self._receiver = first if first in ("self", "cls") else None
+        self._receiver = first if "." in name and first in ("self", "cls") else None  # only a method has one
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
         """Return arguments by the names of the parameters, with defaults; raises ``TypeError`` as a call does."""

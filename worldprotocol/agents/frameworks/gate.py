@@ -150,9 +150,12 @@ class ToolGate:
             proposal_id, claim = found
             kept = narrowed(how.narrows, given, claim.approved_scope, claim.scope_rules)
             permit, empty = Permit(proposal_id, claim, given, kept), emptied(how.narrows, given, kept)
-            if empty is None:
+            if not _is_still(given, arguments):
+                reason = "The program changed the arguments while the call waited. Nothing was done"
+            elif empty is None:
                 return permit
-            reason = f"Of the values of {empty!r} none is within the approved scope. Nothing was done"
+            else:
+                reason = f"Of the values of {empty!r} none is within the approved scope. Nothing was done"
             self._report(permit, None, ("TOOL_NOT_CALLED", reason))
             return Refusal("TOOL_NOT_CALLED", reason, proposal_id)
         assert found is not None
@@ -359,6 +362,15 @@ def _json(arguments: Mapping[str, Any]) -> Any:
         raise RefusedError(
             ErrorCode.INVALID_VALUE, f"The arguments of the call have no form in JSON: {error}"[:MAX_DETAIL]
         ) from None
+
+
+def _is_still(given: Any, arguments: Mapping[str, Any]) -> bool:
+    """Return whether arguments have the JSON that was judged."""
+    try:
+        found: bool = _json(arguments) == given
+    except RefusedError:
+        return False
+    return found
 
 
 def _recorded(value: Any, *, keep: bool) -> dict[str, Any]:

@@ -77,10 +77,14 @@ def _call_of(request: ToolCallRequest) -> tuple[str, dict[str, Any], str, str]:
     """Return name, arguments and id of a call, and within what it is unique: the thread and the model's message."""
     call, config, state = request.tool_call, request.runtime.config, request.state
     messages = state.get("messages", ()) if isinstance(state, Mapping) else getattr(state, "messages", ())
-    said = (one for one in reversed(messages) if isinstance(one, AIMessage) and call in one.tool_calls)
+    said = (one for one in reversed(messages) if isinstance(one, AIMessage) and _has(one, call["id"]))
     message = next((one.id for one in said if one.id), "")
     session = f"{config.get('configurable', {}).get('thread_id', '')}/{message}"
     return call["name"], call["args"], call["id"] or "", session
+
+
+def _has(message: AIMessage, call_id: str | None) -> bool:
+    return any(one["id"] == call_id for one in message.tool_calls)
 
 
 def _allowed(request: ToolCallRequest, permit: Permit) -> ToolCallRequest:

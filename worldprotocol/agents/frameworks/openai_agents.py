@@ -78,11 +78,13 @@ class GovernedFunctionTools:
             return isinstance(await self._gate.look_async(tool.name, arguments, call_id, self._session), Pause)
 
         async def invoke(context: ToolContext[Any], given: str) -> Any:
-            arguments = _arguments(given) or {}
+            arguments = _arguments(given)
+            if arguments is None:
+                return NO_OBJECT
             begun = await self._gate.begin_async(tool.name, arguments, context.tool_call_id, self._session)
             if not isinstance(begun, Permit):
                 return _words(begun)
-            allowed = json.dumps(begun.arguments(arguments)) if begun.approved != begun.given else given
+            allowed = json.dumps(begun.arguments(arguments))  # not the text, which may be read in another way
             try:
                 return await self._gate.make_async(begun, partial(raising.on_invoke_tool, context, allowed))
             except Exception as error:

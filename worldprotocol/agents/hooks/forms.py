@@ -156,8 +156,8 @@ class HookAdapter(Protocol):
 def key_of(client: str, session: str, call_id: str) -> str:
     """Return the key of a call: the same for every repetition of its event."""
     key = f"{client}:{session}:{call_id}"
-    if _UNUSUAL.search(key) or len(key) > MAX_KEY:
-        key = f"{client}:{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    if _UNUSUAL.search(key) or len(key) > MAX_KEY or ":" in session:  # what a colon joins has to be unambiguous
+        key = f"{client}:{hashlib.sha256(repr((session, call_id)).encode()).hexdigest()}"
     return key
 
 

@@ -115,13 +115,13 @@ class McpRequest:
         Args:
             actor_id: the actor.
         """
-        basis: list[str] | None = None
+        basis: list[object] | None = None  # the id 1 is another one than "1"
         if self.call_id is not None:
             basis = ["call", self.call_id]
         elif self.context.request is None:
-            basis = ["process", self.settings.process, str(self.context.request_id)]
+            basis = ["process", self.settings.process, self.context.request_id]
         elif (session := self.context.request.headers.get(SESSION_HEADER)) is not None:
-            basis = ["session", session, str(self.context.request_id)]
+            basis = ["session", session, self.context.request_id]
         if basis is None:
             return None
         return f"mcp-{hashlib.sha256(repr([actor_id, *basis]).encode()).hexdigest()[:48]}"

@@ -20,6 +20,8 @@ THREADS: Final = 64
 async def serve_streams(access: RealmPort, wait_s: float) -> int:
     """Serve one client until it closes stdin or the process gets SIGINT or SIGTERM, and return the exit code.
 
+    The client may have closed stdout before.
+
     Args:
         access: the realm, as the actor of the client.
         wait_s: longest wait for the outcome of a call, in seconds, where the client takes no tasks.
@@ -30,6 +32,9 @@ async def serve_streams(access: RealmPort, wait_s: float) -> int:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
     await access.identity()
     server = server_of(Settings(lambda _: access, wait_s))
-    async with stdio_transport() as transport:
-        await server.run(transport.receive, transport.send, server.create_initialization_options())
+    try:
+        async with stdio_transport() as transport:
+            await server.run(transport.receive, transport.send, server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # the client reads no more; what it asked for is in the log
     return transport.exit_code

@@ -2,8 +2,8 @@
 
 1. The tool's definition is compared with its pin, and the call is submitted with the result. While people or leases
    are waited for, the request is repeated until the wait of the settings is over.
-2. An allowed call is compared again, because the upstream may have changed its tools meanwhile, and forwarded: its name
-   and arguments as they were judged, and nothing else of the request.
+2. An allowed call is compared again, because the upstream may have changed its tools meanwhile. While its time is not
+   over, it is forwarded: its name and arguments as they were judged, and nothing else of the request.
 3. Its answer is reported before it is passed on. A call without an answer is not reported, so that it is in doubt.
 
 From the permission on, a crash leaves the call in doubt: nothing is forwarded a second time unless the pinned
@@ -16,6 +16,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -114,15 +115,18 @@ class GovernedCall:
         call_id: its id within the session.
         name: name of the tool.
         arguments: its arguments, JSON.
-        progress: the token under which the client wants progress; None is none.
+        progress: the token under which the upstream may state progress; None is none.
     """
 
-    def __init__(self, place: CallPlace, call_id: str, name: str, arguments: Any, progress: Any = None) -> None:
+    def __init__(self, place: CallPlace, call_id: str, name: str, arguments: Any, progress: int | None = None) -> None:
         """Ask nothing yet."""
         self._place = place
         self._name, self._arguments, self._progress = name, arguments, progress
         self._named = {"session": place.session, "callId": call_id, "process": place.process}
         self._proposal = ""
+        self._extended_at = 0.0
+        self._beats: asyncio.Future[None] | None = None
+        self._asking: asyncio.Future[dict[str, Any]] | None = None
         self._scope = anyio.CancelScope()
 
     def hurry(self) -> None:
@@ -138,6 +142,8 @@ class GovernedCall:
             return await self._made_in_turn()
         finally:
             turn.release()
+            if self._beats is not None:
+                self._beats.cancel()
 
     async def _made_in_turn(self) -> Result:
         try:
@@ -164,6 +170,7 @@ class GovernedCall:
             status, pins = await self._place.status(self._name)
         except (RealmError, UpstreamError) as error:
             return refusal(f"Refused, because it cannot be checked whether the tool is as it was pinned: {error}")
+        self._extended_at = anyio.current_time()
         decision = await self._decision(self._event(status, pins))
         if isinstance(decision, str):
             await self._give_up(decision)
@@ -171,16 +178,30 @@ class GovernedCall:
         self._proposal = str(decision.get("proposalId", ""))
         if decision["decision"] != "allow":
             return refusal(str(decision.get("reason") or "The realm refused this."), decision)
+        self._beats = asyncio.ensure_future(self._beating())
+        code, words = "TOOL_NOT_PINNED", ""
         try:
             status, _ = await self._place.status(self._name)
         except (RealmError, UpstreamError) as error:
             words = f"it cannot be checked whether the tool is as it was pinned: {error}"
         else:
-            if status == "pinned":
-                return None
-            words = f"the definition of the tool is not the one that is pinned; see `worldctl mcp pin` ({status})"
+            if status != "pinned":
+                words = f"the definition of the tool is not the one that is pinned; see `worldctl mcp pin` ({status})"
+            elif not await self._is_held():
+                code, words = "TOOL_NOT_CALLED", "its time was over, or could not be extended, before it was forwarded"
+        if not words:
+            return None
         await self._give_up(words)
-        return refusal(f"Refused, because {words}. Nothing was done.", {"code": "TOOL_NOT_PINNED", **decision})
+        return refusal(f"Refused, because {words.rstrip('.')}. Nothing was done.", {"code": code, **decision})
+
+    async def _is_held(self) -> bool:
+        """Return whether the call still counts as being made, so that no other process may make it."""
+        if anyio.current_time() - self._extended_at < self._place.settings.silence_s / 2:
+            return True
+        try:
+            return await self._extended()
+        except RealmError:
+            return False
 
     def _event(self, status: Status, pins: Pins | None) -> dict[str, Any]:
         is_repeatable = status == "pinned" and pins is not None and pins.is_repeatable(self._name)
@@ -200,7 +221,9 @@ class GovernedCall:
         while True:
             left = max(0.0, end - anyio.current_time())
             try:
-                answer = await self._place.realm.decide(begins(call, wait_s=min(left, SLICE_S)))
+                asked = self._place.realm.decide(begins(call, wait_s=min(left, SLICE_S)))
+                self._asking = asyncio.ensure_future(asked)
+                answer = await asyncio.shield(self._asking)
             except RealmError as error:
                 if error.is_final or left == 0:
                     return f"Refused, because the realm could not be asked: {error}"
@@ -210,21 +233,27 @@ class GovernedCall:
             await anyio.sleep(min(RETRY_S, left))
 
     async def _give_up(self, reason: str) -> None:
-        with anyio.move_on_after(GRACE_S, shield=True):
-            try:
-                await self._place.realm.send(ends(self._named, "not made", reason))
-            except RealmError:
-                return  # an allowed call that is not reported is in doubt, one that waits stays open
+        """Report that the call is not made; once more after a question under way, which may reach the realm later."""
+        try:
+            with anyio.move_on_after(GRACE_S, shield=True):
+                asking = self._asking if self._asking is not None and not self._asking.done() else None
+                await self._not_made(reason)
+                if asking is not None:
+                    await asyncio.wait([asking], timeout=GRACE_S / 2)
+                    await self._not_made(reason)
+        finally:
+            if self._asking is not None and not self._asking.cancel() and not self._asking.cancelled():
+                self._asking.exception()  # what it was is of no interest any more
+
+    async def _not_made(self, reason: str) -> None:
+        with suppress(RealmError):  # an allowed call that is not reported is in doubt, one that waits stays open
+            await self._place.realm.send(ends(self._named, "not made", reason))
 
     # The call and its report
 
     async def _forwarded(self) -> Result:
-        beating = asyncio.ensure_future(self._beating())
-        try:
-            with self._scope:
-                return await self._answered()
-        finally:
-            beating.cancel()
+        with self._scope:
+            return await self._answered()
         return self._unknown("the client did not wait for the answer")
 
     async def _answered(self) -> Result:
@@ -247,17 +276,28 @@ class GovernedCall:
         return answer.result
 
     async def _beating(self) -> None:
-        """Extend the time of the call as long as its answer is waited for."""
+        """Extend the time of the call until it is over, or the call has ended."""
         while True:
             await anyio.sleep(self._place.settings.silence_s / 3)
             try:
-                answer = await self._place.realm.send(continues(self._named))
+                if not await self._extended():
+                    return
             except RealmError as error:
                 if error.is_final:
                     return  # its time is over, which is recorded
-                continue
-            if answer.get("isBeingMade") is not True:
-                return
+
+    async def _extended(self) -> bool:
+        """Extend the time of the call, and return whether it still counts as being made.
+
+        Raises:
+            RealmError: the realm could not be asked, or the time was over.
+        """
+        asked_at = anyio.current_time()
+        answer = await self._place.realm.send(continues(self._named))
+        if answer.get("isBeingMade") is not True:
+            return False
+        self._extended_at = asked_at
+        return True
 
     async def _report(self, outcome: Outcome, detail: Any) -> None:
         """Record the outcome; where the realm cannot be reached for a time, the call will be in doubt."""

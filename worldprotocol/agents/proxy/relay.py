@@ -12,7 +12,9 @@ The protocol is that of the revisions that begin with a handshake; clients that 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 from typing import Any, Final
 
 import anyio
@@ -23,6 +25,7 @@ from mcp_types import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -62,13 +65,13 @@ _TO_CLIENT: Final[Mapping[str, str]] = {
 }
 """Requests, and what has to be asked for so that they pass; without it they are passed always."""
 
-_NOTES_TO_UPSTREAM: Final = frozenset(
-    {"notifications/initialized", "notifications/progress", "notifications/roots/list_changed"}
-)
+_NOTES_TO_UPSTREAM: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed"})
+"""Notifications that pass, without parameters."""
+
+_PROGRESS: Final = "notifications/progress"
 _NOTES_TO_CLIENT: Final[Mapping[str, str]] = {
     "notifications/cancelled": "",
     "notifications/message": "",
-    "notifications/progress": "",
     "notifications/tools/list_changed": "",
     "notifications/resources/list_changed": "resources",
     "notifications/resources/updated": "resources",
@@ -87,6 +90,13 @@ _OF_CLIENT: Final[Mapping[str, str]] = {"roots": "", "sampling": "sampling", "el
 """Capabilities that are stated to the other side, and what has to be asked for."""
 
 
+HELD_S: Final = 2.0
+"""Longest wait until the upstream takes a message that has no answer, in seconds; then the message is dropped."""
+
+HELD_AGAIN_S: Final = 0.05
+"""The same, as long as the upstream takes nothing: the client is read meanwhile."""
+
+
 class Relay:
     """See the module.
 
@@ -102,7 +112,10 @@ class Relay:
         self._place: CallPlace | None = None
         self._running: dict[RequestId, anyio.CancelScope] = {}
         self._asked: set[RequestId] = set()
+        self._progress: dict[int, str | int] = {}
+        self._tokens = count(1)
         self._is_begun = False
+        self._is_held = False
 
     async def run(self, place: CallPlace) -> None:
         """Serve the client until it ends its stream; what it waits for then is given up.
@@ -116,6 +129,8 @@ class Relay:
                 async for received in self._client.receive:
                     if isinstance(received, SessionMessage):
                         await self._from_client(received.message, tasks)
+                    else:
+                        await self._refuse(None, PARSE_ERROR, "This is no single message of JSON-RPC.")
             finally:
                 for scope in list(self._running.values()):
                     scope.cancel()
@@ -129,16 +144,43 @@ class Relay:
 
     async def from_upstream(self, message: JSONRPCRequest | JSONRPCNotification) -> None:
         """Pass on what the upstream sends by itself, or refuse it."""
-        if isinstance(message, JSONRPCNotification):
+        if isinstance(message, JSONRPCNotification) and message.method == _PROGRESS:
+            await self._pass_progress(message.params or {})
+        elif isinstance(message, JSONRPCNotification):
             if _NOTES_TO_CLIENT.get(message.method, message.method) in self._passes:
                 await self._send(message)
-            return
-        if _TO_CLIENT.get(message.method, message.method) in self._passes and self._is_begun:
+        elif _TO_CLIENT.get(message.method, message.method) in self._passes and self._is_begun:
             self._asked.add(message.id)
             await self._send(message)
+        else:
+            error = ErrorData(code=METHOD_NOT_FOUND, message=f"The proxy does not pass {message.method[:80]!r}.")
+            await self._to_upstream(JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
+
+    async def _pass_progress(self, params: Mapping[str, Any]) -> None:
+        """Pass on the progress of a request that is open, under the token of the client."""
+        token = params.get("progressToken")
+        stated = self._progress.get(token) if isinstance(token, int) else None
+        if stated is not None:
+            told = {**params, "progressToken": stated}
+            await self._send(JSONRPCNotification(jsonrpc="2.0", method=_PROGRESS, params=told))
+
+    @contextmanager
+    def _progressing(self, params: Mapping[str, Any]) -> Iterator[int | None]:
+        """Yield a token of the proxy for the progress of a request; None where the client wants none.
+
+        That of the client is text of its choice, which nobody judges.
+        """
+        meta = params.get("_meta")
+        stated = meta.get("progressToken") if isinstance(meta, Mapping) else None
+        if not isinstance(stated, str | int):
+            yield None
             return
-        error = ErrorData(code=METHOD_NOT_FOUND, message=f"The proxy does not pass {message.method[:80]!r}.")
-        await self._to_upstream(JSONRPCError(jsonrpc="2.0", id=message.id, error=error))
+        token = next(self._tokens)
+        self._progress[token] = stated
+        try:
+            yield token
+        finally:
+            del self._progress[token]
 
     # From the client
 
@@ -156,7 +198,7 @@ class Relay:
                 if found is not None:
                     found.cancel()
             elif message.method in _NOTES_TO_UPSTREAM:
-                await self._to_upstream(message)
+                await self._to_upstream(JSONRPCNotification(jsonrpc="2.0", method=message.method))
         elif message.id in self._asked:
             self._asked.discard(message.id)
             await self._to_upstream(message)
@@ -186,7 +228,9 @@ class Relay:
             return {"tools": await self._tools()}
         if method == "tools/call":
             return await self._called(request.id, params)
-        answer = await self._upstream.ask(method, params)
+        with self._progressing(params) as token:
+            meta = {} if token is None else {"_meta": {**params["_meta"], "progressToken": token}}
+            answer = await self._upstream.ask(method, {**params, **meta})
         return answer if isinstance(answer, JSONRPCError) else answer.result
 
     async def _initialized(self, params: Mapping[str, Any]) -> Result:
@@ -223,10 +267,9 @@ class Relay:
             return _error(INVALID_PARAMS, "The call names no tool.")
         if "task" in params:
             return _error(INVALID_PARAMS, "The proxy makes no calls as tasks; call the tool without one.")
-        meta = params.get("_meta")
-        progress = meta.get("progressToken") if isinstance(meta, Mapping) else None
         given = {} if arguments is None else arguments
-        return await GovernedCall(self._place, json.dumps(request_id), name, given, progress).made()
+        with self._progressing(params) as token:
+            return await GovernedCall(self._place, json.dumps(request_id), name, given, token).made()
 
     # Sending
 
@@ -236,15 +279,17 @@ class Relay:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # the client has gone
 
-    async def _refuse(self, request_id: RequestId, code: int, words: str, data: Any = None) -> None:
+    async def _refuse(self, request_id: RequestId | None, code: int, words: str, data: Any = None) -> None:
         error = ErrorData(code=code, message=words) if data is None else ErrorData(code=code, message=words, data=data)
         await self._send(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
     async def _to_upstream(self, message: JSONRPCMessage) -> None:
         try:
-            await self._upstream.send(message)
+            with anyio.move_on_after(HELD_AGAIN_S if self._is_held else HELD_S) as waiting:
+                await self._upstream.send(message)
         except UpstreamError:
             return  # requests find out that it has ended
+        self._is_held = waiting.cancelled_caught
 
 
 def _error(code: int, words: str) -> JSONRPCError:

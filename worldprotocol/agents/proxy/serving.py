@@ -62,7 +62,7 @@ async def _served(realm: RealmClient, upstream: UpstreamWords, settings: CallSet
         except UpstreamError as error:
             return _failed(str(error))
         except Exception as error:  # noqa: BLE001  # calls under way stay unreported, so that they are in doubt
-            return _failed(f"The proxy failed: {error!r:.500}")
+            return _failed(f"The proxy failed: {type(error).__name__}: {error!s:.500}")
     if client.ended_by is not None:
         sys.stderr.write(f"The proxy was ended by {client.ended_by.name}.\n")
     return client.exit_code or code
@@ -100,7 +100,8 @@ def described(upstream: UpstreamWords) -> Pins:
 
 
 async def _described(upstream: UpstreamWords) -> Pins:
-    async with connected(upstream.words, upstream.headers) as streams, anyio.create_task_group() as tasks:
+    place = connected(upstream.words, upstream.headers, is_watched=True)
+    async with place as streams, anyio.create_task_group() as tasks:
         session = UpstreamSession(streams, _ignored)
         tasks.start_soon(session.run)
         try:

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR
 
+from worldprotocol.agents.proxy.http_transport import MAX_BODY_BYTES, LimitedTransport
 from worldprotocol.agents.proxy.upstream_process import started
 
 __all__ = ["PeerStreams", "UpstreamError", "connected", "is_url"]
@@ -26,18 +26,6 @@ class UpstreamError(Exception):
 
 
 _TIMES: Final = httpx2.Timeout(30.0, read=None)
-
-
-class _Transport(httpx2.AsyncHTTPTransport):
-    """Answers requests that cannot be sent as unavailable, with the reason, so that they fail alone."""
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        try:
-            return await super().handle_async_request(request)
-        except httpx2.TransportError as error:
-            reason = f"{request.url.copy_with(query=None)} cannot be reached: {str(error) or type(error).__name__}"
-            fault = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": reason}}
-            return httpx2.Response(503, json=fault, request=request)
 
 
 class Receiver(Protocol):
@@ -77,26 +65,30 @@ def is_url(words: Sequence[str]) -> bool:
 
 
 @asynccontextmanager
-async def connected(words: Sequence[str], headers: Sequence[str] = ()) -> AsyncIterator[PeerStreams]:
+async def connected(
+    words: Sequence[str], headers: Sequence[str] = (), *, is_watched: bool = False
+) -> AsyncIterator[PeerStreams]:
     """Connect to an upstream; at the end of the context a process is stopped, with its children.
 
     Args:
         words: a command with its arguments, or one URL.
         headers: names of environment variables whose text, ``NAME: VALUE``, is a header of requests to a URL.
+        is_watched: whether a person reads stderr; see ``upstream_process.started``.
 
     Raises:
         UpstreamError: it could not be started.
     """
     if is_url(words):
+        _check(words[0])
         fields = dict(_header(name) for name in headers)
         async with (
-            httpx2.AsyncClient(headers=fields, timeout=_TIMES, transport=_Transport()) as http,
-            streamable_http_client(words[0], http_client=http, max_sse_event_size=None) as (receive, send),
+            httpx2.AsyncClient(headers=fields, timeout=_TIMES, transport=LimitedTransport()) as http,
+            streamable_http_client(words[0], http_client=http, max_sse_event_size=MAX_BODY_BYTES) as (receive, send),
         ):
             yield PeerStreams(receive, send, is_http=True)
         return
     environment = {name: text for name, text in os.environ.items() if not name.startswith(OWN_VARIABLES)}
-    manager = started(words, environment)
+    manager = started(words, environment, is_watched=is_watched)
     try:
         streams = await manager.__aenter__()
     except (OSError, ValueError) as error:
@@ -107,8 +99,21 @@ async def connected(words: Sequence[str], headers: Sequence[str] = ()) -> AsyncI
         await manager.__aexit__(None, None, None)
 
 
+def _check(url: str) -> None:
+    """Raise ``UpstreamError`` for a URL that names no server."""
+    try:
+        found = httpx2.URL(url)
+        is_usable = bool(found.host) and (found.port or 0) < 2**16
+    except (httpx2.InvalidURL, ValueError):
+        is_usable = False
+    if not is_usable:
+        raise UpstreamError("The URL of the upstream names no server; write `https://HOST:PORT/PATH`.")
+
+
 def _header(variable: str) -> tuple[str, str]:
     name, found, value = os.environ.get(variable, "").partition(":")
-    if not found:
-        raise UpstreamError(f"The environment variable {variable} has no header; write `NAME: VALUE` into it.")
+    if not found or not (name + value).isascii() or not (name + value).isprintable():
+        raise UpstreamError(
+            f"The environment variable {variable} has no header; write `NAME: VALUE` into it, a line of ASCII."
+        )
     return name.strip(), value.strip()

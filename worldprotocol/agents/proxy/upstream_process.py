@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +26,10 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 EXIT_S: Final = 2.0
 """Time in which a process has to end after each of: the end of its stdin, SIGTERM, SIGKILL."""
+
+
+MAX_SHOWN: Final = 65_536
+"""Longest text from the stderr of a process that is shown to a person, in bytes."""
 
 
 class ProcessStreams:
@@ -53,7 +58,7 @@ class ProcessStreams:
                 yield error
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Send a message.
+        """Send a message; one that is cancelled while the process does not read earlier ones is not written.
 
         Raises:
             anyio.BrokenResourceError: the process does not read any more.
@@ -62,6 +67,7 @@ class ProcessStreams:
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         try:
             async with self._turn:
+                await self._process.stdin.drain()  # what is written is kept until it is read
                 self._process.stdin.write(line)
                 await self._process.stdin.drain()
                 if self._process.stdin.is_closing():  # what is written to a closed pipe is dropped without an error
@@ -71,25 +77,50 @@ class ProcessStreams:
 
 
 @asynccontextmanager
-async def started(words: Sequence[str], environment: Mapping[str, str]) -> AsyncIterator[ProcessStreams]:
+async def started(
+    words: Sequence[str], environment: Mapping[str, str], *, is_watched: bool = False
+) -> AsyncIterator[ProcessStreams]:
     """Start a process; at the end of the context it is stopped, with its children.
 
     Args:
         words: a command with its arguments.
         environment: its variables.
+        is_watched: whether a person reads stderr: the beginning of what the process writes there is shown, without
+            control characters. Else the process has the stderr of this one.
 
     Raises:
         OSError: it could not be started.
         ValueError: a word contains a zero character.
     """
     process = await asyncio.create_subprocess_exec(
-        *words, stdin=PIPE, stdout=PIPE, env=environment, limit=MAX_LINE_BYTES, start_new_session=True
+        *words,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE if is_watched else None,
+        env=environment,
+        limit=MAX_LINE_BYTES,
+        start_new_session=True,
     )
+    showing = None if process.stderr is None else asyncio.ensure_future(_shown(process.stderr))
     try:
         yield ProcessStreams(process)
     finally:
         with anyio.CancelScope(shield=True):
             await _stopped(process)
+            if showing is not None:
+                await asyncio.wait([showing], timeout=EXIT_S)
+                showing.cancel()  # a process that left the group still has the pipe
+
+
+async def _shown(errors: asyncio.StreamReader) -> None:
+    """Show the beginning of what a process writes to stderr, and drop the rest."""
+    left = MAX_SHOWN
+    with suppress(ConnectionError):
+        while part := await errors.read(65_536):
+            text = part[:left].decode("utf-8", "backslashreplace")
+            left -= len(part[:left])
+            sys.stderr.write("".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text))
+            sys.stderr.flush()
 
 
 async def _stopped(process: Process) -> None:

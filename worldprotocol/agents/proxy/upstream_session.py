@@ -21,7 +21,7 @@ from worldprotocol.agents.proxy.upstream import PeerStreams, UpstreamError
 __all__ = ["UpstreamSession"]
 
 ANSWER_S: Final = 60.0
-"""Time in which the upstream has to answer requests that are no calls, in seconds."""
+"""Time in which the upstream has to answer requests that are no calls, and list all of its tools, in seconds."""
 
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 5_000
@@ -181,13 +181,17 @@ class UpstreamSession:
         """
         tools: list[dict[str, Any]] = []
         cursor: str | None = None
+        end = anyio.current_time() + ANSWER_S
         for _ in range(MAX_PAGES):
-            answer = await self.ask("tools/list", {} if cursor is None else {"cursor": cursor})
+            given = {} if cursor is None else {"cursor": cursor}
+            answer = await self.ask("tools/list", given, max(0.0, end - anyio.current_time()))
             tools += _tools_in(answer)
             following = answer.result.get("nextCursor") if isinstance(answer, JSONRPCResponse) else None
+            if len(tools) > MAX_TOOLS:
+                break
             if following is None:
                 return tools
-            if not isinstance(following, str) or len(tools) > MAX_TOOLS:
+            if not isinstance(following, str):
                 break
             cursor = following
         raise UpstreamError(

@@ -120,16 +120,11 @@ def _connection(target: Target) -> CommandConnection:
     Raises:
         RemoteError: ``INVALID_ADDRESS``, ``TOKEN_NOT_VALID``.
     """
-    from worldprotocol.cli.remote.token_file import token_in
+    from worldprotocol.cli.remote.token_file import given_token
 
     try:
         address = read_server_address(target.address)
-        if target.file is not None:
-            token = None
-        elif target.token_file is not None:
-            token = token_in(target.token_file)
-        else:
-            token = os.environ.get("WORLDCTL_TOKEN") or None
+        token = given_token(target.token_file) if target.file is None else None
     except _refusals() as refused:
         raise RemoteError(str(refused.code), refused.message, refused.details) from None
     return CommandConnection(address, token)

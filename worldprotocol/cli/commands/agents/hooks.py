@@ -288,9 +288,9 @@ def _token(file: str | None) -> str | None:
     Raises:
         RefusedError: ``TOKEN_NOT_VALID``.
     """
-    from worldprotocol.cli.remote.token_file import token_in
+    from worldprotocol.cli.remote.token_file import given_token
 
-    return token_in(file) if file is not None else os.environ.get("WORLDCTL_TOKEN") or None
+    return given_token(file)
 
 
 def _program() -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -102,9 +101,9 @@ def _found(desk: CommandContext) -> tuple[str, str] | None:
 
 
 def _token(file: str | None) -> str | None:
-    from worldprotocol.cli.remote.token_file import token_in
+    from worldprotocol.cli.remote.token_file import given_token
 
-    return token_in(file) if file is not None else os.environ.get("WORLDCTL_TOKEN") or None
+    return given_token(file)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -194,7 +193,7 @@ def _upstream(place: dict[str, Any]) -> UpstreamWords:
 
     words: Words = place["words"]
     program = PurePath(words[0]).name
-    found = urlsplit(words[0]).hostname or "" if is_url(words) else "" if _RUNNER.fullmatch(program) else program
+    found = _host(words[0]) if is_url(words) else "" if _RUNNER.fullmatch(program) else program
     name = place["name"] if place["name"] is not None else found
     if not _NAME.fullmatch(name):
         raise click.UsageError(
@@ -203,14 +202,19 @@ def _upstream(place: dict[str, Any]) -> UpstreamWords:
     return UpstreamWords(name, words, place["headers"])
 
 
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
 def _realm(place: dict[str, Any]) -> RealmClient:
     from worldprotocol.agents.proxy.realm_client import RealmClient
     from worldprotocol.api.remote.addresses import read_server_address
-    from worldprotocol.cli.remote.token_file import token_in
+    from worldprotocol.cli.remote.token_file import given_token
 
-    file = place["token_file"]
-    token = token_in(file) if file is not None else os.environ.get("WORLDCTL_TOKEN") or None
-    return RealmClient(read_server_address(place["server"]), place["realm"], token)
+    return RealmClient(read_server_address(place["server"]), place["realm"], given_token(place["token_file"]))
 
 
 def _asked(ask: Callable[..., Any], *given: Any) -> Any:
