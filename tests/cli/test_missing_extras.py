@@ -158,8 +158,4 @@ def test_every_extra_of_the_distribution_is_tried() -> None:
     import tomllib
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert (
-        extras.keys() - {"dev", "telemetry"}
-        == PACKAGES.keys()
-        == {extra for extra, *_ in (*COMMANDS, *CALLS)}
-    )
+    assert extras.keys() - {"dev", "telemetry"} == PACKAGES.keys() == {extra for extra, *_ in (*COMMANDS, *CALLS)}
