@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from standardwebhooks.webhooks import Webhook
 
 from tests.patience import PATIENCE_S
-from world.clock import SystemClock
+from world.clock import Clock, SystemClock
 from worldprotocol import ActionContext, Domain, Policy, Realm, Reject, rule, set_
 from worldprotocol.api.config import read_config
 from worldprotocol.export.feeds.delivery import FeedReport
@@ -142,10 +142,10 @@ class Steps:
 
 
 @contextmanager
-def delivering(feed: ConfiguredFeed) -> Iterator[Steps]:
+def delivering(feed: ConfiguredFeed, clock: Clock | None = None) -> Iterator[Steps]:
     """Deliver in a thread until the block ends."""
     steps = Steps()
-    one = FeedRun(feed, SystemClock(), on_report=steps.note)
+    one = FeedRun(feed, clock or SystemClock(), on_report=steps.note)
 
     def run() -> None:
         try:

