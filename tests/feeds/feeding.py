@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -211,6 +212,14 @@ def receiving(*answers: int | tuple[int, dict[str, str]]) -> Iterator[Receiver]:
         thread.join(PATIENCE_S)
 
 
+def wait_until_waiting(child: subprocess.Popen[str]) -> None:
+    """Wait until a child says that it has come to its place."""
+    assert child.stdout is not None
+    readable, _, _ = select.select([child.stdout], [], [], PATIENCE_S)
+    assert readable
+    assert child.stdout.readline() == "waiting\n"
+
+
 @dataclass
 class ChildReceiver:
     """A receiver that is killed and started again, at one address."""
@@ -240,8 +249,7 @@ class ChildReceiver:
     def live(self, stop_at: int, place: str) -> None:
         """Start it, and kill it when it has come to a place."""
         with self.started(stop_at, place) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "waiting\n"
+            wait_until_waiting(child)
 
     def messages(self) -> list[tuple[str, bytes]]:
         """Return id and body of what it has stored, each verified by the package of the specification."""

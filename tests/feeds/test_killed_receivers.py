@@ -12,7 +12,7 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
 from tests.cli.realm import COMMAND, environment
-from tests.feeds.feeding import SECRET, SIGNED, ChildReceiver, Feeding, act, delivering, progress
+from tests.feeds.feeding import SECRET, SIGNED, ChildReceiver, Feeding, act, delivering, progress, wait_until_waiting
 
 PLACES = ("received", "stored", "answering", "answered")
 FILE_CHILD = Path(__file__).with_name("file_child.py")
@@ -70,9 +70,8 @@ def test_no_event_is_lost_or_doubled_where_the_sender_is_killed(fed: Feeding, tm
     act(fed.realm, 2)
     feed = fed.feed(f'url = "{receiver.url}"\nmax_attempts = 1000000\n{SIGNED}')
     for life in range(lives):
-        with receiver.started(2, PLACES[life % len(PLACES)]) as receiving, sender(fed) as sending:
-            assert receiving.stdout is not None
-            assert receiving.stdout.readline() == "waiting\n"
+        with receiver.started(2, PLACES[(life + 1) % len(PLACES)]) as receiving, sender(fed) as sending:
+            wait_until_waiting(receiving)
             sending.kill()
         assert sending.returncode == -signal.SIGKILL
     with receiver.started(), delivering(feed) as steps:
@@ -87,8 +86,7 @@ def test_lines_of_a_file_are_there_once_where_the_writer_is_killed(fed: Feeding,
     feed = fed.feed('file = "events.jsonl"\nbatch = 5')
     command = [sys.executable, str(FILE_CHILD), str(fed.folder), place, "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "waiting\n"
+        wait_until_waiting(child)
         child.kill()
     assert file.stat().st_size > progress(feed).file_bytes > 0  # more was written than is stored
     with delivering(feed) as steps:
