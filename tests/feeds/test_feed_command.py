@@ -12,7 +12,8 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, environment
-from tests.feeds.feeding import SECRET, SIGNED, Feeding, act, receiving
+from tests.feeds.feeding import SECRET, SIGNED, ChildReceiver, Feeding, act, receiving, wait_until_waiting
+from tests.patience import PATIENCE_S
 from world.error_codes import ErrorCode
 
 TWO = """
@@ -132,3 +133,23 @@ def test_a_signal_ends_it_between_two_requests(fed: Feeding, number: int) -> Non
         assert child.returncode == 0
     assert len(receiver.requests) == fed.size
     assert Path(fed.folder, "world.db.feed-hook").exists()
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_it_within_a_request(fed: Feeding, tmp_path: Path) -> None:
+    receiver = ChildReceiver(tmp_path / "received.jsonl")
+    with receiver.started():
+        pass
+    fed.configure(f'[feeds.hook]\nurl = "{receiver.url}"\ntimeout_s = 600\n{SIGNED}')
+    variables = environment() | {"FEED_HOOK": SECRET}
+    command = [*COMMAND, "feed", "run"]
+    with (
+        receiver.started(2) as receiving_one,
+        subprocess.Popen(command, cwd=fed.folder, env=variables, stderr=subprocess.PIPE, text=True) as child,
+    ):
+        wait_until_waiting(receiving_one)
+        child.send_signal(signal.SIGINT)
+        assert child.stderr is not None
+        assert child.stderr.readline() == "Ending after the requests that are under way.\n"
+        child.send_signal(signal.SIGINT)
+        assert child.wait(PATIENCE_S) == 130

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import tomllib
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from tests.feeds.feeding import SIGNED, Feeding, act, deliver, receiving, state_of
+from tests.feeds.feeding import SIGNED, Feeding, act, deliver, depot, receiving, state_of
+from world.errors import DamagedLogError
 from world.events.codec import TOPICS
+from worldprotocol import Realm
+from worldprotocol.api.config import Config, read_config
 from worldprotocol.api.sections.feeds import FeedConfig
 from worldprotocol.export.feeds import messages
-from worldprotocol.export.feeds.running import opened_state
+from worldprotocol.export.feeds.running import configured_feeds, opened_state
 
 
 def lines(fed: Feeding, settings: str = "", name: str = "events") -> list[Any]:
@@ -145,6 +152,48 @@ def test_a_feed_that_cannot_be_meant_is_refused(given: dict[str, Any], words: st
 def test_http_without_tls_stays_on_this_machine_unless_that_is_said(host: str) -> None:
     FeedConfig(url=f"http://{host}:8000/", secret="${secret:A}")
     FeedConfig(url="http://a.example/", secret="${secret:A}", unsafe_plain_http=True)
+
+
+def test_the_page_names_every_key_with_its_default() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "feeds.md"
+    shown = tomllib.loads(page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0])
+    told = Config(**shown).feeds
+    assert told is not None
+    assert told["audit"].model_fields_set == FeedConfig.model_fields.keys() - {"file"}
+    for name in ("timeout_s", "first_wait_ms", "longest_wait_ms", "max_attempts", "unsafe_plain_http"):
+        assert getattr(told["audit"], name) == FeedConfig.model_fields[name].default
+
+
+def test_a_changed_event_is_not_delivered_nor_those_after_it(fed: Feeding) -> None:
+    act(fed.realm)
+    [changed] = [event.position for event in fed.realm.log.read(topics=["proposal.completed"])]
+    with closing(sqlite3.connect(fed.folder / "world.db")) as database, database:
+        database.execute("UPDATE wp_event SET state = replace(state, 'main', 'maim') WHERE topic = 'proposal.completed'")
+        assert database.total_changes == 1
+    with pytest.raises(DamagedLogError, match=str(changed)):
+        lines(fed, "batch = 1")
+    file = fed.folder / "events.jsonl"
+    assert len(file.read_text().splitlines()) == changed - 1
+
+
+def test_a_broken_database_of_a_feed_is_told(fed: Feeding) -> None:
+    feed = fed.feed('file = "x.jsonl"')
+    feed.state.write_bytes(b"no database " * 500)
+    with pytest.raises(OSError, match="the database of feed hook failed"):
+        deliver(feed)
+
+
+def test_events_of_a_log_on_postgresql_are_delivered(fed: Feeding, postgres_database: str) -> None:
+    fed.configure('[feeds.events]\nfile = "events.jsonl"\nformat = "json"')
+    [feed] = configured_feeds(read_config(fed.folder / "world.toml"), postgres_database)
+    with Realm.create(postgres_database, domain=depot) as realm:
+        deliver(feed)
+        realm.register("ada", "human", binding={"kind": "auto_approve"})
+        act(realm)
+        deliver(feed)
+        assert feed.state == fed.folder / "world.feed-events"
+        found = [json.loads(line) for line in (fed.folder / "events.jsonl").read_text().splitlines()]
+        assert [one["leaf"] for one in found] == [event.leaf.hex() for event in realm.log.read()]
 
 
 def test_every_topic_can_be_selected() -> None:

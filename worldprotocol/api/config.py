@@ -59,7 +59,7 @@ confine = false                           # true: shell commands run under `worl
 wait_s = 540                              # longest wait of a call for people and leases
 unclaimed_s = 900                         # time after which an allowed call that is not begun is cancelled
 
-[feeds.audit]                             # events for another program; see worldprotocol.api.sections.feeds
+[feeds.audit]                             # events for another program; see docs/feeds.md
 url = "https://siem.example.com/events"
 format = "ocsf"
 secret = "${secret:AUDIT_HOOK}"

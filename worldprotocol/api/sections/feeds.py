@@ -1,22 +1,6 @@
 """Section ``[feeds.NAME]`` of ``world.toml``: events that are delivered to another program, or to a file.
 
-All of its keys::
-
-url = "https://siem.example.com/events"   # of a receiver; or
-file = "audit.jsonl"                      # JSON lines
-format = "ocsf"                           # "cloudevents" (default), "ocsf", or "json": as `worldctl log --json`
-secret = "${secret:AUDIT_HOOK}"           # whsec_...: signs each message; several, separated by spaces, all sign
-headers = { Authorization = "Bearer ${secret:SIEM}" }
-events = ["decision.*"]                   # topics; all by default
-redact = ["inputs"]                       # rules of what is hidden (worldprotocol.export.redaction)
-batch = 100                               # most events of a message; 1 by default for a URL
-start = "end"                             # the first run begins with new events; "beginning" with all (default)
-state = "audit.state"                     # database of the position; beside the log by default
-timeout_s = 15                            # longest silence of a receiver
-first_wait_ms = 1000                      # wait after the first failure, twice as long after each further one
-longest_wait_ms = 600000
-max_attempts = 100                        # failures of one message after which the feed is paused
-unsafe_plain_http = false                 # true: http to other machines too
+docs/feeds.md lists all of its keys.
 """
 
 from __future__ import annotations
@@ -42,7 +26,7 @@ _OWN_HEADERS = frozenset(
 
 
 class FeedConfig(BaseModel):
-    """Section ``[feeds.NAME]``; see the module."""
+    """Section ``[feeds.NAME]``; times are in seconds (``_s``) and milliseconds (``_ms``). See docs/feeds.md."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

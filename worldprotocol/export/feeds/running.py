@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -10,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from eventsourcing.persistence import InfrastructureFactory, Tracking
+from eventsourcing.persistence import InfrastructureFactory, PersistenceError, Tracking
 from eventsourcing.projection import ProjectionRunner
 
 from host.secrets import Secrets
 from world.clock import Clock
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WorldProtocolError
 from world.log import EventLog, open_log
 from world.private_files import make_private, open_private
 from worldprotocol.api.bootstrap import log_files, secrets_of
@@ -143,10 +145,12 @@ class FeedRun:
         Raises:
             RefusedError: ``FEED_BUSY`` where another process runs the feed; those of ``ConfiguredFeed.sink``, of
                 ``run_consumer`` and of redaction rules.
-            DamagedLogError: the log cannot be read.
+            DamagedLogError: an event is not what was logged.
+            OSError: the database of the feed cannot be read or written.
         """
         feed = self.feed
         with ExitStack() as opened:
+            opened.enter_context(_plain_errors(feed))
             opened.enter_context(_alone(feed))
             log = opened.enter_context(open_log(feed.address, read_only=True))
             redaction = Redaction(feed.config.redact, feed.roles)
@@ -193,12 +197,31 @@ def _begun(feed: ConfiguredFeed, log: EventLog, name: str) -> int:
 
 @contextmanager
 def opened_state(feed: ConfiguredFeed) -> Iterator[FeedState]:
-    """Open the database of a feed, which is made where it is missing."""
-    make_private(feed.state)
-    factory: InfrastructureFactory[Any] = InfrastructureFactory.construct(_settings(feed.state))
-    state = factory.tracking_recorder(FeedState)
-    with closing(state.datastore):
-        yield state
+    """Open the database of a feed, which is made where it is missing.
+
+    Args:
+        feed: the feed.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    with _plain_errors(feed):
+        make_private(feed.state)
+        factory: InfrastructureFactory[Any] = InfrastructureFactory.construct(_settings(feed.state))
+        state = factory.tracking_recorder(FeedState)
+        with closing(state.datastore):
+            yield state
+
+
+@contextmanager
+def _plain_errors(feed: ConfiguredFeed) -> Iterator[None]:
+    """Raise the engine's own error in place of the library's, and an ``OSError`` for the database of a feed."""
+    try:
+        yield
+    except (PersistenceError, sqlite3.Error) as error:
+        if isinstance(error.__cause__, WorldProtocolError):
+            raise error.__cause__ from None
+        raise OSError(errno.EIO, f"the database of feed {feed.name} failed: {error}", str(feed.state)) from error
 
 
 def _settings(state: Path) -> dict[str, str]:
