@@ -168,7 +168,9 @@ def test_a_changed_event_is_not_delivered_nor_those_after_it(fed: Feeding) -> No
     act(fed.realm)
     [changed] = [event.position for event in fed.realm.log.read(topics=["proposal.completed"])]
     with closing(sqlite3.connect(fed.folder / "world.db")) as database, database:
-        database.execute("UPDATE wp_event SET state = replace(state, 'main', 'maim') WHERE topic = 'proposal.completed'")
+        database.execute(
+            "UPDATE wp_event SET state = replace(state, 'main', 'maim') WHERE topic = 'proposal.completed'"
+        )
         assert database.total_changes == 1
     with pytest.raises(DamagedLogError, match=str(changed)):
         lines(fed, "batch = 1")
