@@ -185,6 +185,7 @@ def test_a_broken_database_of_a_feed_is_told(fed: Feeding) -> None:
         deliver(feed)
 
 
+@pytest.mark.slow
 def test_events_of_a_log_on_postgresql_are_delivered(fed: Feeding, postgres_database: str) -> None:
     fed.configure('[feeds.events]\nfile = "events.jsonl"\nformat = "json"')
     [feed] = configured_feeds(read_config(fed.folder / "world.toml"), postgres_database)

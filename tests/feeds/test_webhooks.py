@@ -27,6 +27,7 @@ from world.clock import ManualClock, SystemClock
 from world.errors import RefusedError
 from worldprotocol.api.consumers import consumer_name
 from worldprotocol.api.sections.feeds import FeedConfig
+from worldprotocol.export.feeds import delivery
 from worldprotocol.export.feeds.delivery import wait_ms
 from worldprotocol.export.feeds.running import opened_state
 from worldprotocol.export.feeds.signing import signature_headers
@@ -136,7 +137,10 @@ def test_the_wait_that_a_receiver_asks_for_is_kept(fed: Feeding, form: str) -> N
     assert state_of(feed)["state"] == "retrying"
 
 
-def test_a_receiver_that_is_gone_pauses_the_feed_until_it_is_resumed(fed: Feeding) -> None:
+def test_a_receiver_that_is_gone_pauses_the_feed_until_it_is_resumed(
+    fed: Feeding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "RESUME_POLL_S", 0.01)
     with receiving(204, 410) as receiver:
         feed = fed.feed(f'url = "{receiver.url}"\n{SIGNED}')
         with delivering(feed) as steps:

@@ -21,6 +21,9 @@ __all__ = ["FeedMessage", "MessageSource"]
 MAX_SCANNED: Final = 1_000
 """Events that are searched for one message; after them the position is stored, also where the feed selects none."""
 
+FETCHED: Final = 64
+"""Events that are read at once, at least, where a feed sends some of them only."""
+
 MAX_MESSAGE_BYTES: Final = 1_000_000
 """Size from which a message takes no further event, in bytes."""
 
@@ -79,6 +82,8 @@ class MessageSource:
         self._config = config
         self._redaction = redaction
         self._form = self._form_of(config.format)
+        selects = config.events is not None or config.format == "ocsf"
+        self._fetched = max(config.most_events, FETCHED if selects else 1)
 
     def after(self, position: int, upto: int | None = None) -> FeedMessage:
         """Return the message after a position.
@@ -92,7 +97,7 @@ class MessageSource:
         """
         last, size = position, 0
         found: list[tuple[int, bytes]] = []
-        for event in self._log.read(position, upto, batch=min(MAX_SCANNED, 4 * self._config.most_events)):
+        for event in self._log.read(position, upto, batch=self._fetched):
             form = self._selected(event)
             last = event.position
             if form is not None:
