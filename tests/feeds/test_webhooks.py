@@ -233,3 +233,13 @@ def test_a_feed_that_is_ahead_of_its_log_is_refused(fed: Feeding) -> None:
     with pytest.raises(RefusedError) as caught, delivering(feed):
         pass
     assert caught.value.code == "CONSUMER_AHEAD"
+
+
+def test_a_receiver_that_does_not_answer_delays_its_own_feed_only(fed: Feeding) -> None:
+    dead = f'[feeds.dead]\nurl = "http://127.0.0.1:9/"\nmax_attempts = 1000000\n{SIGNED}'
+    first, second = fed.configure(dead, '[feeds.lines]\nfile = "lines.jsonl"')
+    with delivering(first) as failing, delivering(second) as steps:
+        failing.wait("failed")
+        act(fed.realm)
+        steps.wait("delivered", fed.size)
+    assert (state_of(first)["position"], state_of(second)["lag"]) == (0, 0)
