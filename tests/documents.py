@@ -65,6 +65,7 @@ _NO_CODES = frozenset(
         "NOT_HOLDER",
         "OTHER_CLAIM",
         "PERSISTENCE_MODULE",
+        "SQLITE_DBNAME",
         "WORLDPROTOCOL_COMMAND",
         "WORLDPROTOCOL_RUN",
         "WORLD_BRANCH",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-from world.error_table import error_table
+from world.error_table import TabledCode
 
 __all__ = ["ErrorCode"]
 
 
-class ErrorCode(StrEnum):
+class ErrorCode(TabledCode):
     """A stable code of an error, a finding of ``verify`` or ``recheck``, an error value, or a fault of a schema."""
 
     INVALID_ADDRESS = "INVALID_ADDRESS"
@@ -29,6 +27,8 @@ class ErrorCode(StrEnum):
     INVALID_EVENT = "INVALID_EVENT"
     EVENT_TOO_LARGE = "EVENT_TOO_LARGE"
     CONSUMER_AHEAD = "CONSUMER_AHEAD"
+    UNKNOWN_FEED = "UNKNOWN_FEED"
+    FEED_BUSY = "FEED_BUSY"
     NO_SUCH_EVENT = "NO_SUCH_EVENT"
     INVALID_TREE_HEAD = "INVALID_TREE_HEAD"
     BAD_EXPORT = "BAD_EXPORT"
@@ -421,29 +421,3 @@ class ErrorCode(StrEnum):
     E_UNGUARDED_EFFECT = "E_UNGUARDED_EFFECT"
     W_HOST_EFFECT = "W_HOST_EFFECT"
     W_UNUSED_FLOW = "W_UNUSED_FLOW"
-
-    @property
-    def section(self) -> str:
-        """The group of codes that it belongs to."""
-        return str(error_table()[self]["section"])
-
-    @property
-    def text(self) -> str:
-        """What it means, as a part of a sentence."""
-        return str(error_table()[self]["text"])
-
-    @property
-    def remedy(self) -> str | None:
-        """What to do; None where its group says so for all."""
-        remedy: str | None = error_table()[self].get("remedy")
-        return remedy
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of ``worldctl``: 1 for the state of things, 2 for wrong input, 3 for a damaged log."""
-        return int(error_table()[self]["exit_code"])
-
-    @property
-    def http_status(self) -> int:
-        """Status of an HTTP answer with this code (RFC 9110)."""
-        return int(error_table()[self]["http_status"])

@@ -34,7 +34,7 @@ ACTING: Final = frozenset(
         branch create, branch switch, settle, resolve, cancel, adopt, lease acquire, lease heartbeat, lease release,
         lease revoke, run, backups restore, backups prune, keys new, keys register, keys revoke, checkpoint keygen,
         import, klis configure, clock confirm, rights grant, rights revoke, token create, token revoke, serve, worker,
-        workspace keep, workspace register
+        workspace keep, workspace register, feed run, feed resume
         """
     )
 )

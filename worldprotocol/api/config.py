@@ -59,6 +59,11 @@ confine = false                           # true: shell commands run under `worl
 wait_s = 540                              # longest wait of a call for people and leases
 unclaimed_s = 900                         # time after which an allowed call that is not begun is cancelled
 
+[feeds.audit]                             # events for another program; see docs/feeds.md
+url = "https://siem.example.com/events"
+format = "ocsf"
+secret = "${secret:AUDIT_HOOK}"
+
 [realms]                                  # further realms that `worldctl serve` serves, by name
 garden = "garden/world.toml"              # a configuration, or the address of a log with this configuration
 
@@ -97,6 +102,7 @@ from world.markup import load_toml
 from world.model.secrets.references import has_reference
 from world.model.value import refused_value
 from world.sizes import MAX_CONFIG_BYTES
+from worldprotocol.api.sections.feeds import FeedConfig, FeedName
 
 CONFIG_NAME = "world.toml"
 SETTINGS_OF_AGENTS = (
@@ -323,6 +329,7 @@ class Config(BaseModel):
     digests: DigestsConfig | None = None
     secrets: SecretsConfig | None = None
     agents: AgentsConfig | None = None
+    feeds: dict[FeedName, FeedConfig] | None = None
     realms: dict[str, str] | None = None
     server: ServerConfig | None = None
     folder: Path = Field(default=Path(), exclude=True)

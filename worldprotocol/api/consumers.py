@@ -75,7 +75,7 @@ class RecordedEvents(Application[str]):
     def __init__(self, env: EnvType | None = None) -> None:
         """Open the log whose address is ``WORLD_LOG``; see ``run_consumer``."""
         super().__init__(env)
-        self.name = _name(cast("EventLog", self.recorder))
+        self.name = consumer_name(cast("EventLog", self.recorder))
 
 
 def run_consumer(
@@ -104,7 +104,7 @@ def run_consumer(
     Source: docs/developer.md, "Event consumers".
     """
     with open_log(str(address), read_only=True) as log:
-        name, size = _name(log), log.head().size
+        name, size = consumer_name(log), log.head().size
     prefix = RecordedEvents.__name__.upper()
     settings = {f"{prefix}_{key}": value for key, value in {**_SETTINGS, "WORLD_LOG": str(address)}.items()}
     runner = ProjectionRunner(
@@ -129,7 +129,13 @@ def run_consumer(
     return runner
 
 
-def _name(log: EventLog) -> str:
+def consumer_name(log: EventLog) -> str:
+    """Return the name under which consumers store their positions: ``world-protocol/`` and the id of the log.
+
+    Raises:
+        RefusedError: ``NOT_FOUNDED``.
+        DamagedLogError: the first event is no event of a realm.
+    """
     if log.head().size:
         first: Event = decoded(log.event_at(1))
         if isinstance(first, LogFounded):

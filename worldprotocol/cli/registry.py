@@ -54,6 +54,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "lease": LazyCommand("lease.lease:lease", "Acquire, keep, give back, revoke and list leases."),
         "run": LazyCommand("run.run:run", "Run a command under leases, held to what it declares."),
         "worker": LazyCommand("run.worker:worker", "Claim offered effects and perform them."),
+        "feed": LazyCommand("run.feed:feed", "Deliver events to other programs, and show how far each feed is."),
         "workspace": LazyCommand("run.workspace:workspace", "Show, keep or replace the workspace of the realm."),
         "backups": LazyCommand("run.backups:backups", "List, show, give back and remove backups."),
         "hooks": LazyCommand("agents.hooks:hooks", "Put coding agents under a realm by their hooks."),

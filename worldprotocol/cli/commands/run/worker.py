@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
+from worldprotocol.cli.support.signals import noted_signals
 
 if TYPE_CHECKING:
     from worldprotocol.api.executing.remote_effects import RemoteEffects
@@ -103,7 +103,7 @@ def _run(desk: CommandContext, working: Worker, *, once: bool) -> WorkerSummary:
         signals.put(None)
 
     thread = threading.Thread(target=run, name="worldctl-worker", daemon=True)
-    with _noted(signals):
+    with noted_signals(signals.put):
         thread.start()
         interrupts = 0
         while (number := signals.get()) is not None:
@@ -113,22 +113,6 @@ def _run(desk: CommandContext, working: Worker, *, once: bool) -> WorkerSummary:
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome
-
-
-@contextmanager
-def _noted(signals: SimpleQueue[int | None]) -> Iterator[None]:
-    """Put SIGINT and SIGTERM into a queue.
-
-    A handler may interrupt the main thread while it holds a lock, also the lock of an earlier signal's work, so it does
-    nothing else: ``SimpleQueue.put`` is reentrant.
-    """
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda number, _: signals.put(number)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _stop(desk: CommandContext, working: Worker, *, gives_up: bool) -> None:

@@ -1,0 +1,1 @@
+"""Sections of ``world.toml`` that have a module of their own."""
