@@ -21,7 +21,7 @@ from world.events.proposal_events import ProposalSubmitted
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.proofs.checkpoint import Trusted, read_checkpoint
 from worldprotocol.export.proofs.receipt import check_proof
-from worldprotocol.server.feed import WINDOW
+from worldprotocol.server.log_watch import WINDOW
 
 pytestmark = pytest.mark.slow
 

@@ -19,10 +19,10 @@ from tests.patience import PATIENCE_S
 from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.server_faults.inside import Inside, while_serving
 from tests.server_faults.wire import Address, connected, exchanged, request
-from worldprotocol.server import feed as feed_module
+from worldprotocol.server import log_watch as log_watch_module
 from worldprotocol.server.connections import protocol
 from worldprotocol.server.connections.event_stream import CHUNK_BYTES, PING
-from worldprotocol.server.feed import PING_S
+from worldprotocol.server.log_watch import PING_S
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def position_of(inside: Inside) -> int:
 
 def test_an_event_is_encoded_once_for_all_readers(tmp_path: Path) -> None:
     def body(inside: Inside) -> None:
-        feed = inside.service.realms["main"].feed
+        log_watch = inside.service.realms["main"].log_watch
         begin = position_of(inside)
         with ExitStack() as stack:
             readers = [Reader(inside.address, stack, begin) for _ in range(READERS)]
@@ -105,11 +105,11 @@ def test_an_event_is_encoded_once_for_all_readers(tmp_path: Path) -> None:
                     if position == end:
                         break
                 assert seen == list(range(begin + 1, end + 1))
-            assert inside.within(lambda: feed.frames.made) == end - begin
-            assert feed.readers == READERS
+            assert inside.within(lambda: log_watch.frames.made) == end - begin
+            assert log_watch.readers == READERS
             late = Reader(inside.address, stack, begin)
             assert next(late.positions()) == begin + 1
-            assert inside.within(lambda: feed.frames.made) == end - begin
+            assert inside.within(lambda: log_watch.frames.made) == end - begin
 
     while_serving(founded(tmp_path), body)
 
@@ -117,13 +117,13 @@ def test_an_event_is_encoded_once_for_all_readers(tmp_path: Path) -> None:
 def test_only_readers_that_were_idle_are_woken_to_keep_their_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "TURN_S", PATIENCE_S)  # the test itself takes the turns
+    monkeypatch.setattr(log_watch_module, "TURN_S", PATIENCE_S)  # the test itself takes the turns
 
     def body(inside: Inside) -> None:
-        feed, begin = inside.service.realms["main"].feed, position_of(inside)
+        log_watch, begin = inside.service.realms["main"].log_watch, position_of(inside)
 
         def turns(count: int) -> list[int]:
-            return [inside.within(feed.wake_idle) for _ in range(count)]
+            return [inside.within(log_watch.wake_idle) for _ in range(count)]
 
         with ExitStack() as stack:
             readers = [Reader(inside.address, stack, begin) for _ in range(READERS)]

@@ -23,12 +23,12 @@ from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, de
 from worldprotocol.export.proofs.note import SigningKey
 from worldprotocol.server.commands.request import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
-from worldprotocol.server.feed import Feed
 from worldprotocol.server.governed.unclaimed import watch_unclaimed
 from worldprotocol.server.issuers.flows import flows_of, shared_key
 from worldprotocol.server.jobs.program import RealmProgram, program_of
 from worldprotocol.server.jobs.realm_jobs import RealmJobs, Slots
 from worldprotocol.server.limits import Rates, Running, Waits
+from worldprotocol.server.log_watch import LogWatch
 from worldprotocol.server.metrics import Metrics
 from worldprotocol.server.pages.browser_sessions import Links
 from worldprotocol.server.sign_in import SignIn
@@ -93,7 +93,7 @@ class HostedRealm:
 
     name: str
     realm: Realm
-    feed: Feed
+    log_watch: LogWatch
     view: Shared[RealmView]
     redactions: Redactions
     signed: Signed
@@ -201,7 +201,7 @@ class Service:
     async def start(self) -> None:
         """Begin to follow the realms."""
         for one in self.realms.values():
-            await one.feed.start()
+            await one.log_watch.start()
             if one.agents is not None:
                 watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
                 one.watching = asyncio.create_task(watch)
@@ -212,7 +212,7 @@ class Service:
         if self.mcp is not None:
             self.mcp.begin_stop()
         for one in self.realms.values():
-            one.feed.close()
+            one.log_watch.close()
             if one.watching is not None:
                 one.watching.cancel()
             one.jobs.begin_stop()
@@ -226,7 +226,7 @@ class Service:
         await self.threads.close()
         for one in self.realms.values():
             await one.jobs.join()
-            await one.feed.join()
+            await one.log_watch.join()
             await asyncio.to_thread(one.realm.close)
 
 
@@ -238,13 +238,13 @@ def _hosted(one: RealmToServe, threads: Threads, public: Iterable[str], jobs: Re
         head = realm.log.head() if size is None else realm.log.root_at(size)
         return checkpoint_of(head, default_origin(realm.log)), ()
 
-    feed = Feed(realm.log, threads)
+    log_watch = LogWatch(realm.log, threads)
     view, keys = Shared(threads, realm.realm), RequestKeys(realm.log)
     redactions = Redactions(realm.log, one.roles, public)
     return HostedRealm(
         name=one.name,
         realm=realm,
-        feed=feed,
+        log_watch=log_watch,
         view=view,
         redactions=redactions,
         signed=one.signed or unsigned,

@@ -1,7 +1,7 @@
-"""HTTP to an upstream: answers of a limited size and without compression, and requests that fail alone.
+"""HTTP transport to an upstream: limits the size of answers, refuses compressed ones, and isolates failed requests.
 
-The transport of the SDK reads a body without a limit, lets an error in its middle end the connection of all requests,
-and sends nothing else until a notification is answered.
+The transport of the SDK has no limit for bodies, ends the connection of all requests when one body is cut off, and
+sends nothing else until a notification is answered.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class LimitedTransport(httpx2.AsyncHTTPTransport):
             return httpx2.Response(NOT_USABLE, request=request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_endless = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = _Body(response.stream, None if is_endless else MAX_BODY_BYTES)
+        response.stream = _LimitedBody(response.stream, None if is_endless else MAX_BODY_BYTES)
         return response
 
 
-class _Body(httpx2.AsyncByteStream):
+class _LimitedBody(httpx2.AsyncByteStream):
     """A body that ends where it is too long, or where its connection fails.
 
     Args:

@@ -168,7 +168,7 @@ class Relay:
     def _progressing(self, params: Mapping[str, Any]) -> Iterator[int | None]:
         """Yield a token of the proxy for the progress of a request; None where the client wants none.
 
-        That of the client is text of its choice, which nobody judges.
+        The token of the client is not passed on, because no decision covers its text.
         """
         meta = params.get("_meta")
         stated = meta.get("progressToken") if isinstance(meta, Mapping) else None

@@ -45,7 +45,7 @@ async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolC
             answer = await call.run(partial(calls.look, tool_call, name))
             if answer is not None and not (isinstance(answer, StillWaiting) and loop.time() < end):
                 return answer
-            if call.hosted.feed.is_closed:
+            if call.hosted.log_watch.is_closed:
                 return answer
 
 
@@ -69,10 +69,10 @@ async def _answered(call: Call, request: Request, calls: ToolCalls, tool_call: T
     name, is_ready = proposal.proposal_id, partial(calls.is_answered, tool_call)
     while not is_ready(proposal):
         left = end - asyncio.get_running_loop().time()
-        if left <= 0 or call.hosted.feed.is_closed:
+        if left <= 0 or call.hosted.log_watch.is_closed:
             break
         read = partial(call.hosted.realm.proposal, name)
-        proposal = await call.hosted.feed.wait_until(name, read, is_ready, min(left, SLICE_S))
+        proposal = await call.hosted.log_watch.wait_until(name, read, is_ready, min(left, SLICE_S))
         if await request.is_disconnected():
             return None
     return name

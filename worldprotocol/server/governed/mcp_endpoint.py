@@ -208,9 +208,9 @@ def _position(hosted: HostedRealm) -> int:
     Raises:
         RefusedError: ``SERVER_STOPPING``.
     """
-    if hosted.feed.is_closed:
+    if hosted.log_watch.is_closed:
         raise RefusedError(ErrorCode.SERVER_STOPPING, "The server is stopping; connect again later.")
-    return hosted.feed.position
+    return hosted.log_watch.position
 
 
 def _access_of(context: Context) -> Any:

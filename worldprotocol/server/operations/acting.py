@@ -198,6 +198,6 @@ async def waited(call: Call, proposal: Proposal, wait: float, until: Until = "en
         return proposal
     seconds = min(wait, service.config.max_wait_s)
     with call.waits:
-        return await call.hosted.feed.wait_until(
+        return await call.hosted.log_watch.wait_until(
             name, lambda: realm.proposal(name), lambda found: has_come(found, until), seconds
         )

@@ -119,7 +119,7 @@ async def _take_events(
     service, realm, commands = call.service, call.hosted.realm, call.service.commands
     commands.release(request.output)
     with call.waits:
-        async for batch in call.hosted.feed.events(following.after, following.topics):
+        async for batch in call.hosted.log_watch.events(following.after, following.topics):
             view = await service.threads.run(realm.realm)
             fault = right_fault(view, call.verified, row.rights, service.clock.now_ms())
             if fault is not None:

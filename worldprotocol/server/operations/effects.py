@@ -20,7 +20,7 @@ from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.host import in_doubt
 from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim
 from worldprotocol.server.call import Authorized, Call, answer
-from worldprotocol.server.feed import OFFERS
+from worldprotocol.server.log_watch import OFFERS
 from worldprotocol.server.operations.acting import Key
 from worldprotocol.server.operations.registry import handles
 
@@ -65,17 +65,17 @@ async def _waited(call: Call, request: Request, attempt: partial[EffectClaim | N
     Raises:
         TooManyRequestsError: too many requests wait.
     """
-    service, feed, realm = call.service, call.hosted.feed, call.hosted.realm
+    service, log_watch, realm = call.service, call.hosted.log_watch, call.hosted.realm
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    with call.waits, feed.waiting(OFFERS) as changed:
+    with call.waits, log_watch.waiting(OFFERS) as changed:
         while True:
             changed.clear()
             if await request.is_disconnected():
                 return None  # nothing is claimed for a caller that is gone
             claim = await call.run(attempt)
             left = end - loop.time()
-            if claim is not None or left <= 0 or feed.is_closed:
+            if claim is not None or left <= 0 or log_watch.is_closed:
                 return claim
             pause = min(left, await service.threads.run(partial(realm._next_offer_s, left)))
             try:

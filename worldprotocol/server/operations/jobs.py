@@ -16,7 +16,6 @@ from world.errors import RefusedError
 from world.state.access import right_fault
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
-from worldprotocol.server.feed import PING_S
 from worldprotocol.server.jobs.bodies import (
     BacktestToStart,
     JobToCancel,
@@ -25,6 +24,7 @@ from worldprotocol.server.jobs.bodies import (
     WhatIfToStart,
 )
 from worldprotocol.server.jobs.job import Job, JobRequest, Kind
+from worldprotocol.server.log_watch import PING_S
 from worldprotocol.server.operation_table import OPERATIONS
 from worldprotocol.server.operations.acting import Key
 from worldprotocol.server.operations.registry import handles

@@ -119,7 +119,7 @@ def _rendered(call: Call, verdict: VerdictGiven) -> dict[str, Any]:
 @handles("leases.request")
 async def read_request(call: Authorized, request_id: str, after: After = 0, wait: Wait = 0) -> Response:
     """Return what became of a request of the caller; `wait` returns it once it does not wait in the queue any more."""
-    realm, feed = call.hosted.realm, call.hosted.feed
+    realm, log_watch = call.hosted.realm, call.hosted.log_watch
 
     def read() -> dict[str, Any]:
         if request_id in realm.realm().klis.requests:
@@ -131,7 +131,7 @@ async def read_request(call: Authorized, request_id: str, after: After = 0, wait
     seconds = min(wait, call.service.config.max_wait_s)
     if found["isWaiting"] and seconds > 0:
         with call.waits:
-            found = await feed.wait_until(KLIS_STREAM, read, lambda one: not one["isWaiting"], seconds)
+            found = await log_watch.wait_until(KLIS_STREAM, read, lambda one: not one["isWaiting"], seconds)
     return answer(found)
 
 

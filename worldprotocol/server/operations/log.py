@@ -103,20 +103,20 @@ async def stream_log(
 
 async def _stream(call: Call, after: int, chosen: LogFilter | None, form: str) -> AsyncGenerator[bytes, None]:
     """Yield encoded events; ends when the server stops, or the caller has lost its right."""
-    feed, threads = call.hosted.feed, call.service.threads
+    log_watch, threads = call.hosted.log_watch, call.service.threads
     visibility: Visibility | None = call.visibility
-    seen = feed.access_changes
+    seen = log_watch.access_changes
     topics = None if chosen is None or call.visibility.rules else chosen.topics
     by_feed = chosen is None or (chosen.stream is None and not chosen.narrows and not call.visibility.rules)
     with call.waits:
-        async for batch in feed.events(after, topics):
-            if seen != feed.access_changes or _is_expired(call):
-                seen = feed.access_changes
+        async for batch in log_watch.events(after, topics):
+            if seen != log_watch.access_changes or _is_expired(call):
+                seen = log_watch.access_changes
                 visibility = await threads.run(lambda: _visibility(call))
             if visibility is None or (chosen is not None and visibility.rules and not chosen.alone):
                 return
             if form == "json" and by_feed and not visibility.rules:
-                frames = [feed.frames.get(event.position, partial(_frame, event)) for event in batch]
+                frames = [log_watch.frames.get(event.position, partial(_frame, event)) for event in batch]
             else:
                 frames = await threads.run(partial(_frames, call, visibility, batch, chosen, form))
             for chunk in in_chunks(frames or [PING]):

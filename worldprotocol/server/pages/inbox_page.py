@@ -23,7 +23,7 @@ from world.state.access import right_fault
 from worldprotocol.server.bodies import AnswerToGive
 from worldprotocol.server.call import Call
 from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
-from worldprotocol.server.feed import PING_S
+from worldprotocol.server.log_watch import PING_S
 from worldprotocol.server.operations.proposals import give_answer
 from worldprotocol.server.pages.browser_sessions import check_form, form_of
 from worldprotocol.server.pages.page_call import HEADERS, PageCall, answerable, open_page
@@ -161,7 +161,7 @@ async def _changes(call: Call, seen: str) -> AsyncIterator[ServerSentEvent]:
         if (state := waiting_state(call)) != seen:
             seen = state
             yield ServerSentEvent(str(after), event="changed")
-        async for _ in call.hosted.feed.events(after):
+        async for _ in call.hosted.log_watch.events(after):
             current = await call.service.threads.run(lambda: _renewed(call))
             if current is None:
                 return

@@ -88,7 +88,7 @@ class RealmMetrics(Collector):
         yield self._gauge(
             "lease_requests_queued", "Requests for leases that wait.", lambda one: len(one.view.klis.requests)
         )
-        yield self._gauge("stream_readers", "Event streams that are open.", lambda one: one.hosted.feed.readers)
+        yield self._gauge("stream_readers", "Event streams that are open.", lambda one: one.hosted.log_watch.readers)
         yield self._gauge("jobs_running", "Jobs that run: verifications of the log.", _jobs)
 
     def _gauge(self, name: str, text: str, value: Callable[[RealmSample], float]) -> Metric:

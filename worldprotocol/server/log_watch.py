@@ -1,4 +1,4 @@
-"""Feed of one realm: one thread follows the log and wakes every reader and waiter of this process.
+"""The watch over the log of one realm: one thread follows the log and wakes every reader and waiter of this process.
 
 A waiting request holds no thread: it waits for an ``asyncio.Event``. New events are kept in a window, with their
 frames; a reader that is further behind reads from the log. So readers get every position in order, whatever their
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.bootstrap import EventLog, Follower, LoggedEvent
     from worldprotocol.server.threads import Threads
 
-__all__ = ["OFFERS", "Feed"]
+__all__ = ["OFFERS", "LogWatch"]
 
 R = TypeVar("R")
 _LOGGER = logging.getLogger("worldprotocol.server")
@@ -38,10 +38,10 @@ BATCH: Final = 512
 """Most events that a reader gets at once, and that one step of the follower takes."""
 
 ACCESS_TOPICS: Final = frozenset(kind.TOPIC for kind in ACCESS_STEPS)
-"""Topics of the events that change rights and tokens; ``Feed.access_changes`` counts them."""
+"""Topics of the events that change rights and tokens; ``LogWatch.access_changes`` counts them."""
 
 OFFERS: Final = ""
-"""In place of a stream in ``Feed.waiting``: the events after which another effect may be offered."""
+"""In place of a stream in ``LogWatch.waiting``: the events after which another effect may be offered."""
 
 OFFER_TOPICS: Final = frozenset(kind.TOPIC for kind in CHANGES_OFFERS)
 
@@ -68,7 +68,7 @@ class _LogReader:
         self.is_idle = False
 
 
-class Feed:
+class LogWatch:
     """New events of a log, for readers and waiters in one event loop.
 
     Args:
@@ -77,7 +77,7 @@ class Feed:
     """
 
     def __init__(self, log: EventLog, threads: Threads) -> None:
-        """Create a feed; ``start`` begins to follow."""
+        """Create it; ``start`` begins to follow."""
         self._log = log
         self._threads = threads
         self._window: deque[LoggedEvent] = deque(maxlen=WINDOW)
@@ -102,7 +102,7 @@ class Feed:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the feed has ended, because the server stops."""
+        """Whether the watch has ended, because the server stops."""
         return self._is_closed
 
     @property
@@ -115,12 +115,12 @@ class Feed:
         self._loop = asyncio.get_running_loop()
         self._position = (await self._threads.run(self._log.head)).size
         self._follower = self._log.follow(self._position, poll_ms=POLL_MS)
-        self._thread = threading.Thread(target=self._follow, name="worldprotocol-feed", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="worldprotocol-log-watch", daemon=True)
         self._thread.start()
         self._pings = asyncio.ensure_future(self._ping())
 
     def close(self) -> None:
-        """End the feed: readers end, and waiters return. For the event loop's thread."""
+        """End the watch: readers end, and waiters return. For the event loop's thread."""
         self._is_closed = True
         if self._pings is not None:
             self._pings.cancel()
@@ -183,7 +183,7 @@ class Feed:
 
     @contextmanager
     def waiting(self, stream: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when the stream has new events, or the feed ends."""
+        """Yield an event that is set when the stream has new events, or the watch ends."""
         event = asyncio.Event()
         if self._is_closed:
             event.set()
@@ -219,7 +219,7 @@ class Feed:
                     return found
 
     async def events(self, after: int, topics: Collection[str] | None = None) -> AsyncIterator[list[LoggedEvent]]:
-        """Yield the events after a position in order, without end, in batches; ends when the feed is closed.
+        """Yield the events after a position in order, without end, in batches; ends when it is closed.
 
         An empty batch is yielded to a reader that was idle.
 
