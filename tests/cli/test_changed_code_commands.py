@@ -28,6 +28,9 @@ MIGRATION = """migrations:
 """
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def realm(tmp_path: Path) -> CliRealm:
     (tmp_path / "tally.yaml").write_text(FIRST)
@@ -88,7 +91,6 @@ with Realm.open("world.db", domain=Path("tally.yaml"), policies=["house.toml"]) 
 """
 
 
-@pytest.mark.slow
 def test_dev_adopts_changes_and_runs_the_program_again_when_files_change(tmp_path: Path) -> None:
     (tmp_path / "tally.yaml").write_text(FIRST)
     (tmp_path / "house.toml").write_text(RULES)

@@ -153,6 +153,7 @@ def test_the_score_counts_neither_time_outs_nor_equivalent_mutants():
     assert score([Result(mutant, "no tests", 0, 0.0)])["score"] == 0.0
 
 
+@pytest.mark.slow
 def test_the_settings_name_modules_and_tests_that_exist():
     settings = load_settings()
     assert "world/core/compute.py" in settings.modules

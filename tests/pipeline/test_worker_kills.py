@@ -18,7 +18,7 @@ from world.clock import SystemClock
 from world.state.proposal import Proposal
 from worldprotocol import Realm, Worker
 
-pytestmark = pytest.mark.requirement("HC-journal", "WP-exec")
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("HC-journal", "WP-exec")]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -94,7 +94,7 @@ def proposals(realm: Realm) -> Iterator[tuple[str, Proposal]]:
         yield logged.stream, realm.proposal(logged.stream)
 
 
-@pytest.mark.parametrize("kind", ["single", pytest.param("idempotent", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["single", "idempotent"])
 def test_a_worker_killed_at_each_point_loses_no_effect(tmp_path: Path, kind: str) -> None:
     address, path = str(tmp_path / "w.db"), tmp_path / "outside.db"
     founded(address, kind, 9)
@@ -109,7 +109,6 @@ def test_a_worker_killed_at_each_point_loses_no_effect(tmp_path: Path, kind: str
     assert ended["executing"] == (2 if kind == "single" else 0)  # killed before and after the handler, not completed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "idempotent"])
 def test_a_thousand_effects_over_four_killed_processes_are_each_made_once_or_in_doubt(
     tmp_path: Path, kind: str
@@ -123,7 +122,6 @@ def test_a_thousand_effects_over_four_killed_processes_are_each_made_once_or_in_
     assert ended["executing"] == (16 if kind == "single" else 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "idempotent"])
 def test_effects_over_killed_processes_are_each_made_once_or_in_doubt_on_postgres(
     tmp_path: Path, kind: str, postgres_database: str

@@ -142,6 +142,7 @@ def guesses(served: Served, count: int) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_guesses_of_an_address_are_limited_and_its_right_tokens_are_accepted(tmp_path: Path) -> None:
     with serving(founded(tmp_path, server="requests_per_second = 1\nburst = 4")) as served:
         found = guesses(served, 8)
