@@ -187,9 +187,20 @@ def summary(view: RealmView) -> tuple[Any, ...]:
     return tuple((name, one.head) for name, one in view.branches.items()), tuple(view.proposals), leases
 
 
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Let threads take turns fifty times as often, so that busy readers do not hold up the one writer."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(interval / 50)
+    yield
+    sys.setswitchinterval(interval)
+
+
 @pytest.mark.requirement("CARD-replay", "WP-lineage")
 @pytest.mark.parametrize(("readers", "commits"), [(2, 150), pytest.param(8, 1_000, marks=pytest.mark.slow)])
-def test_readers_see_committed_states_only_and_in_order(tmp_path: Path, readers: int, commits: int) -> None:
+def test_readers_see_committed_states_only_and_in_order(
+    tmp_path: Path, readers: int, commits: int, often_switched: None
+) -> None:
     found: list[dict[int, tuple[Any, ...]]] = [{} for _ in range(readers)]
     wrong: list[Any] = []
     over = threading.Event()
