@@ -186,10 +186,12 @@ def test_a_reader_sees_the_old_content_or_the_new_one(ws):
 
     reader = threading.Thread(target=look)
     reader.start()
-    for number in range(100):
-        ws.write(b"a", contents[number % 5])
-    over.set()
-    reader.join()
+    try:
+        for number in range(100):
+            ws.write(b"a", contents[number % 5])
+    finally:
+        over.set()
+        reader.join()
     assert set(seen) <= set(contents)
 
 

@@ -116,10 +116,12 @@ def test_readers_beside_a_writer_see_whole_worlds(tmp_path: Path) -> None:
         readers = [threading.Thread(target=read) for _ in range(3)]
         for reader in readers:
             reader.start()
-        for _ in range(first):
-            assert world.act("ann", "sell", {"item": "tea", "count": 1}).status == "completed"
-        over.set()
-        for reader in readers:
-            reader.join()
+        try:
+            for _ in range(first):
+                assert world.act("ann", "sell", {"item": "tea", "count": 1}).status == "completed"
+        finally:
+            over.set()
+            for reader in readers:
+                reader.join()
         assert wrong == []
         assert world.data()["stock"]["tea"] == 0
