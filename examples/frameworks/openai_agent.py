@@ -41,8 +41,8 @@ class ScriptedModel(Model):
         return ModelResponse(output=output, usage=Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **more: Any) -> AsyncIterator[Any]:
-        """Stream nothing: the agent does not ask for it."""
-        raise NotImplementedError
+        """Refuse to stream: this scripted model has whole messages only, and the agent asks for no others."""
+        raise NotImplementedError("The scripted model does not stream.")
 
 
 async def main(folder: Path) -> None:
