@@ -252,7 +252,7 @@ UNUSUAL = {
     *("request.withdrawn", "effect.claimed", "effect.dropped", "effect.extended", "effect.resolved"),
     *("lease.renewed", "lease.revoked", "execution.cancelled"),
     *("right.granted", "right.revoked", "token.created", "token.revoked"),
-    *("key.registered", "key.revoked", "policy.retired"),
+    *("key.registered", "key.revoked", "policy.retired", "writer.opened", "writer.closed"),
 }
 """Topics whose only parts are optional and in none of these logs.
 

@@ -38,12 +38,16 @@ from world.events.base import Event
 from world.events.codec import TOPICS, decode_event
 from world.events.malformed import MALFORMED, malformed
 from world.events.proposal_events import ProposalSubmitted
-from world.events.realm_events import WorldSealed
+from world.events.realm_events import LogBranched, WorldSealed
+from world.events.writer_events import WriterOpened
 from world.log import EventLog, LogFinding, LoggedEvent, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
 from world.state.access import access_fault
 from world.state.realm_state import RealmState, apply_event
+
+_OPENING = (WriterOpened, LogBranched)
+"""Events that may follow the end of a writer epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +238,8 @@ class _Checker:
             self._add(ErrorCode.WRONG_STREAM, position, "the stream of a proposal begins with its submission")
         if position == 1:
             self._checks.at_the_beginning(event)
+        if self._realm.writer.closed is not None and self._realm.branched is None and type(event) not in _OPENING:
+            self._add(ErrorCode.BAD_EPOCH, position, "the log was closed to writers before it")
         try:
             if kind.step is not None:
                 kind.step(event, position)

@@ -14,6 +14,8 @@ from world.clock import IdSource
 from world.engine.administration import adopt_policy, bind, choose_enforcement, found, register
 from world.engine.domain_adoption import OpenProposals, adopt_domain
 from world.engine.observing import Observer
+from world.engine.writer_epochs import close_writer, open_writer
+from world.events.writer_events import CloseReason, OpenReason
 from world.model.actor import ActorRef
 from world.model.decision import HumanAnswer
 from world.model.intent import IntentInstance
@@ -109,6 +111,44 @@ class Commands(ABC):
 
         command.any_schema = True  # type: ignore[attr-defined]  # read by _outcome
         return self.run(command, prepare=prepare_adoption)
+
+    # Writer epochs
+
+    def close_writer(self, reason: CloseReason, *, by: str, target: str | None = None) -> int:
+        """Close the log to writers and return the epoch that ended; no further event is appended.
+
+        Args:
+            reason: why.
+            by: id of the actor who closes it, for the record.
+            target: where the log continues, without a password.
+
+        Raises:
+            RefusedError: ``LOG_FENCED`` when it is closed already.
+        """
+
+        def command(work: UnitOfWork) -> int:
+            return close_writer(work, reason, by, target)
+
+        command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.writer_epochs
+        return self.run(command)
+
+    def open_writer(self, reason: OpenReason, *, by: str) -> int:
+        """Open the log to writers at this place and return the epoch that begins.
+
+        Args:
+            reason: why; ``restore`` also opens a copy whose original was lost without being closed.
+            by: id of the actor who opens it, for the record.
+
+        Raises:
+            RefusedError: ``WRITER_OPEN``.
+        """
+
+        def command(work: UnitOfWork) -> int:
+            return open_writer(work, reason, self._archive.log.place(), by)
+
+        command.opens_writer = True  # type: ignore[attr-defined]  # read by world.engine.writer_epochs
+        command.any_schema = True  # type: ignore[attr-defined]
+        return self.run(command)
 
     def register_actor(self, actor: ActorRef, *, by: str) -> None:
         """Make an actor known, or change its name and meta; its kind stays.

@@ -15,6 +15,7 @@ from typing import Any, Final
 from world.clock import Clock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.writer_events import WriterClosed
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.driver import advance
 from world.pipeline.execute import fulfil
@@ -23,6 +24,7 @@ from world.pipeline.preparation.prepared import Prepared, take_up
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Executor, Performed
 from world.state.realm_view import RealmView
+from world.state.writer_epoch import closed_log
 
 __all__ = ["EffectRecorder", "make_effect"]
 
@@ -43,7 +45,8 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
         closing: set when this process ends.
 
     Raises:
-        RefusedError: ``LOG_CLOSED`` while it waited; then the next process performs it.
+        RefusedError: ``LOG_CLOSED`` while it waited; then the next process performs it. ``LOG_FENCED`` where the log
+            was closed to writers before it began, so that its result could not be recorded.
     """
     wait_ms = max(0, task.not_before - clock.now_ms()) if task.not_before else 0
     begins = time.monotonic() + wait_ms / 1000
@@ -52,6 +55,9 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
         if closing.wait(min(left, STILL_WANTED_S)):
             raise RefusedError(ErrorCode.LOG_CLOSED, "The realm was closed while an effect waited to be made again.")
         over = _why_over(task, peek)
+    closed: WriterClosed | None = peek(lambda realm: realm.writer.closed)
+    if closed is not None:
+        raise closed_log(closed)
     if over is not None:
         asked = task.requirement
         return Performed(EffectAnswer(error=ErrorValue.at(*over, asked.action_id, asked.node_path, task.order.now)))

@@ -18,6 +18,7 @@ from world.state.ports import Authority, Executor
 if TYPE_CHECKING:
     from world.pipeline.submit import Submission
     from world.pipeline.unit_of_work import StageObserver
+    from world.state.writer_epoch import Place
 
 __all__ = ["Observer", "TimedLog", "WritableLog", "WriteTiming"]
 
@@ -81,6 +82,10 @@ class WritableLog(Protocol):
         """Append events in a transaction."""
         ...
 
+    def place(self) -> Place | None:
+        """Return where the writer that has the log's lock writes; None for a file."""
+        ...
+
 
 class TimedLog:
     """A log whose writes are timed.
@@ -126,6 +131,10 @@ class TimedLog:
     def insert_events(self, stored_events: Any, *, transaction: Any = None) -> list[int]:
         """Append events in a transaction."""
         return self._log.insert_events(stored_events, transaction=transaction)
+
+    def place(self) -> Place | None:
+        """Return where the log is written."""
+        return self._log.place()
 
 
 class Observer(Protocol):

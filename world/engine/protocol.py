@@ -21,8 +21,7 @@ from world.engine.event_bus import Subscribers
 from world.engine.lease_commands import LeaseCommands
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
-from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.engine.writer_epochs import enter_epoch, refusal
 from world.events.base import Event
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
@@ -274,9 +273,10 @@ class WorldProtocol(PreparingCommands):
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
             work, rows = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
+            first = enter_epoch(work, self._log.place(), commands) + confirming
             fits = (in_force := work.realm.domain) is None or self._domain.is_form(in_force.schema_hash, in_force.rules)
             asked: list[Task] = []
-            confirmed = _confirm_clock(work, confirming, asked, fits=fits)
+            done_first = _run_first(work, first, asked, fits=fits)
             recorded = self._unrecorded[:]
             for done in recorded:
                 done.record(work)
@@ -286,13 +286,17 @@ class WorldProtocol(PreparingCommands):
                 advance(work, due(work, must_recover=unsettled))
             others, work.tasks = left + asked + work.tasks, []
             is_early = work.is_unfinished and self._units_left > 0
-            remaining = [] if is_early else [pending for pending in commands if pending not in confirming]
-            outcomes = confirmed + self._outcomes(work, remaining, others, fits=fits)
+            remaining = [] if is_early else [pending for pending in commands if pending not in first]
+            outcomes = done_first + self._outcomes(work, remaining, others, fits=fits)
             if work.emitted:
                 self._write(transaction, work, rows, boot)
                 self._follow(work.realm)
                 live.committing([item.event for item in work.emitted])
             work.end()
+        if work.realm.writer.closed is not None:
+            others, work.tasks = [], []  # their results could not be recorded; the next epoch makes them
+            work.claimed.clear()
+            outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
         self._archive.keep_states([item.event for item in work.emitted], self._snapshots)
         self._performing |= work.claimed
         for done in recorded:
@@ -398,11 +402,11 @@ class WorldProtocol(PreparingCommands):
         self._ledger_kept = None
 
 
-def _confirm_clock(
-    work: UnitOfWork, confirming: list[Pending[Command, Any]], others: list[Task], *, fits: bool
+def _run_first(
+    work: UnitOfWork, first: list[Pending[Command, Any]], others: list[Task], *, fits: bool
 ) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
-    """Run the commands that confirm the clock, before anything else records the time that it reads."""
-    outcomes = [_outcome(work, pending, others, fits=fits) for pending in confirming]
+    """Run the commands that open the log or confirm the clock, before anything else is recorded."""
+    outcomes = [_outcome(work, pending, others, fits=fits) for pending in first]
     for pending, _, error in outcomes:
         if error is not None:
             raise _SpoiledError(pending, error)
@@ -413,17 +417,8 @@ def _outcome(
     work: UnitOfWork, pending: Pending[Command, Any], others: list[Task], *, fits: bool
 ) -> tuple[Pending[Command, Any], Any, Exception | None]:
     """Run one command; its result comes with the effects it asked for, and ``others`` gets those of what went on."""
-    if (
-        not fits
-        and not isinstance(pending.command, EffectRecorder)
-        and not getattr(pending.command, "any_schema", False)
-    ):
-        refused = RefusedError(
-            ErrorCode.SCHEMA_MISMATCH,
-            "Another domain was adopted after this realm was opened; open it again with that domain.",
-            in_force=work.realm.schema_hash,
-            at_hand=work.domain.schema.hash,
-        )
+    refused = refusal(work, pending.command, fits=fits)
+    if refused is not None:
         return pending, None, refused
     before, unit_at = len(work.emitted), work.at
     try:

@@ -47,6 +47,11 @@ class _VerifiedCommand:
         """Whether the command confirms the clock."""
         return bool(getattr(self._command, "confirms_clock", False))
 
+    @property
+    def opens_writer(self) -> bool:
+        """Whether the command opens a log that was closed to writers."""
+        return bool(getattr(self._command, "opens_writer", False))
+
     def __call__(self, work: UnitOfWork) -> Any:
         work.verified = self._verified
         try:

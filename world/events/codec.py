@@ -75,6 +75,7 @@ from world.events.run_events import (
     RunRolledBack,
     RunViolated,
 )
+from world.events.writer_events import WriterClosed, WriterOpened
 from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import freeze
 from world.model.overruling import second_version
@@ -85,6 +86,8 @@ __all__ = ["EVENT_TYPES", "INVALID", "TOPICS", "UPCASTERS", "decode_event", "enc
 EVENT_TYPES: tuple[type[Event], ...] = (
     LogFounded,
     LogBranched,
+    WriterOpened,
+    WriterClosed,
     EnforcementChosen,
     WorkspaceRegistered,
     DomainAdopted,

@@ -24,7 +24,7 @@ from world.log.recorder import NotificationReader, new_event, persistence_errors
 from world.log.store import BUSY_TIMEOUT_MS, LockedQuery, Opening, Store
 from world.log.transaction import Memory, Transaction
 from world.log.url import LogAddress, parse_address
-from world.log.values import MAX_EVENT_BYTES, NewEvent
+from world.log.values import MAX_EVENT_BYTES, NewEvent, ServerPlace
 from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_view
 
 __all__ = [
@@ -201,6 +201,10 @@ class EventLog(NotificationReader):
                 opening = self._begin(questions)
             with self._transaction(opening) as transaction:
                 yield transaction
+
+    def place(self) -> ServerPlace | None:
+        """Return where the writer that has the log's lock writes; None for a file, or where the server does not say."""
+        return self._store.place()
 
     def insert_events(
         self, stored_events: Sequence[StoredEvent], *, transaction: Transaction | None = None, **_: Any

@@ -20,6 +20,7 @@ from world.log.errors import StreamConflictError
 from world.log.sql.queries import statements
 from world.log.sql.statement import FORMAT, FORMAT_VERSION, LOG_SHIFT, SqlStatement
 from world.log.url import Backend
+from world.log.values import ServerPlace
 
 if TYPE_CHECKING:
     from world.log.statements import Statements
@@ -145,6 +146,10 @@ class Store(ABC):
         Raises:
             LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
         """
+
+    def place(self) -> ServerPlace | None:
+        """Return where the connection for writing leads; None for a file, or where the server does not say."""
+        return None
 
     @abstractmethod
     def cursor(self) -> Cursor:

@@ -65,6 +65,19 @@ class NewEvent(StoredEvent):
         fields["schema_version"] = schema_version
 
 
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
+    """A database server as a place at which logs are written.
+
+    Args:
+        system: identifier of the database system; its standbys have the same one.
+        timeline: number of the timeline, which increases with each promotion of a standby.
+    """
+
+    system: str
+    timeline: int
+
+
 class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of the log.
 

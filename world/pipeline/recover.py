@@ -60,7 +60,7 @@ def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
     if proposal.started.worker == work.workers.me:
         claims = {(proposal.proposal_id, effect) for effect in own}
         return claims.isdisjoint(work.performing) and claims.isdisjoint(work.claimed)
-    if work.workers.is_gone(proposal.started.worker):
+    if proposal.started.worker in work.realm.writer.left or work.workers.is_gone(proposal.started.worker):
         return True
     return all(effect.deadline < work.at for effect in own.values())
 

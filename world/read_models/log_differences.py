@@ -37,6 +37,7 @@ from world.events.realm_events import (
     WorkspaceRegistered,
     WorldSealed,
 )
+from world.events.writer_events import WriterClosed, WriterOpened
 from world.log import EventLog, LoggedEvent
 from world.model.actor import ActorRef
 from world.read_models.archive import Archive
@@ -48,7 +49,15 @@ Progress = Callable[[int, int], None]
 Name = tuple[str, str]
 """Kind of an entity and its id."""
 
-EVERYTHING: Final = (DomainAdopted, EnforcementChosen, KlisConfigured, LogFounded, WorkspaceRegistered)
+EVERYTHING: Final = (
+    DomainAdopted,
+    EnforcementChosen,
+    KlisConfigured,
+    LogFounded,
+    WorkspaceRegistered,
+    WriterClosed,
+    WriterOpened,
+)
 """Events that affect all later events."""
 
 REPORT_EVERY: Final = 10_000

@@ -32,6 +32,7 @@ from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfi
 from world.events.proposal_events import HumanAnswered, ProposalSubmitted, ProposalSuperseded
 from world.events.realm_events import ActorBound, ActorRegistered, BranchCreated, BranchSwitched
 from world.events.verification import Right, Verification
+from world.events.writer_events import WriterClosed, WriterOpened
 
 __all__ = ["ACCESS_STEPS", "AccessFault", "Rights", "access_fault", "right_fault"]
 
@@ -218,6 +219,8 @@ _NEEDS: Final[Mapping[type[Event], Callable[[Any, Any], Need]]] = {
     BranchSwitched: _operation,
     ActorRegistered: _operation,
     ActorBound: _operation,
+    WriterOpened: _operation,
+    WriterClosed: _operation,
     PolicyAdopted: _operation,
     PolicyRetired: _operation,
     ShadowConfigured: _operation,

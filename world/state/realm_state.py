@@ -60,6 +60,7 @@ from world.state.deadlines import WITH_DEADLINES, bring_retries_forward, note_de
 from world.state.effect_steps import effect_deadline
 from world.state.offers import CHANGES_OFFERS, next_claim_deadline, note_offers, schedule_claims
 from world.state.proposal import PROPOSAL_EVENTS, TERMINAL, Proposal, fold_proposal
+from world.state.writer_epoch import WRITER_STEPS, WriterEpoch
 
 LANDMARKS: Final = frozenset(
     kind.TOPIC
@@ -76,7 +77,7 @@ LANDMARKS: Final = frozenset(
         ShadowConfigured,
         BranchSwitched,
     )
-) | {kind.TOPIC for kind in ACCESS_STEPS}
+) | {kind.TOPIC for steps in (ACCESS_STEPS, WRITER_STEPS) for kind in steps}
 """Topics of the few events that make up the registry; the index remembers where they are."""
 
 
@@ -108,6 +109,7 @@ class RealmState:
     branches: dict[str, Branch] = field(default_factory=dict)
     active: str = ""
     epoch: int = 0
+    writer: WriterEpoch = field(default_factory=WriterEpoch)
     proposals: dict[str, Proposal] = field(default_factory=dict)
     queues: dict[str, list[str]] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
@@ -168,6 +170,8 @@ class RealmState:
 
     def next_due(self) -> int | None:
         """Return when something may be due next, ms since 1970; None when nothing waits for a time."""
+        if self.writer.closed is not None:
+            return None
         times = [at for at in (self.klis.next_due(),) if at is not None]
         times += [self.deadlines[0][0] + 1] if self.deadlines else []
         times += [self.retries[0][0]] if self.retries else []
@@ -441,4 +445,5 @@ _STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {
     RunCompared: _seen,
     RunClosed: _closed,
     **ACCESS_STEPS,
+    **WRITER_STEPS,
 }

@@ -23,6 +23,7 @@ from world.model.immutable.persistent_map import PersistentMap, TrackedDict, pub
 from world.state.branches import Branch
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState, realm_repr
+from world.state.writer_epoch import WriterEpoch
 
 __all__ = ["ReadableRealm", "RealmView", "publish", "state_of_view", "track", "view_of"]
 
@@ -53,6 +54,7 @@ class RealmView(Struct, frozen=True, eq=False):
     branches: PersistentMap[str, Branch]
     active: str
     epoch: int
+    writer: WriterEpoch
     proposals: PersistentMap[str, Proposal]
     queues: PersistentMap[str, tuple[str, ...]]
     running: PersistentMap[str, str]
@@ -138,6 +140,7 @@ def publish(realm: RealmState, before: RealmView | None) -> RealmView:
         shadow=realm.shadow,
         active=realm.active,
         epoch=realm.epoch,
+        writer=realm.writer,
         klis=klis or publish_ledger(realm.klis, None if before is None else before.klis),
         klis_version=realm.klis_version,
         due=realm.next_due(),
@@ -183,6 +186,7 @@ def state_of_view(view: RealmView) -> RealmState:
         branches=dict(view.branches),
         active=view.active,
         epoch=view.epoch,
+        writer=view.writer,
         proposals={name: proposal.copy() for name, proposal in view.proposals.items()},
         queues={key: list(queue) for key, queue in view.queues.items()},
         running=dict(view.running),

@@ -29,6 +29,7 @@ from world.log.backends.registry import Durability
 from world.log.sql.queries import events_query
 from world.log.sql.statement import SqlStatement, dialect
 from world.log.store import Batch, Cursor, LockedQuery, Opening, Row, Store, conflict, key_range, newest
+from world.log.values import ServerPlace
 from world.masking import masked
 
 LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
@@ -52,6 +53,14 @@ _DAMAGE: Final = (
 )
 
 _LOCK = SqlStatement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
+_PLACE: Final = (
+    "SELECT system_identifier::TEXT, CASE WHEN pg_is_in_recovery() THEN NULL "
+    "ELSE pg_walfile_name(pg_current_wal_insert_lsn()) END FROM pg_control_system()"
+)
+"""The server's place; the name of a WAL segment begins with its timeline, also before the first checkpoint on it."""
+
+_TIMELINE_DIGITS: Final = 8
+
 _INSERT_EVENTS: Final = (
     "WITH event AS (INSERT INTO wp_event (id, log_id, stream, version, topic, schema_version, leaf, state) "
     "SELECT i, l, s, v, t, c, decode(h, 'hex'), j FROM json_to_recordset(%s::json) AS "
@@ -120,6 +129,7 @@ class PostgresStore(Store):
         self._arguments["options"] = f"{given} {chosen}".strip()
         self._idle: list[Connection[Row]] = []
         self._writer: Connection[Row] | None = None
+        self._place: ServerPlace | None = None
         self._within: AbstractContextManager[Pipeline] | None = None
         self._pipeline: Pipeline | None = None
         self._has_begun = False
@@ -183,6 +193,10 @@ class PostgresStore(Store):
             if isinstance(error, psycopg.Error):
                 raise self.translate(error) from error
             raise
+
+    def place(self) -> ServerPlace | None:
+        """See ``Store.place``; a connection that writes stays on one timeline."""
+        return self._place
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
@@ -289,6 +303,7 @@ class PostgresStore(Store):
     def _open(self, log_id: int, known: int, questions: Sequence[LockedQuery]) -> Opening:
         if self._writer is None:
             self._writer = self._connect(autocommit=True)  # else psycopg waits for the server before each BEGIN
+            self._place = _place(self._writer)
             self._within = self._writer.pipeline()
             self._pipeline = self._within.__enter__()
         self._has_begun = True  # the driver learns it from the server with the next Sync, which only a commit sends
@@ -324,6 +339,15 @@ class PostgresStore(Store):
         if pipeline is not None:
             with suppress(psycopg.Error):
                 pipeline.__exit__(None, None, None)
+
+
+def _place(connection: Connection[Row]) -> ServerPlace | None:
+    """Return where a connection leads; None for a standby, and where the server has not these functions."""
+    try:
+        [(system, segment)] = connection.execute(_PLACE).fetchall()
+    except (errors.InsufficientPrivilege, errors.UndefinedFunction, errors.FeatureNotSupported):
+        return None
+    return None if segment is None else ServerPlace(system, int(segment[:_TIMELINE_DIGITS], 16))
 
 
 def _as_json(events: Sequence[Row]) -> str:
