@@ -18,7 +18,7 @@ from world.state.ports import Authority, Executor
 if TYPE_CHECKING:
     from world.pipeline.submit import Submission
     from world.pipeline.unit_of_work import StageObserver
-    from world.state.writer_epoch import Place
+    from world.state.writer_epoch import WriterPlace
 
 __all__ = ["Observer", "TimedLog", "WritableLog", "WriteTiming"]
 
@@ -82,7 +82,7 @@ class WritableLog(Protocol):
         """Append events in a transaction."""
         ...
 
-    def place(self) -> Place | None:
+    def place(self) -> WriterPlace | None:
         """Return where the writer that has the log's lock writes; None for a file."""
         ...
 
@@ -132,7 +132,7 @@ class TimedLog:
         """Append events in a transaction."""
         return self._log.insert_events(stored_events, transaction=transaction)
 
-    def place(self) -> Place | None:
+    def place(self) -> WriterPlace | None:
         """Return where the log is written."""
         return self._log.place()
 

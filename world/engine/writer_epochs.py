@@ -15,7 +15,7 @@ from world.events.streams import REALM_STREAM
 from world.events.writer_events import CloseReason, OpenReason, WriterClosed, WriterOpened
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.realm_state import RealmState
-from world.state.writer_epoch import Place, WriterEpoch, closed_log
+from world.state.writer_epoch import WriterEpoch, WriterPlace, closed_log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Queued(Protocol):
         ...
 
 
-def enter_epoch(work: UnitOfWork, place: Place | None, commands: Sequence[P]) -> list[P]:
+def enter_epoch(work: UnitOfWork, place: WriterPlace | None, commands: Sequence[P]) -> list[P]:
     """Check that a unit may write at its place, and begin the next epoch after a failover of the database server.
 
     Args:
@@ -64,7 +64,7 @@ def enter_epoch(work: UnitOfWork, place: Place | None, commands: Sequence[P]) ->
     return opening
 
 
-def check_place(writer: WriterEpoch, place: Place) -> None:
+def check_place(writer: WriterEpoch, place: WriterPlace) -> None:
     """Compare a place with that of the epoch in force.
 
     Args:
@@ -128,7 +128,7 @@ def close_writer(work: UnitOfWork, reason: CloseReason, by: str, target: str | N
     return epoch
 
 
-def open_writer(work: UnitOfWork, reason: OpenReason, place: Place | None, by: str) -> int:
+def open_writer(work: UnitOfWork, reason: OpenReason, place: WriterPlace | None, by: str) -> int:
     """Begin the next writer epoch at this place; return its number.
 
     Executions that are under way are continued by the next worker: those of earlier epochs cannot record anything.
@@ -157,7 +157,7 @@ def _workers(realm: RealmState) -> list[str]:
 def _emit_opened(
     work: UnitOfWork,
     reason: OpenReason,
-    place: Place | None,
+    place: WriterPlace | None,
     *,
     left: list[str] | None = None,
     by: str | None = None,

@@ -18,13 +18,13 @@ from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.writer_events import WriterClosed, WriterOpened
 
-__all__ = ["FIRST_TIMELINE", "WRITER_STEPS", "Place", "WriterEpoch", "closed_log"]
+__all__ = ["FIRST_TIMELINE", "WRITER_STEPS", "WriterEpoch", "WriterPlace", "closed_log"]
 
 FIRST_TIMELINE: Final = 1
 """Timeline of a PostgreSQL server that was never promoted; also that of the epoch 0."""
 
 
-class Place(Protocol):
+class WriterPlace(Protocol):
     """A database server as a place at which the log is written (``world.log.values.ServerPlace``)."""
 
     @property
