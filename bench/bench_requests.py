@@ -75,12 +75,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="counted")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-requests-") as name:
-        inside, outside = Path(name) / "act", Path(name) / "http"
-        inside.mkdir()
-        outside.mkdir()
-        address, token = founded(outside)
+        address, token = founded(str(Path(name, "http.db")))
         base = f"act in process, {CALLERS} threads"
-        with acting(founded(inside)[0]) as act, served(address) as (port, process):
+        with acting(founded(str(Path(name, "act.db")))[0]) as act, served(address) as (port, process):
             bare, read = request("GET", "/healthz", token), request("GET", PATH, token)
             measured = {
                 base: act,

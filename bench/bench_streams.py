@@ -130,7 +130,7 @@ def main() -> None:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
     with tempfile.TemporaryDirectory(prefix="bench-streams-") as name:
-        address, token = founded(Path(name))
+        address, token = founded(str(Path(name, "world.db")))
         with served(address) as (port, process):
             for readers in sorted({1, 100, given.readers}):
                 deliver(port, process, token, readers, given.intents)

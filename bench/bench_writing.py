@@ -17,10 +17,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bench.written import Library, Pipeline, Tables, governed, propose, states_of_one, three_rules
-from worldprotocol import Realm
 
 CALLERS = 64
 LEAST_SHARE = 0.01
@@ -38,14 +38,14 @@ def measured(work: Work, numbers: range) -> tuple[float, float]:
     return used / len(numbers) * 1e6, taken / len(numbers) * 1e6
 
 
-def at_once(world: Realm, numbers: range) -> None:
-    """Propose from many threads, which share commits."""
+def at_once(work: Work, numbers: range, callers: int = CALLERS) -> None:
+    """Do works from many threads, which share commits."""
 
-    def work(thread: int) -> None:
-        for number in numbers[thread::CALLERS]:
-            propose(world, number)
+    def several(thread: int) -> None:
+        for number in numbers[thread::callers]:
+            work(number)
 
-    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(CALLERS)]
+    threads = [threading.Thread(target=several, args=(thread,)) for thread in range(callers)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -96,7 +96,7 @@ def many_callers(place: Path, proposals: int, rounds: int) -> None:
         numbers = range(turn * proposals, (turn + 1) * proposals)
         raw.append(measured(tables.save, numbers))
         begin, cpu = time.perf_counter(), time.process_time()
-        at_once(world, numbers)
+        at_once(partial(propose, world), numbers)
         taken, used = time.perf_counter() - begin, time.process_time() - cpu
         ours.append((used / proposals * 1e6, taken / proposals * 1e6))
     world.close()

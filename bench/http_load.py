@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,9 +26,8 @@ CALLERS = 64
 PATH = "/v1/realms/main"
 
 
-def founded(folder: Path) -> tuple[str, str]:
+def founded(address: str) -> tuple[str, str]:
     """Make a realm of one actor who acts and reads; return its address, and a token of the actor."""
-    address = str(folder / "world.db")
     with governed(address) as world:
         for right in ("actor", "reader"):
             world.access.grant("ann", right, by="operator")
