@@ -30,6 +30,10 @@ def test_every_benchmark_is_documented() -> None:
             ["backtest", "--decisions", "20", "--jobs", "1"],
             [r"20 decisions", r"CEL .* ratio to bare", r"Python .* ratio to bare"],
         ),
+        (
+            ["cost", "--proposals", "10", "--rounds", "1", "--seconds", "0.2"],
+            [r"sqlite\n +bytes, pure", r"postgresql\n(?:.*\n)+  http, 64 .* of the database +[\d,]+ us .* ratio +\d"],
+        ),
         (["hooks", "--calls", "3"], [r"PreToolUse, one connection .* to bare +\d", r"below 25 ms; measured +\d"]),
         (
             ["reading", "--held", "50", "--seconds", "0.01"],
