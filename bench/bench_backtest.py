@@ -24,6 +24,7 @@ from world.events.proposal_events import ProposalJudged
 from world.state.ports import Case
 from worldprotocol.analysis.backtest import Backtest, BacktestSetup
 from worldprotocol.analysis.rejudging import CaseRejudger
+from worldprotocol.analysis.work.workers import Workers
 
 TO_REACH = 0.4
 ROUNDS = 3
@@ -76,7 +77,7 @@ def measure_core(setup: BacktestSetup, decisions: int) -> str:
 def measure_command(setup: BacktestSetup, jobs: int | None) -> str:
     """Return how long the whole takes on the clock, with what starts before the first case."""
     begin = time.perf_counter()
-    for _ in Backtest(setup, jobs).lines():
+    for _ in Backtest(setup, Workers(jobs)).lines():
         pass
     return f"{time.perf_counter() - begin:.2f} s"
 

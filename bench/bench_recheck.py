@@ -21,6 +21,7 @@ from world.log import open_log
 from worldprotocol.analysis.counterfactual import WhatIf, what_if
 from worldprotocol.analysis.recheck.recheck import Rechecking
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
+from worldprotocol.analysis.work.workers import Workers
 
 
 def measure(decisions: int, processes: Sequence[int]) -> None:
@@ -43,7 +44,7 @@ def measure(decisions: int, processes: Sequence[int]) -> None:
         alone_s = 0.0
         for jobs in processes:
             begin = time.perf_counter()
-            assert recheck_log(setup, jobs=jobs or None).ok
+            assert recheck_log(setup, workers=Workers(jobs or None)).ok
             taken_s = time.perf_counter() - begin
             alone_s = alone_s or taken_s
             words = f"{jobs} processes" if jobs else "as it likes"

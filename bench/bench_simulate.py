@@ -15,7 +15,7 @@ from collections.abc import Callable
 from bench.realms import BenchRealm
 from world.code.time_limit import unlimited
 from world.pipeline.submit import Submission
-from worldprotocol.analysis.process_pool import cores
+from worldprotocol.analysis.work.free_cores import cores
 from worldprotocol.simulation import DEPOT, Simulation, draw_steps, run_seeds, simulate
 from worldprotocol.simulation.depot import scenario
 

@@ -21,8 +21,11 @@ from world.clock import ManualClock
 from world.limits import Limits
 from world.pipeline import judge
 from worldprotocol import Realm
-from worldprotocol.analysis import log_partitions as stretches
 from worldprotocol.analysis.backtest import Backtest, BacktestSetup, CaseSelection
+from worldprotocol.analysis.work import stretches
+from worldprotocol.analysis.work import workers as choice
+from worldprotocol.analysis.work.processes import ProcessCrew
+from worldprotocol.analysis.work.workers import Workers
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +85,7 @@ def setup(folder: Path, policy: str, **wanted: Any) -> BacktestSetup:
 
 
 def found(folder: Path, policy: str, *, jobs: int = 1, **wanted: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    running = Backtest(setup(folder, policy, **wanted), jobs)
+    running = Backtest(setup(folder, policy, **wanted), Workers(jobs))
     lines = list(running.lines())
     return lines, dict(running.counts)
 
@@ -139,11 +142,12 @@ def test_as_many_processes_judge_as_pay(
     folder, flips, _ = recorded
     policy, taken = other(folder, most=4), []
 
-    def in_order(begin: Any, tasks: Any, jobs: int) -> Any:
-        taken.append(jobs)
-        return map(begin(), tasks)
+    class Counted(ProcessCrew):
+        def __init__(self, count: int) -> None:
+            taken.append(count)
+            super().__init__(count)
 
-    monkeypatch.setattr(stretches, "in_order", in_order)
+    monkeypatch.setattr(choice, "ProcessCrew", Counted)
     monkeypatch.setattr(stretches, "cores", lambda: 4)
     monkeypatch.setattr(stretches, "watch_cores", lambda: lambda: 3)
     monkeypatch.setattr(stretches, "FIRST", 500)
@@ -225,7 +229,7 @@ def test_a_case_that_people_would_be_asked_about_names_the_rules_that_decided_it
         BacktestSetup(
             f"{tmp_path / 'world.db'}", f"{tmp_path / 'site.py'}:site", one_rule(tmp_path, "ask", "escalate")
         ),
-        1,
+        Workers(1),
     )
     lines = list(running.lines())
     assert {one["why"] for one in lines} == {"asksPeople"}
@@ -333,7 +337,7 @@ def site(folder: Path, policy: str, *, most: int = 9, name: str = "site") -> Rea
 def of_site(folder: Path, policy: str, **parts: Any) -> list[tuple[str, str]]:
     """Return what is found in a log of the site: a flip's verdicts, or why it is undecided."""
     name = parts.pop("name", "site")
-    running = Backtest(BacktestSetup(str(folder / "world.db"), f"{folder / name}.py:site", policy, **parts), 1)
+    running = Backtest(BacktestSetup(str(folder / "world.db"), f"{folder / name}.py:site", policy, **parts), Workers(1))
     lines = list(running.lines())
     assert sum(running.counts.values()) - running.counts["judged"] == running.counts["judged"]
     return [
@@ -364,7 +368,7 @@ def test_a_rejection_because_the_policy_was_not_in_force_was_decided_by_none_of_
     one_rule(tmp_path, "house", "approve", "true")
     with Realm.open(tmp_path / "world.db", domain=f"{tmp_path / 'site.py'}:site", policies=[house]) as world:
         assert world.act("bot", "build", {"name": "x"}).status == "rejected"
-    running = Backtest(BacktestSetup(str(tmp_path / "world.db"), f"{tmp_path / 'site.py'}:site", house), 1)
+    running = Backtest(BacktestSetup(str(tmp_path / "world.db"), f"{tmp_path / 'site.py'}:site", house), Workers(1))
     (flip,) = running.lines()
     assert flip["from"]["verdict"] == "reject"
     assert (flip["from"]["decidedBy"], flip["from"]["sources"]) == (["the engine"], ["policy in force"])
@@ -432,7 +436,7 @@ def test_a_rule_that_does_not_end_is_broken_off_in_a_backtest_too(tmp_path: Path
     (tmp_path / "slow.py").write_text(ENDLESS.replace('write_text("a process has begun")', "name"))
     slow = f"{tmp_path / 'slow.py'}:endless"
     running = Backtest(
-        BacktestSetup(str(tmp_path / "world.db"), f"{COUNTER}:counter", slow, limits=Limits(max_call_ms=50)), 1
+        BacktestSetup(str(tmp_path / "world.db"), f"{COUNTER}:counter", slow, limits=Limits(max_call_ms=50)), Workers(1)
     )
     (line,) = running.lines()
     assert (line["kind"], line["why"]) == ("undecided", "timedOut")

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.patience import PATIENCE_S
 from world.errors import DamagedLogError, RefusedError
-from worldprotocol.analysis.process_pool import AHEAD, MAX_WAITING, in_order, watch_cores
+from worldprotocol.analysis.work.free_cores import watch_cores
+from worldprotocol.analysis.work.processes import ProcessCrew
+from worldprotocol.analysis.work.work_list import AHEAD, MAX_LOSSES, MAX_WAITING, TaskDone, Work, WorkList
 
 ROOT = Path(__file__).parents[2]
 HANGING = """
-import time
-from worldprotocol.analysis.process_pool import in_order
-from tests.authority.test_sharing import noting
+from tests.authority.test_sharing import in_order, noting
 
 if __name__ == "__main__":
     for line in in_order(noting, list(range(9)), 2):
@@ -33,14 +33,21 @@ if __name__ == "__main__":
 """
 
 
-def squaring() -> Callable[[int], tuple[int, int, str]]:
+def in_order(begin: Any, tasks: Sequence[Any], jobs: int) -> Generator[Any, None, None]:
+    """Yield the results of one work, performed by processes of this machine."""
+    for done in WorkList([Work(begin, tasks)], ProcessCrew(jobs)).results():  # type: ignore[var-annotated]
+        yield done.value()
+
+
+@contextmanager
+def squaring() -> Iterator[Callable[[int], tuple[int, int, str]]]:
     def squared(task: int) -> tuple[int, int, str]:
         while task == 0 and not Path("other").exists():  # the first result comes last, from a process of its own
             time.sleep(0.005)
         Path("other").touch()
         return task * task, os.getpid(), os.getcwd()
 
-    return squared
+    yield squared
 
 
 def ending(how: int, task: int) -> int:
@@ -51,13 +58,15 @@ def ending(how: int, task: int) -> int:
     return task
 
 
-def beginning(how: int) -> Callable[[int], int]:
+@contextmanager
+def beginning(how: int) -> Iterator[Callable[[int], int]]:
     if not how:
         raise RefusedError("NOT_LOADED", "There is nothing to begin with.")
-    return partial(ending, how)
+    yield partial(ending, how)
 
 
-def noting() -> Callable[[int], int]:
+@contextmanager
+def noting() -> Iterator[Callable[[int], int]]:
     """Tell the process's id first, and then never end."""
 
     def noted(task: int) -> int:
@@ -65,7 +74,7 @@ def noting() -> Callable[[int], int]:
             time.sleep(1_000)
         return os.getpid()
 
-    return noted
+    yield noted
 
 
 @pytest.mark.slow
@@ -94,14 +103,14 @@ def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process(
     reading = in_order(squaring, Watched(range(1_000)), 2)
     pids = {next(reading)[1] for _ in range(3)}
     assert max(handed) < 3 + max(MAX_WAITING, AHEAD) * 2
-    cast(Generator[Any, None, None], reading).close()
+    reading.close()
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
-def test_a_process_that_is_killed_is_told_and_an_error_in_one_is_raised_here() -> None:
+def test_a_task_that_ends_each_process_is_given_up_and_an_error_in_one_is_raised_here() -> None:
     with pytest.raises(RefusedError) as lost:
         list(in_order(partial(beginning, signal.SIGKILL), range(5), 1))
-    assert (lost.value.code, lost.value.details) == ("PROCESS_LOST", {"exit_code": -9})
+    assert (lost.value.code, lost.value.details) == ("PROCESS_LOST", {"exit_code": -9, "losses": MAX_LOSSES})
     assert "SIGKILL" in lost.value.message
     with pytest.raises(DamagedLogError) as damaged:
         list(in_order(partial(beginning, signal.SIGCONT), range(9), 1))
@@ -110,15 +119,41 @@ def test_a_process_that_is_killed_is_told_and_an_error_in_one_is_raised_here() -
         list(in_order(partial(beginning, 0), range(9), 1))
 
 
-def test_an_error_that_a_process_sent_before_it_ended_is_raised_when_it_takes_no_more_tasks() -> None:
-    class Late(list[int]):
-        def __getitem__(self, at: int) -> int:  # type: ignore[override]
-            while multiprocessing.active_children():
-                time.sleep(0.005)
-            return super().__getitem__(at)
+@contextmanager
+def killed_once(folder: Path, number: int) -> Iterator[Callable[[int], tuple[int, int]]]:
+    """Kill the first process that gets a certain task, and no other."""
 
-    with pytest.raises(RefusedError, match="nothing to begin with"):
-        list(in_order(partial(beginning, 0), Late(range(9)), 1))
+    def performed(task: int) -> tuple[int, int]:
+        if number == 2 and task == 7:
+            with suppress(FileExistsError):
+                (folder / "killed").mkdir()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return number, task
+
+    yield performed
+
+
+def test_when_a_process_is_lost_its_tasks_are_performed_again_and_the_answers_are_the_same(tmp_path: Path) -> None:
+    works = [Work(partial(killed_once, tmp_path, number), range(10)) for number in range(4)]
+    done: list[TaskDone[tuple[int, int]]] = list(WorkList(works, ProcessCrew(2)).results())
+    assert (tmp_path / "killed").exists()
+    for number in range(4):
+        assert [one.value() for one in done if one.work == number] == [(number, task) for task in range(10)]
+
+
+def test_an_error_ends_its_work_only_and_a_work_that_is_dropped_goes_no_further() -> None:
+    works = [
+        Work(partial(beginning, signal.SIGCONT), [0, 1, 2, 4, 4, 5, 6]),
+        Work(noting, range(2)),
+        Work(noting, range(9)),
+    ]
+    performed: WorkList[int] = WorkList(works, ProcessCrew(2))
+    performed.drop(2)
+    done = [(one.work, one.task, type(one.error)) for one in performed.results()]
+    failed = [one for one in done if one[0] == 0]
+    assert failed == [*((0, task, type(None)) for task in range(5)), (0, 5, DamagedLogError)]
+    assert [one for one in done if one[0] == 1] == [(1, 0, type(None)), (1, 1, type(None))]
+    assert len(done) == 8
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import pytest
 
 from tests.cli.realm import COUNTER, CliRealm, founded, sale
 from tests.patience import PATIENCE_S
-from worldprotocol.analysis import log_partitions as stretches
+from worldprotocol.analysis.recheck import whole_log
 from worldprotocol.analysis.recheck.results import Changed
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
+from worldprotocol.analysis.work.stretches import Stretches
+from worldprotocol.analysis.work.work_list import TaskDone
+from worldprotocol.analysis.work.workers import Workers
 
 FICKLE = Path(__file__).resolve().parent / "fickle.py"
 
@@ -114,12 +118,17 @@ def crowd(tmp_path: Path) -> CliRealm:
 def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(
     crowd: CliRealm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def in_turn(begin: Any, tasks: list[Any], jobs: int) -> Iterator[Any]:
-        workers = [begin() for _ in range(jobs)]
-        return (workers[number % jobs](task) for number, task in enumerate(tasks))
+    class InTurn(Stretches[Any]):
+        """Three openings of the log in this process, which take the stretches in turn."""
 
-    monkeypatch.setattr(stretches, "in_order", in_turn)
-    monkeypatch.setattr(stretches, "CHUNK", 1)
+        def results(self) -> Iterator[tuple[int, int, TaskDone[Any]]]:
+            with ExitStack() as opened:
+                [work] = self._works
+                begun = [opened.enter_context(work.begin()) for _ in range(self._workers.jobs or 1)]
+                for at in range(work.after, work.upto):
+                    yield 0, at + 1, TaskDone(0, at, begun[at % len(begun)]((at, at + 1)))
+
+    monkeypatch.setattr(whole_log, "Stretches", InTurn)
     for other in ("", "ctx.fail('GONE', 'no more')\n    return [set_(f\"stock"):
         if other:
             broken(crowd, other)
@@ -127,7 +136,7 @@ def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(
         setup = RecheckSetup(
             str(crowd.folder / "world.db"), f"{at}:counter", (), (f"{COUNTER}:house",), every=bool(other)
         )
-        one, three = (recheck_log(setup, jobs=jobs) for jobs in (1, 3))
+        one, three = (recheck_log(setup, workers=Workers(jobs)) for jobs in (1, 3))
         assert one.to_wire() == three.to_wire()
         assert one.ok is not bool(other)
         assert one.steps["rulings"] > 18

@@ -34,6 +34,7 @@ from world.state.proposal import Proposal
 from worldprotocol import Realm
 from worldprotocol.analysis.backtest import Backtest, BacktestSetup
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.export.jsonl import export_log, import_log
 from worldprotocol.policy_tools.explain import explain_trace, trace_lines
 from worldprotocol.report.gathering import Window, gather
@@ -336,7 +337,7 @@ def test_overruled_decisions_come_out_again_as_they_were_recorded(log: Scenes, i
 @pytest.mark.requirement("CARD-policy")
 def test_a_backtest_compares_with_what_was_ruled_whatever_became_of_its_leases(log: Scenes, tmp_path: Path) -> None:
     (tmp_path / "strict.toml").write_text('name = "strict"\n[[rules]]\nid = "never"\nverdict = "reject"\n')
-    running = Backtest(BacktestSetup(log.address, log.parts["domain"], str(tmp_path / "strict.toml")), 1)
+    running = Backtest(BacktestSetup(log.address, log.parts["domain"], str(tmp_path / "strict.toml")), Workers(1))
     found = {one["proposalId"]: one["from"]["decidedBy"] for one in running.lines() if one["kind"] == "flip"}
     approved = {
         "fine": ["fine"],
@@ -349,7 +350,7 @@ def test_a_backtest_compares_with_what_was_ruled_whatever_became_of_its_leases(l
     assert {name: found[log.pages[name]] for name in approved} == approved
     assert len(found) == len(approved)
     (tmp_path / "lax.toml").write_text('name = "lax"\n[[rules]]\nid = "always"\nverdict = "approve"\n')
-    running = Backtest(BacktestSetup(log.address, log.parts["domain"], str(tmp_path / "lax.toml")), 1)
+    running = Backtest(BacktestSetup(log.address, log.parts["domain"], str(tmp_path / "lax.toml")), Workers(1))
     by = {one["proposalId"]: one["from"]["decidedBy"] for one in running.lines() if one["kind"] == "flip"}
     with Realm.open_read_only(log.address) as realm:
         for name, proposal, decided in proposals(realm, log):

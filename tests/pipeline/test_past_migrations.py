@@ -17,6 +17,7 @@ from world.events.proposal_events import ProposalHeld, ProposalSubmitted, Propos
 from world.read_models.blame import blame
 from world.read_models.trace import trace_proposal
 from worldprotocol.analysis.backtest import Backtest, BacktestSetup
+from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.jsonl import import_log
 from worldprotocol.report.gathering import Window, gather
@@ -149,6 +150,6 @@ def test_a_backtest_judges_no_migration(tmp_path: Path) -> None:
         realm.act("bot", "add", {"by": 1})
     with Realm.open_to_adopt(address, domain=second(), policies=[str(mild)]) as realm:
         acted = realm.act("bot", "add", {"by": 1}).proposal_id
-    running = Backtest(BacktestSetup(address, f"{MIGRATING}:SECOND", str(policy)), 1)
+    running = Backtest(BacktestSetup(address, f"{MIGRATING}:SECOND", str(policy)), Workers(1))
     assert [line["proposalId"] for line in running.lines() if line["kind"] == "flip"] == [acted]
     assert running.counts["flips"] == 1

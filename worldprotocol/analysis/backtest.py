@@ -8,26 +8,28 @@ and lists the worlds that depend on each flip. ``worldctl policy backtest`` impo
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from world.code.time_limit import TimeLimit
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted
 from world.events.proposal_events import ProposalJudged
 from world.limits import Limits
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from worldprotocol.analysis.log_partitions import Stretch, in_stretches
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
+from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches
+from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.bootstrap import EventLog, load_any_domain, take_adopted_form
 from worldprotocol.api.read_only import RealmReader, open_for_reading
 from worldprotocol.policy_tools.hypothetical import policy_named
 
-__all__ = ["COUNTED", "Backtest", "BacktestSetup", "CaseSelection", "WorldAncestry", "check_judged"]
+__all__ = ["COUNTED", "Backtest", "BacktestSetup", "CaseSelection", "WorldAncestry", "backtest_logs", "check_judged"]
 
 COUNTED: Final = ("judged", "same", "flips", "undecided", "otherBindings")
 
@@ -57,7 +59,7 @@ class BacktestSetup:
         last: number of the newest rulings to which the backtest is limited; None is all.
     """
 
-    address: str
+    address: str = field(repr=False)
     domain: str
     policy: str
     policies: tuple[str, ...] = ()
@@ -66,14 +68,16 @@ class BacktestSetup:
     limits: Limits = field(default_factory=Limits)
     last: int | None = None
 
-    def stretches(self) -> Callable[[Stretch], RejudgedCases]:
-        """Return the function that judges the cases between two positions.
+    @contextmanager
+    def stretches(self) -> Iterator[Callable[[Stretch], RejudgedCases]]:
+        """Open the log, and give the function that judges the cases between two positions; it closes the log.
 
         Raises:
             RefusedError: as ``judge``.
         """
         judge = self.judge()
-        return lambda stretch: judge.stretch(*stretch)
+        with judge.archive.log:
+            yield lambda stretch: judge.stretch(*stretch)
 
     def judge(self) -> CaseRejudger:
         """Open the log and load the domain and the policy.
@@ -91,23 +95,26 @@ class BacktestSetup:
 
 @dataclass(slots=True)
 class Backtest:
-    """Running backtest: ``lines`` yields findings; ``counts`` is complete at its end.
+    """Backtest of one log: ``lines`` yields findings; ``counts`` is complete at its end.
 
     Args:
         setup: the log, the code and the selection of cases.
-        jobs: number of processes; None chooses it by the length of the log, at most one for each idle core.
+        workers: the processes; None chooses them by the length of the log, at most one for each idle core.
         progress: called at intervals with the number of events done and of all events.
         counts: see ``RejudgedCases``.
         after: position before the first event that is covered.
         upto: position of the last one.
+        error: why there is no backtest of this log, or why it ended early.
     """
 
     setup: BacktestSetup
-    jobs: int | None = None
+    workers: Workers | None = None
     progress: Progress = field(default=lambda done, total: None)
     counts: Counter[str] = field(default_factory=Counter)
     after: int = 0
     upto: int = 0
+    error: WorldProtocolError | None = None
+    _lineage: WorldAncestry | None = None
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield flips and undecided cases, in the order of the log.
@@ -115,30 +122,90 @@ class Backtest:
         A flip that produced a world has the number of its descendants (``laterWorlds``), and the first of them.
 
         Raises:
-            RefusedError: as ``BacktestSetup.judge``; ``PROCESS_LOST`` if a worker process ended unexpectedly.
+            RefusedError: as ``BacktestSetup.judge``; ``PROCESS_LOST`` if processes ended unexpectedly; the codes of
+                ``Workers.crew``.
             DamagedLogError: the log contradicts itself.
         """
-        judge = self.setup.judge()
-        with judge.archive.log as log:
-            size = self.upto = log.head().size
+        for _, line in backtest_logs([self], workers=self.workers, progress=self.progress):
+            yield line
+        if self.error is not None:
+            raise self.error
+
+    def work(self) -> LogWork[RejudgedCases]:
+        """Return the work on this log.
+
+        Raises:
+            RefusedError: as ``BacktestSetup.judge``.
+        """
+        with self.setup.judge().archive.log as log:
+            self.upto = log.head().size
             if self.setup.last is not None:
-                self.after = _before_newest(log, size, self.setup.last)
-            lineage: WorldAncestry | None = None
-            for upto, rejudged in in_stretches(
-                lambda one: judge.stretch(*one), self.setup.stretches, size, self.jobs, after=self.after
-            ):
-                self.counts.update(rejudged.counts)
-                for line in rejudged.lines:
-                    if line.get("worldId") is not None:
-                        lineage = lineage or WorldAncestry(judge.archive)
-                        line |= lineage.later(line["worldId"])
-                    yield line
-                self.progress(upto - self.after, size - self.after)
+                self.after = _before_newest(log, self.upto, self.setup.last)
+        return LogWork(self.setup.address, self.setup.stretches, self.after, self.upto)
+
+    def take(self, rejudged: RejudgedCases) -> Iterator[dict[str, Any]]:
+        """Add the result of the next stretch, and yield its findings.
+
+        Raises:
+            DamagedLogError: the log contradicts itself.
+        """
+        self.counts.update(rejudged.counts)
+        for line in rejudged.lines:
+            if line.get("worldId") is not None:
+                if self._lineage is None:
+                    with open_for_reading(self.setup.address) as log:
+                        self._lineage = WorldAncestry(Archive(log))
+                line |= self._lineage.later(line["worldId"])
+            yield line
 
     def summary(self) -> dict[str, Any]:
         """Return the counts and the stretch that is covered, as JSON; complete after ``lines``."""
         counts = {name: self.counts[name] for name in COUNTED}
         return {"kind": "summary", **counts, "after": self.after, "upto": self.upto}
+
+
+def backtest_logs(
+    asked: Sequence[Backtest], *, workers: Workers | None = None, progress: Progress | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Backtest several logs; the findings and counts of each are those of ``Backtest.lines`` for the log alone.
+
+    An error of one log ends its backtest only, and is kept in its ``error``.
+
+    Args:
+        asked: the logs; their counts are kept in them.
+        workers: the processes; None chooses them by the length of the logs, at most one for each idle core.
+        progress: called at intervals with the number of events done and of all events.
+
+    Yields:
+        The number of a log and a finding, for each log in its order.
+
+    Raises:
+        RefusedError: the codes of ``Workers.crew``.
+    """
+    works, backtests = [], []
+    for number, one in enumerate(asked):
+        if one.error is not None:
+            continue
+        try:
+            works.append(one.work())
+            backtests.append(number)
+        except WorldProtocolError as error:
+            one.error = error
+    total = sum(work.upto - work.after for work in works)
+    done = [0] * len(works)
+    stretches = Stretches(works, workers or Workers())
+    for at, upto, result in stretches.results():
+        number = backtests[at]
+        done[at] = upto - works[at].after
+        try:
+            for line in asked[number].take(result.value()):
+                yield number, line
+        except WorldProtocolError as error:
+            asked[number].error = error
+            stretches.drop(at)
+            done[at] = works[at].upto - works[at].after
+        if progress is not None:
+            progress(sum(done), total)
 
 
 def _before_newest(log: EventLog, size: int, most: int) -> int:

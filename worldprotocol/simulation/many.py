@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from worldprotocol.analysis.process_pool import cores, in_order
+from worldprotocol.analysis.work.free_cores import cores
+from worldprotocol.analysis.work.performing import Begin
+from worldprotocol.analysis.work.processes import ProcessCrew
+from worldprotocol.analysis.work.work_list import Work, WorkList
 from worldprotocol.simulation.loading import load_scenario
 from worldprotocol.simulation.simulation import InvariantViolation, simulate
 
@@ -30,14 +34,20 @@ class Ran:
     violation: InvariantViolation | None
 
 
-def _begin(steps: int, scenario: str) -> Callable[[int], Ran]:
+@contextmanager
+def _begin(steps: int, scenario: str) -> Iterator[Callable[[int], Ran]]:
     loaded = load_scenario(scenario)
 
     def run(seed: int) -> Ran:
         came = simulate(seed, steps, loaded)
         return Ran(seed, came.steps, came.events, came.violation)
 
-    return run
+    yield run
+
+
+def _shared(begin: Begin, seeds: Sequence[int], count: int) -> Iterator[Ran]:
+    runs: WorkList[Ran] = WorkList([Work(begin, seeds)], ProcessCrew(count))
+    return (done.value() for done in runs.results())
 
 
 def run_seeds(
@@ -61,12 +71,12 @@ def run_seeds(
         RefusedError: what loading the scenario refuses.
     """
     begin = partial(_begin, steps, scenario)
-    run = begin()
     count = min(processes or cores(), len(seeds))
-    came = map(run, seeds) if count <= 1 else in_order(begin, seeds, count)
-    for done, ran in enumerate(came, 1):
-        if progress is not None:
-            progress(done, len(seeds))
-        yield ran
-        if ran.violation is not None:
-            return
+    with begin() as run:
+        came = map(run, seeds) if count <= 1 else _shared(begin, seeds, count)
+        for done, ran in enumerate(came, 1):
+            if progress is not None:
+                progress(done, len(seeds))
+            yield ran
+            if ran.violation is not None:
+                return

@@ -21,8 +21,8 @@ from typing import Any, Final
 from host.system_paths import tool
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from worldprotocol.analysis.process_pool import cores
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup
+from worldprotocol.analysis.work.free_cores import cores
 
 __all__ = ["VARIATIONS", "Run", "Varied", "recheck_varied"]
 

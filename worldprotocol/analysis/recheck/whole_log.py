@@ -1,24 +1,26 @@
-"""Recheck of a whole log, by several processes for a long log.
+"""Recheck of whole logs, by several processes for long logs.
 
-Each process folds the whole log and checks its own partitions, so that the result equals that of one process.
+Each process folds a log as far as it needs and checks its own stretches, so that the result equals that of one process.
 ``worldctl recheck`` imports this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
-from worldprotocol.analysis.log_partitions import Stretch, in_stretches
+from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.analysis.recheck.recheck import Progress, Rechecking, open_to_recheck
 from worldprotocol.analysis.recheck.results import Rechecked
+from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches
+from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.realm import Realm
 
-__all__ = ["RecheckSetup", "recheck_log"]
+__all__ = ["LogRecheck", "RecheckSetup", "recheck_log", "recheck_logs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class RecheckSetup:
         every: continue after the first divergent step.
     """
 
-    address: str
+    address: str = field(repr=False)
     domain: str
     projections: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
@@ -50,13 +52,103 @@ class RecheckSetup:
         parts: dict[str, Any] = {"projections": self.projections, "policies": self.policies, "folder": self.folder}
         return open_to_recheck(self.address, domain=self.domain, **parts)
 
-    def stretches(self) -> Callable[[Stretch], Rechecked]:
-        """Return the function that rechecks partitions of the log in ascending order.
+    @contextmanager
+    def stretches(self) -> Iterator[Callable[[Stretch], Rechecked]]:
+        """Open the log, and give the function that rechecks stretches of it; it closes the log.
+
+        Stretches may come in any order; for one before the last, the log is folded from the beginning again.
 
         Raises:
             RefusedError: as ``open``.
         """
-        return Rechecking(self.open(), every=self.every).stretch
+        with self.open() as world:
+            checking = Rechecking(world, every=self.every)
+            begun = 0
+
+            def recheck(stretch: Stretch) -> Rechecked:
+                nonlocal checking, begun
+                if stretch[0] < begun:
+                    checking = Rechecking(world, every=self.every)
+                begun = stretch[1]
+                return checking.stretch(stretch)
+
+            yield recheck
+
+
+@dataclass(slots=True)
+class LogRecheck:
+    """Recheck of one log: what is rechecked, and the result so far.
+
+    Args:
+        setup: the log and the code.
+        after: position before the first event; what is before it is folded only.
+        upto: the last position; None is the newest event.
+        done: the result, complete after ``recheck_logs``.
+        error: why there is no recheck of this log, or why it ended early.
+    """
+
+    setup: RecheckSetup
+    after: int = 0
+    upto: int | None = None
+    done: Rechecked = field(default_factory=Rechecked)
+    error: WorldProtocolError | None = None
+
+    def work(self) -> LogWork[Rechecked]:
+        """Return the work on this log.
+
+        Raises:
+            RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``.
+        """
+        with self.setup.open() as world:
+            size = world.log.head().size
+        last = size if self.upto is None else self.upto
+        if last > size:
+            raise RefusedError(ErrorCode.NO_SUCH_EVENT, f"There is no event {last}; the log has {size}.", position=last)
+        return LogWork(self.setup.address, self.setup.stretches, self.after, last)
+
+
+def recheck_logs(
+    asked: Sequence[LogRecheck], *, workers: Workers | None = None, progress: Progress | None = None
+) -> None:
+    """Perform the recorded steps of several logs again; each result is that of ``recheck_log`` for the log alone.
+
+    An error of one log ends its recheck only, and is kept in its ``error``.
+
+    Args:
+        asked: the logs; their results are kept in them.
+        workers: the processes; None chooses them by the length of the logs, at most one for each core.
+        progress: called at intervals with the number of events done and of all events.
+
+    Raises:
+        RefusedError: the codes of ``Workers.crew``.
+    """
+    works, rechecks = [], []
+    for one in asked:
+        if one.error is not None:
+            continue
+        try:
+            works.append(one.work())
+            rechecks.append(one)
+        except WorldProtocolError as error:
+            one.error = error
+    total = sum(work.upto - work.after for work in works)
+    done = [0] * len(works)
+    stretches = Stretches(works, workers or Workers())
+    for number, upto, result in stretches.results():
+        one = rechecks[number]
+        done[number] = upto - works[number].after
+        if result.error is not None:
+            if not isinstance(result.error, WorldProtocolError):
+                raise result.error
+            one.error = result.error
+        else:
+            one.done.add(result.value())
+            if one.done.first is not None and not one.setup.every:
+                stretches.drop(number)
+        if one.error is not None or number in stretches.dropped:
+            done[number] = works[number].upto - works[number].after
+        if progress is not None:
+            progress(sum(done), total)
 
 
 def recheck_log(
@@ -64,7 +156,7 @@ def recheck_log(
     *,
     after: int = 0,
     upto: int | None = None,
-    jobs: int | None = None,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Rechecked:
     """Perform the recorded steps of a log again, as ``worldprotocol.analysis.recheck.recheck.recheck`` does.
@@ -73,24 +165,16 @@ def recheck_log(
         setup: the log and the code.
         after: position before the first event; what is before it is folded only.
         upto: the last position; None is the newest event.
-        jobs: number of processes; None chooses it by the length of the log, at most one for each core.
+        workers: the processes; None chooses them by the length of the log, at most one for each core.
         progress: called at intervals with the number of events done and of all events.
 
     Raises:
-        RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``; ``PROCESS_LOST`` if a process ended unexpectedly.
+        RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``; ``PROCESS_LOST`` if processes ended unexpectedly; the
+            codes of ``Workers.crew``.
         DamagedLogError: the log contradicts itself; run ``verify`` first.
     """
-    done = Rechecked()
-    with setup.open() as world:
-        size = world.log.head().size
-        last = size if upto is None else upto
-        if last > size:
-            raise RefusedError(ErrorCode.NO_SUCH_EVENT, f"There is no event {last}; the log has {size}.", position=last)
-        checking = Rechecking(world, every=setup.every)
-        for at, result in in_stretches(checking.stretch, setup.stretches, last, jobs, after=after):
-            done.add(result)
-            if done.first is not None and not setup.every:
-                break
-            if progress is not None:
-                progress(at - after, last - after)
-    return done
+    asked = LogRecheck(setup, after, upto)
+    recheck_logs([asked], workers=workers, progress=progress)
+    if asked.error is not None:
+        raise asked.error
+    return asked.done

@@ -19,6 +19,7 @@ from worldprotocol.analysis.backtest import Backtest, BacktestSetup, CaseSelecti
 from worldprotocol.analysis.counterfactual import Insertion, WhatIf, start_of, what_if
 from worldprotocol.analysis.recheck.environment_variation import RUNS, recheck_varied
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
+from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.config import Config
 from worldprotocol.api.lookup.point_in_time import point_of
 from worldprotocol.api.read_only import open_for_reading
@@ -61,7 +62,7 @@ def _recheck(program: RealmProgram, options: Options, _folder: Path, progress: P
     if options["vary"] or options["runs"] is not None:
         runs = options["runs"] or RUNS
         return recheck_varied(setup, options["vary"], runs=runs, upto=upto, jobs=jobs, progress=progress).to_wire()
-    found = recheck_log(setup, after=after, upto=upto, jobs=jobs, progress=progress).to_wire()
+    found = recheck_log(setup, after=after, upto=upto, workers=Workers(jobs), progress=progress).to_wire()
     return found if options["proposal"] is None else {**found, "after": after}
 
 
@@ -117,7 +118,7 @@ def _backtest(program: RealmProgram, options: Options, folder: Path, progress: P
         limits=config.chosen_limits(),
         last=options["last"],
     )
-    running = Backtest(setup, options["jobs"], progress)
+    running = Backtest(setup, Workers(options["jobs"]), progress)
     yield from running.lines()
     return running.summary()
 

@@ -2,75 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from worldprotocol.cli.support.audit_work.options import (
+    NamedRealm,
+    named_realms,
+    realms_argument,
+    workers_of,
+    workers_options,
+)
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option, point_of
 
 if TYPE_CHECKING:
-    from worldprotocol.analysis.recheck.results import Divergence
-    from worldprotocol.analysis.recheck.whole_log import RecheckSetup
+    from worldprotocol.analysis.recheck.results import Divergence, Rechecked
+    from worldprotocol.analysis.recheck.whole_log import LogRecheck
 
 MAX_VALUE: Final = 400
 """Characters of a value that people are shown; --json has it whole."""
 
 
 @command("recheck")
+@realms_argument
 @click.option("--all", "every", is_flag=True, help="Continue after the first step with another result.")
 @click.option("--upto", type=click.IntRange(min=1), metavar="POSITION", help="Stop at this event.")
 @at_option("Stop at this point in the past.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by itself as many as pay.")
+@workers_options
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs for each variation; 3 if not given.")
 @click.option("--vary", metavar="LIST", help="Of hashseed,order,locale,timezone: what is varied from run to run.")
-def recheck(
-    desk: CommandContext,
-    every: bool,
-    upto: int | None,
-    at: str | None,
-    jobs: int | None,
-    runs: int | None,
-    vary: str | None,
-) -> int:
+def recheck(desk: CommandContext, realms: tuple[str, ...], jobs: int | None, executor: str, **options: Any) -> int:
     """Project, judge, arbitrate, compute and hash again from the records, and report the first difference.
 
     Both values are shown, and whether schema, code or policy has changed since it was recorded. No effect is made and
     no byte of the log changes. Code that is another one by now is said plainly.
 
+    Each REALM is a world.toml, a folder with one, or a log with the configuration in force. With several, the answer
+    for each is that of the command for it alone, and an error of one does not end the others.
+
     With --vary the log is rechecked in processes of their own with different surroundings, one thing varied at a time:
     the seed of hashes; the order in which policies and projections are loaded, and which steps are performed before
     another; the locale; the time zone. It says which of them a step depends on. --runs alone repeats the same.
     """
-    from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
-    from worldprotocol.cli.support.opening import composed
+    workers = workers_of(jobs, executor)
+    is_varied = options["runs"] is not None or options["vary"] is not None
+    _check_options(options, realms, is_varied=is_varied, is_cluster=workers.is_cluster)
+    named = named_realms(desk, realms)
+    asked = [_asked(one, options) for one in named]
+    if is_varied:
+        return _varied(desk, asked[0], options, jobs)
+    from worldprotocol.analysis.recheck.whole_log import recheck_logs
 
-    config = composed(desk)
-    projections, policies = tuple(map(str, config.projections)), tuple(map(str, config.policies))
-    address, domain = desk.log or config.log_address, str(config.domain)
-    setup = RecheckSetup(address, domain, projections, policies, config.folder, every)
-    if at is not None:
-        if upto is not None:
-            raise click.UsageError("--at and --upto both say where to stop; say one of them.")
-        with desk.look() as world:
-            upto = point_of(world, at).position
-    if runs is not None or vary is not None:
-        return _varied(
-            desk, setup, [name.strip() for name in (vary or "").split(",") if name.strip()], upto, jobs, runs
-        )
     with desk.progress("Rechecking") as progress:
-        done = recheck_log(setup, upto=upto, jobs=jobs, progress=progress)
+        recheck_logs(asked, workers=workers, progress=progress)
+    if realms:
+        return _tell_all(desk, [str(one.name) for one in named], asked)
+    [one] = asked
+    if one.error is not None:
+        raise one.error
     if desk.json:
-        desk.out.document(done.to_wire())
+        desk.out.document(one.done.to_wire())
     else:
-        for found in done.divergences:
-            _tell_divergence(desk, found)
-        steps = ", ".join(f"{count} {name}" for name, count in sorted(done.steps.items())) or "nothing"
-        words = "all as recorded" if done.ok else counted(len(done.divergences), "divergence")
-        desk.out.text(f"performed again up to event {done.position}: {steps}; {words}")
-    return 0 if done.ok else 1
+        _tell(desk, one.done)
+    return 0 if one.done.ok else 1
+
+
+def _check_options(options: Mapping[str, Any], realms: Sequence[str], *, is_varied: bool, is_cluster: bool) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        click.UsageError: with what to leave out.
+    """
+    if options["at"] is not None and options["upto"] is not None:
+        raise click.UsageError("--at and --upto both say where to stop; say one of them.")
+    if len(realms) > 1 and options["upto"] is not None:
+        raise click.UsageError("--upto is a position of one log; with several, say --at TIME.")
+    if is_varied and (len(realms) > 1 or is_cluster):
+        raise click.UsageError("--vary and --runs start processes of this machine for one log; leave out the others.")
+
+
+def _asked(realm: NamedRealm, options: Mapping[str, Any]) -> LogRecheck:
+    """Return the recheck of a realm."""
+    from world.errors import WorldProtocolError
+    from worldprotocol.analysis.recheck.whole_log import LogRecheck, RecheckSetup
+    from worldprotocol.api.realm import Realm
+
+    config = realm.config
+    references = tuple(map(str, config.projections)), tuple(map(str, config.policies))
+    setup = RecheckSetup(realm.address, str(config.domain), *references, config.folder, options["every"])
+    asked = LogRecheck(setup, upto=options["upto"])
+    if options["at"] is not None:
+        try:
+            with Realm.open_read_only(realm.address) as world:
+                asked.upto = point_of(world, options["at"]).position
+        except WorldProtocolError as error:
+            asked.error = error
+    return asked
+
+
+def _tell(desk: CommandContext, done: Rechecked) -> None:
+    for found in done.divergences:
+        _tell_divergence(desk, found)
+    words = "all as recorded" if done.ok else counted(len(done.divergences), "divergence")
+    desk.out.text(f"performed again up to event {done.position}: {_steps(done.steps)}; {words}")
+
+
+def _steps(steps: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(steps.items())) or "nothing"
+
+
+def _tell_all(desk: CommandContext, names: Sequence[str], asked: Sequence[LogRecheck]) -> int:
+    """Print the answer for each of several realms and their total; return the exit code."""
+    from worldprotocol.cli.support.exit_codes import exit_code_of
+
+    steps: Counter[str] = Counter()
+    for one in asked:
+        steps.update(one.done.steps if one.error is None else {})
+    total = {
+        "realms": len(asked),
+        "asRecorded": sum(one.error is None and one.done.ok for one in asked),
+        "divergent": sum(one.error is None and not one.done.ok for one in asked),
+        "failed": sum(one.error is not None for one in asked),
+    }
+    if desk.json:
+        answers = [{"realm": name, **_answer(one)} for name, one in zip(names, asked, strict=True)]
+        wire = {**total, "steps": dict(sorted(steps.items()))}
+        desk.out.document({"ok": total["asRecorded"] == len(asked), "realms": answers, "total": wire})
+    else:
+        for name, one in zip(names, asked, strict=True):
+            desk.out.text(f"{name}:")
+            if one.error is None:
+                _tell(desk, one.done)
+            else:
+                desk.out.text(f"failed: {one.error.message} [{one.error.code}]")
+        ends = f"{total['asRecorded']} as recorded, {total['divergent']} with divergences, {total['failed']} failed"
+        desk.out.text(f"{counted(len(asked), 'realm')}: {ends}; {_steps(steps)}")
+    errors = [exit_code_of(one.error) for one in asked if one.error is not None]
+    return max([0 if total["divergent"] == 0 else 1, *errors])
+
+
+def _answer(one: LogRecheck) -> dict[str, Any]:
+    return one.done.to_wire() if one.error is None else {"ok": False, "error": one.error.to_dict()}
 
 
 def _tell_divergence(desk: CommandContext, found: Divergence) -> None:
@@ -101,13 +177,15 @@ def _short(value: Any) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
 
 
-def _varied(
-    desk: CommandContext, setup: RecheckSetup, vary: list[str], upto: int | None, jobs: int | None, runs: int | None
-) -> int:
+def _varied(desk: CommandContext, asked: LogRecheck, options: Mapping[str, Any], jobs: int | None) -> int:
     from worldprotocol.analysis.recheck.environment_variation import RUNS, recheck_varied
 
+    if asked.error is not None:
+        raise asked.error
+    vary = [name.strip() for name in (options["vary"] or "").split(",") if name.strip()]
     with desk.progress("Rechecking in varied surroundings") as progress:
-        done = recheck_varied(setup, vary, runs=runs or RUNS, upto=upto, jobs=jobs, progress=progress)
+        runs = options["runs"] or RUNS
+        done = recheck_varied(asked.setup, vary, runs=runs, upto=asked.upto, jobs=jobs, progress=progress)
     if desk.json:
         desk.out.document(done.to_wire())
         return 0 if done.ok else 1
