@@ -10,6 +10,7 @@ Dask sends pickled code. Whoever reaches the scheduler can run code on the worke
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -174,7 +175,7 @@ class _WorkerLane:
 
     def submit(self, parcel: Parcel) -> Future[Outcome]:
         """Hand a task to the worker."""
-        inner = self._executor.submit(_on_worker(self._run, pickle.dumps(parcel)))
+        inner = self._executor.submit(_on_worker(self._run, os.getcwd(), pickle.dumps(parcel)))
         outer: Future[Outcome] = Future()
         self._pending.add(inner)
 
@@ -216,11 +217,11 @@ class _WorkerLane:
         return result, self._explained(error)
 
     def _explained(self, error: Exception | None) -> Exception | None:
-        """Return an error with the worker that raised it, and with what a worker needs to open a log."""
-        if not isinstance(error, WorldProtocolError):
-            return error
+        """Return an error; one about the surroundings of the worker also names it and what it needs."""
         advice = ""
-        if error.code in _CANNOT_OPEN and self._local:
+        if not isinstance(error, WorldProtocolError) or error.code not in _ENVIRONMENT:
+            return error
+        if error.code != ErrorCode.NOT_LOADED and self._local:
             advice = (
                 " A worker on another machine opens a file only in a folder that both machines share, under the same "
                 "path; otherwise keep the log in PostgreSQL."
@@ -231,7 +232,13 @@ class _WorkerLane:
         return type(error)(error.code, message, **{**error.details, "worker": self._worker})
 
 
-_CANNOT_OPEN: Final = {ErrorCode.LOG_NOT_FOUND, ErrorCode.NOT_A_LOG, ErrorCode.LOG_UNAVAILABLE}
+_ENVIRONMENT: Final = {
+    ErrorCode.LOG_NOT_FOUND,
+    ErrorCode.LOG_UNAVAILABLE,
+    ErrorCode.NOT_A_LOG,
+    ErrorCode.NOT_LOADED,
+}
+"""Errors of a worker that another machine, with the log and the code, would not have."""
 
 
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
@@ -273,11 +280,11 @@ def _unfit(code: Any, own: Known) -> str | None:
 # dashboard needs this package, and their arguments are not shown.
 
 
-def _on_worker(run: str, parcel: bytes) -> Callable[[], Any]:
+def _on_worker(run: str, folder: str, parcel: bytes) -> Callable[[], Any]:
     def perform() -> Any:
         from worldprotocol.analysis.work.cluster_worker import perform_in_process
 
-        return perform_in_process(run, parcel)
+        return perform_in_process(run, folder, parcel)
 
     return perform
 

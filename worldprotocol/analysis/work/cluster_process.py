@@ -20,12 +20,17 @@ IDLE_S: Final = 60
 """Seconds without a task after which the process ends: the program that started the run may be gone."""
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, folder: str) -> None:
     """Perform tasks until the worker closes the pipe.
 
     Args:
         descriptor: the pipe to the worker.
+        folder: the folder from which relative paths start; where it does not exist, there are none.
     """
+    try:
+        os.chdir(folder)
+    except OSError:
+        os.chdir("/")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(descriptor)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

@@ -18,8 +18,8 @@ from typing import Any, Final
 __all__ = ["end_run", "perform_in_process"]
 
 START: Final = (
-    "import sys; sys.path[:] = sys.argv[2:]; "
-    "from worldprotocol.analysis.work.cluster_process import main; main(int(sys.argv[1]))"
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from worldprotocol.analysis.work.cluster_process import main; main(int(sys.argv[1]), sys.argv[2])"
 )
 """Program of a process; it imports from the same path as the worker only."""
 
@@ -33,14 +33,14 @@ class _RunProcess:
     connection: Connection[Any, Any] | None = None
     is_ended: bool = False
 
-    def perform(self, parcel: bytes) -> tuple[bytes | None, int]:
+    def perform(self, folder: str, parcel: bytes) -> tuple[bytes | None, int]:
         with self.lock:
             for is_new in (False, True):
                 if self.connection is None:
                     if self.is_ended:
                         return None, 0
                     is_new = True
-                    self._start()
+                    self._start(folder)
                 assert self.connection is not None
                 try:
                     self.connection.send_bytes(parcel)
@@ -51,9 +51,9 @@ class _RunProcess:
                     return None, code
             return None, 0
 
-    def _start(self) -> None:
+    def _start(self, folder: str) -> None:
         mine, its = Pipe()
-        command = [sys.executable, "-P", "-c", START, str(its.fileno()), *sys.path]
+        command = [sys.executable, "-P", "-c", START, str(its.fileno()), folder, *sys.path]
         self.process = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
         its.close()
         self.connection = mine
@@ -90,11 +90,12 @@ _runs: Final[dict[str, _RunProcess]] = {}
 _lock: Final = threading.Lock()
 
 
-def perform_in_process(run: str, parcel: bytes) -> tuple[bytes | None, int]:
+def perform_in_process(run: str, folder: str, parcel: bytes) -> tuple[bytes | None, int]:
     """Perform a task in the process of a run.
 
     Args:
         run: id of the run.
+        folder: the current folder of the process that started the run, from which relative paths start.
         parcel: the pickled ``Parcel``.
 
     Returns:
@@ -102,7 +103,7 @@ def perform_in_process(run: str, parcel: bytes) -> tuple[bytes | None, int]:
     """
     with _lock:
         known = _runs.setdefault(run, _RunProcess())
-    return known.perform(parcel)
+    return known.perform(folder, parcel)
 
 
 def end_run(run: str) -> None:
