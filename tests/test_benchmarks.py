@@ -27,6 +27,11 @@ def test_every_benchmark_is_documented() -> None:
         (["judging", "--cases", "50", "--members", "10"], [r"rule functions, bare +[\d,]+ /s", r"CEL .* ratio +\d"]),
         (["catalog", "--seconds", "0.01"], [r" 50 actions .* ratio +\d", r"1000 actions .* ratio +\d"]),
         (
+            ["cluster", "--proposals", "20", "--realms", "2", "--workers", "1"],
+            [r"recheck +one process", r"recheck +1 worker .* ratio +\d", r"backtest +2, 1 killed .* ratio +\d"],
+        ),
+        (["tables", "--decisions", "20"], [r"SELECT \+ orjson", r"export .* [\d,]+ events/s +[+-]\d+ MB"]),
+        (
             ["backtest", "--decisions", "20", "--jobs", "1"],
             [r"20 decisions", r"CEL .* ratio to bare", r"Python .* ratio to bare"],
         ),

@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "cedar": ["cedarpy"],
+    "cluster": ["distributed"],
     "cose": ["cbor2"],
     "claude-agent": ["claude_agent_sdk"],
     "langchain": ["langchain", "langgraph"],
@@ -56,6 +57,8 @@ COMMANDS: list[tuple[str, list[str], int]] = [
     ("cedar", ["init", "other", "--domain", "ledger.yaml", "--policy", "house.cedar", "--log", "new.db"], 2),
     ("cedar", ["policy", "test", "house.cedar"], 2),
     ("cedar", ["policy", "ask", "--policy", "house.cedar", "--actor", "ann", "--intent", "intent.json"], 2),
+    ("cluster", ["--log", "w.db", "recheck", "--executor", "dask://127.0.0.1:1"], 2),
+    ("cluster", ["--log", "w.db", "policy", "backtest", "--with", "rules.py:house", "--executor", "dask://h:1"], 2),
     ("cose", ["--log", "w.db", "prove", "1", "--format", "cose"], 2),
     ("cose", ["verify", "receipt.cose", "--against", f"9:{'0' * 64}"], 2),
     ("postgres", ["--log", "postgresql://localhost/db", "log"], 2),

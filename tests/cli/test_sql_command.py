@@ -269,6 +269,41 @@ def test_which_effects_were_in_doubt(recorded: Recorded) -> None:
     assert [(row["proposal_id"], row["doubt"], row["choice"], row["by_whom"]) for row in rows] == expected
 
 
+# What the page shows
+
+SHOWN = re.findall(
+    r"^### (.+?)\n.*?```sql\n(.+?)```\n\n`(\w+)` answers:\n\n```text\n(.+?)```", PAGE, re.DOTALL | re.MULTILINE
+)
+ROWS = 5
+"""Most rows of an answer on the page."""
+
+
+def test_the_page_shows_an_answer_to_every_question() -> None:
+    assert [title for title, *_ in SHOWN] == list(QUESTIONS)
+
+
+@pytest.mark.parametrize(("title", "question", "name", "answer"), SHOWN, ids=[title for title, *_ in SHOWN])
+def test_the_page_shows_the_answers_of_a_recorded_log(
+    title: str, question: str, name: str, answer: str, recorded_tables: dict[str, Inside]
+) -> None:
+    said = recorded_tables[name]("sql", "--tables", "tables", "-", given=question).out.splitlines()
+    shown = [re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1...", line).rstrip() for line in said]
+    more = [] if len(shown) <= 1 + ROWS else [f"({len(shown) - 1 - ROWS} more rows)"]
+    assert answer.splitlines() == [*shown[: 1 + ROWS], *more], title
+    assert len(shown) > 1
+
+
+@pytest.fixture(scope="module")
+def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Inside]:
+    """The tables of the logs whose answers the page shows."""
+    made = {}
+    for name in sorted({name for _, _, name, _ in SHOWN}):
+        made[name] = Inside(tmp_path_factory.mktemp(name))
+        made[name]("import", str(GOLDEN / f"{name}.jsonl"), "--log", "w.db")
+        made[name]("--log", "w.db", "export", "--format", "parquet", "tables")
+    return made
+
+
 # The past, and the terminal
 
 
