@@ -4,7 +4,8 @@ Each lane is the executor of one worker. On the worker, a process of its own per
 that every run loads the code as it is then, and Ctrl-C ends a task that would not end by itself. The scheduler and the
 dashboard get functions without a name of a log in their keys and arguments; what the workers need travels inside.
 
-Dask sends pickled code. Whoever reaches the scheduler can run code on the workers, so its network has to be trusted.
+Dask sends pickled code. Any program that reaches the scheduler can run code on the workers, so its network must be
+trusted.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class ClusterCrew:
         if self._lanes:
             self._seen_s = now_s
         elif now_s - self._seen_s > ABSENT_S:
-            raise self._unreachable(f"its last worker ended {ABSENT_S} s ago, and no other one came")
+            raise self._unreachable(f"its last worker ended {ABSENT_S} s ago, and none has joined since")
         return tuple(self._lanes.values())
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class ClusterCrew:
         _restore(self._levels)
 
     def _renew(self) -> None:
-        """Take over the workers that the scheduler has now."""
+        """Update the lanes to the workers that the scheduler has now."""
         present = self._workers()
         for address in [one for one, lane in self._lanes.items() if present.get(one) != lane.identity]:
             lane = self._lanes.pop(address)

@@ -57,6 +57,8 @@ class _RunProcess:
         self.process = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
         its.close()
         self.connection = mine
+        if self.is_ended:  # while the process was started
+            self.process.kill()
 
     def _stop(self) -> int:
         """End the process and return its exit code."""

@@ -21,7 +21,7 @@ PACKAGES: Final = ("world", "projections", "authority", "host", "worldprotocol")
 def installed_code() -> dict[str, str]:
     """Return release, Python version and digest of the source files of this package.
 
-    The digest covers the path and the text of each Python file. It tells installations of the same release apart whose
+    The digest covers the path and the text of each Python file. It differs between installations of one release whose
     files differ.
     """
     digest = hashlib.sha256()

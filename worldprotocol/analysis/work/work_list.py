@@ -64,7 +64,7 @@ class Lane(Protocol):
         """
 
     def lost(self) -> LaneLostError | None:
-        """Return how the process ended, None if it runs as far as this process knows."""
+        """Return how the process ended, None while no loss is known here."""
 
 
 class Crew(Protocol):
@@ -190,7 +190,7 @@ class WorkList(Generic[R]):
             self._crew.close()
 
     def _look(self) -> None:
-        """Take over the lanes that there are now, and the tasks of those that are lost."""
+        """Update the lanes that there are now, and the tasks of those that are lost."""
         known = {id(one.lane): one for one in self._assigned}
         for one in self._assigned:
             lost = one.lane.lost()
@@ -200,7 +200,7 @@ class WorkList(Generic[R]):
         present = {id(one.lane) for one in self._assigned}
         for key, one in known.items():
             if key not in present and one.tasks:
-                self._give_back(one, one.lane.lost() or LaneLostError("it is gone"))
+                self._give_back(one, one.lane.lost() or LaneLostError("an unknown cause"))
 
     def _give_back(self, lost: _Assigned, how: LaneLostError) -> None:
         """Return the tasks of a lost lane to their works; the first of them was being performed."""
@@ -267,7 +267,7 @@ class WorkList(Generic[R]):
         wait({future for one in self._assigned for *_, future in one.tasks}, LOOK_S, FIRST_COMPLETED)
         for one in self._assigned:
             if any(number in self._left and _is_loss(future) for number, _, future in one.tasks):
-                self._give_back(one, one.lane.lost() or LaneLostError("it is gone"))
+                self._give_back(one, one.lane.lost() or LaneLostError("an unknown cause"))
                 continue
             one.tasks = [
                 (number, task, future)
