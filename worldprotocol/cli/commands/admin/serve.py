@@ -90,7 +90,7 @@ def _server() -> Any:
 
 
 def _split(text: str) -> tuple[str, str]:
-    from worldprotocol.server.names import check_realm_name
+    from worldprotocol.realm_names import check_realm_name
 
     name, sign, address = text.partition("=")
     if not sign or not address:
@@ -104,8 +104,8 @@ def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) ->
     from worldprotocol.cli.remote.execution import run_command
     from worldprotocol.cli.support.opening import CATCHING_UP, composed
     from worldprotocol.cli.support.signing import signed_checkpoint
+    from worldprotocol.realm_names import check_realm_name
     from worldprotocol.server.jobs.program import RealmProgram
-    from worldprotocol.server.names import check_realm_name
     from worldprotocol.server.service import RealmToServe
 
     own = CommandContext(json=desk.json)

@@ -1,0 +1,105 @@
+"""Closing and opening the log of a realm to writers, without the realm's program.
+
+Nothing else is done: with a domain that is not the realm's, the engine runs neither what is due nor any other command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pydantic import BaseModel
+
+from world.clock import SystemClock
+from world.core import ActionContext, Domain, Patch
+from world.engine.protocol import WorldProtocol
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.writer_events import CloseReason
+from world.log import TreeHead
+from worldprotocol.api.bootstrap import bootstrap
+from worldprotocol.directory.directory_log import DirectoryLog
+
+__all__ = ["close_place", "open_place", "writer_at"]
+
+_NO_DOMAIN: Final = "urn:world-protocol:no-domain"
+
+
+class _NoState(BaseModel):
+    """The state of no realm."""
+
+
+def _no_domain() -> Domain:
+    """Return a domain that is in force in no realm."""
+    domain = Domain(_NO_DOMAIN, version="1.0.0", state=_NoState)
+
+    @domain.action("none", version="1")
+    def none(ctx: ActionContext, wanted: _NoState) -> list[Patch]:
+        return []
+
+    return domain
+
+
+@contextmanager
+def writer_at(address: str) -> Iterator[WorldProtocol]:
+    """Open the writer of a log, which only closes it and opens it again.
+
+    Args:
+        address: of the log.
+
+    Raises:
+        RefusedError: as ``world.log.open_log``.
+    """
+    log, _, protocol = bootstrap(address, create=False, domain=_no_domain(), clock=SystemClock())
+    with log:
+        try:
+            yield protocol
+        finally:
+            protocol.close()
+
+
+def close_place(writer: WorldProtocol, reason: CloseReason, target: str | None, by: str) -> TreeHead:
+    """Close a log to writers, unless it is closed for the same reason; return its tree head.
+
+    Args:
+        writer: of the log.
+        reason: why.
+        target: where the realm goes on after a move.
+        by: who closes it, for the record.
+    """
+    closed = writer.realm().writer.closed
+    if closed is not None and (closed.reason, closed.target) != (reason, target):
+        writer.open_writer("restore", by=by)  # a work that was abandoned had closed it
+        closed = None
+    if closed is None:
+        try:
+            writer.close_writer(reason, by=by, target=target)
+        except RefusedError as refused:
+            if refused.code != ErrorCode.LOG_FENCED:
+                raise  # by a process that continues the same work
+    return writer.archive.log.head()
+
+
+def open_place(directory: DirectoryLog, name: str) -> bool:
+    """Open the place that a directory names for a realm, if it is closed to writers; return whether it was.
+
+    The directory's lock is held meanwhile, so that no work begins or ends.
+
+    Args:
+        directory: the directory.
+        name: of the realm. Nothing is opened while work is under way with it, or while it is archived.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``; as ``world.log.open_log``.
+    """
+    with directory.change() as change:
+        entry = change.state.entry(name)
+        if entry.status != "open":
+            return False
+        with writer_at(entry.place) as writer:
+            closed = writer.realm().writer.closed
+            if closed is None:
+                return False
+            writer.open_writer("move" if closed.reason == "move" else "restore", by=entry.by)
+    return True
