@@ -27,7 +27,7 @@ from worldprotocol.directory.events import RealmEvent, RealmListed, Work
 from worldprotocol.directory.listing import ANSWER_S, ListedRealm, look_at
 from worldprotocol.directory.moving import MoveReport, OnStep, abandon, move_realm
 from worldprotocol.directory.placed_realm import PlacedRealm
-from worldprotocol.directory.state import RealmEntry
+from worldprotocol.directory.state import RealmEntry, archived
 from worldprotocol.realm_names import check_realm_name
 
 if TYPE_CHECKING:
@@ -35,7 +35,29 @@ if TYPE_CHECKING:
     from world.core import Domain
     from worldprotocol.api.options import EngineOptions, FoundingOptions
 
-__all__ = ["RealmDirectory"]
+__all__ = ["RealmDirectory", "open_placed"]
+
+
+def open_placed(
+    address: str | Path, name: str, *, domain: Domain | str | Path, **options: Unpack[EngineOptions]
+) -> PlacedRealm:
+    """Open a realm for acting where a directory says it is; the realm closes the directory.
+
+    Args:
+        address: of the directory.
+        name: of the realm.
+        domain: as for ``RealmDirectory.realm``.
+        **options: as for ``RealmDirectory.realm``.
+
+    Raises:
+        RefusedError: as ``RealmDirectory.open`` and ``RealmDirectory.realm``.
+    """
+    directory = RealmDirectory.open(address)
+    try:
+        return directory.realm(name, domain=domain, **options).closing(directory.log)
+    except BaseException:
+        directory.close()
+        raise
 
 
 def _no_progress(done: int, total: int) -> None:
@@ -206,13 +228,24 @@ class RealmDirectory:
         """
         return PlacedRealm(self._directory, name, domain, options)
 
+    def place(self, name: str) -> str:
+        """Return the address at which a realm is.
+
+        Raises:
+            RefusedError: ``UNKNOWN_REALM``; ``REALM_ARCHIVED``.
+        """
+        entry = self.entry(name)
+        if entry.archive is not None:
+            raise archived(entry)
+        return entry.place
+
     def read_only(self, name: str) -> Realm:
         """Open a realm for reading where it is; no byte of the log changes.
 
         Raises:
-            RefusedError: ``UNKNOWN_REALM``, and as ``Realm.open_read_only``.
+            RefusedError: ``UNKNOWN_REALM``, ``REALM_ARCHIVED``, and as ``Realm.open_read_only``.
         """
-        return Realm.open_read_only(self.entry(name).place)
+        return Realm.open_read_only(self.place(name))
 
     def move(
         self,

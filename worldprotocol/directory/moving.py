@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log import TreeHead
@@ -26,7 +27,7 @@ from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.copying import LogCopy, Progress, open_target
 from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.events import RealmMoved, Work, WorkAbandoned, WorkBegun
-from worldprotocol.directory.state import RealmEntry
+from worldprotocol.directory.state import RealmEntry, archived
 from worldprotocol.directory.writers import close_place, open_place, writer_at
 
 __all__ = ["MoveReport", "MoveStep", "OnStep", "abandon", "begin_work", "check_work", "move_realm"]
@@ -73,7 +74,8 @@ def move_realm(
     Raises:
         RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``; ``LOG_NOT_EMPTY`` and
             ``INVALID_ADDRESS`` for a target that cannot be one; ``WORK_ABANDONED`` where the move was
-            abandoned meanwhile; those of ``world.log.open_log`` for both places. Before the old place is closed, it stays as it was.
+            abandoned meanwhile; those of ``world.log.open_log`` for both places. Until the old place is closed, a
+            refusal leaves it as it was.
         DamagedLogError: ``EVENT_CHANGED``, ``TREE_MISMATCH`` where the copy differs from the log.
     """
     target = recorded_address(to)
@@ -93,15 +95,17 @@ def move_realm(
             on_step("begun")
             copy.advance(source.head().size, progress)
             on_step("copied")
-            copied, since = into.log.head().size, time.monotonic()
-            head = close_place(old, "move", target, by)
-            on_step("closed")
-            copy.advance(head.size, progress)
-            on_step("compared")
-        _note_moved(directory, entry, target, head, by)
-        on_step("moved")
-    was_closed = open_place(directory, name)
-    closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
+            with writer_at(target) as new:
+                copied = new.realm().position  # loads the state that was copied, before the old place is closed
+                since = time.monotonic()
+                head = close_place(old, "move", target, by)
+                on_step("closed")
+                copy.advance(head.size, progress)
+                on_step("compared")
+                _note_moved(directory, entry, old, target, by)
+                on_step("moved")
+                was_closed = open_place(directory, name, new)
+                closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
     on_step("opened")
     return MoveReport(entry.place, target, head, head.size - copied, closed_ms)
 
@@ -168,20 +172,15 @@ def check_work(entry: RealmEntry, work: Work, target: str) -> None:
             target=entry.target,
         )
     if entry.status == "archived" and work != "restore":
-        raise RefusedError(
-            ErrorCode.REALM_ARCHIVED,
-            f"The realm {entry.name!r} is archived in {entry.archive}; restore it first (`worldctl realm restore`).",
-            realm=entry.name,
-            archive=entry.archive,
-        )
+        raise archived(entry)
     if entry.status != "archived" and work == "restore":
         raise RefusedError(
             ErrorCode.REALM_NOT_ARCHIVED, f"The realm {entry.name!r} is no archive; it is at {entry.place}."
         )
 
 
-def _note_moved(directory: DirectoryLog, before: RealmEntry, target: str, head: TreeHead, by: str) -> None:
-    """Record that the realm is at its new place, under the directory's lock.
+def _note_moved(directory: DirectoryLog, before: RealmEntry, old: Writer, target: str, by: str) -> None:
+    """Record that the realm is at its new place, under the directory's lock; nothing opens the old one meanwhile.
 
     Raises:
         RefusedError: ``WORK_ABANDONED``.
@@ -191,13 +190,13 @@ def _note_moved(directory: DirectoryLog, before: RealmEntry, target: str, head: 
         if entry.status == "open" and entry.place == target:
             return  # by a process that continues the same move
         if (entry.work, entry.target) == ("move", target):
-            with writer_at(before.place) as old:
-                if old.archive.log.head() == head:
-                    moved = RealmMoved(
-                        at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex
-                    )
-                    change.append(moved)
-                    return
+            if old.realm().writer.closed is not None:
+                head = old.archive.log.head()
+                moved = RealmMoved(
+                    at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex
+                )
+                change.append(moved)
+                return
     open_place(directory, before.name)  # the old place was closed after the move was abandoned
     raise RefusedError(
         ErrorCode.WORK_ABANDONED,

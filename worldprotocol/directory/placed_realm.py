@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from world.engine.commands import Prepare
 from world.engine.lease_commands import LeaseCommands
@@ -64,6 +64,7 @@ class _Placement:
         self._changing = threading.Lock()
         self._left: list[EventLog] = []
         self._place = ""
+        self.owned: DirectoryLog | None = None
         self.current = self._opened()
 
     def follow(self, closed: Writer) -> bool:
@@ -94,6 +95,8 @@ class _Placement:
         finally:
             for log in self._left:
                 log.close()
+            if self.owned is not None:
+                self.owned.close()
 
     def _opened(self) -> Realm:
         while True:
@@ -288,6 +291,11 @@ class PlacedRealm(Realm):
     @_parts.setter
     def _parts(self, parts: Components | None) -> None:
         """Leave it to the placement."""
+
+    def closing(self, directory: DirectoryLog) -> Self:
+        """Close a directory, too, when this realm is closed; return this realm."""
+        self._placement.owned = directory
+        return self
 
     def close(self) -> None:
         """Close the log at all places; idempotent."""

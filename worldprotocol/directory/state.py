@@ -20,7 +20,7 @@ from worldprotocol.directory.events import (
     WorkBegun,
 )
 
-__all__ = ["DirectoryState", "RealmEntry", "Status"]
+__all__ = ["DirectoryState", "RealmEntry", "Status", "archived"]
 
 Status = Literal["open", "moving", "archiving", "archived", "restoring"]
 
@@ -56,6 +56,16 @@ class RealmEntry:
     archive: str | None = None
     size: int | None = None
     root: str | None = None
+
+
+def archived(entry: RealmEntry) -> RefusedError:
+    """Return the refusal of what an archived realm cannot do."""
+    return RefusedError(
+        ErrorCode.REALM_ARCHIVED,
+        f"The realm {entry.name!r} is archived in {entry.archive}; restore it first (`worldctl realm restore`).",
+        realm=entry.name,
+        archive=entry.archive,
+    )
 
 
 @dataclass(slots=True)

@@ -6,14 +6,14 @@ Nothing else is done: with a domain that is not the realm's, the engine runs nei
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from pydantic import BaseModel
 
 from world.clock import SystemClock
 from world.core import ActionContext, Domain, Patch
-from world.engine.protocol import WorldProtocol
+from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.writer_events import CloseReason
@@ -42,7 +42,7 @@ def _no_domain() -> Domain:
 
 
 @contextmanager
-def writer_at(address: str) -> Iterator[WorldProtocol]:
+def writer_at(address: str) -> Iterator[Writer]:
     """Open the writer of a log, which only closes it and opens it again.
 
     Args:
@@ -59,7 +59,7 @@ def writer_at(address: str) -> Iterator[WorldProtocol]:
             protocol.close()
 
 
-def close_place(writer: WorldProtocol, reason: CloseReason, target: str | None, by: str) -> TreeHead:
+def close_place(writer: Writer, reason: CloseReason, target: str | None, by: str) -> TreeHead:
     """Close a log to writers, unless it is closed for the same reason; return its tree head.
 
     Args:
@@ -81,7 +81,7 @@ def close_place(writer: WorldProtocol, reason: CloseReason, target: str | None, 
     return writer.archive.log.head()
 
 
-def open_place(directory: DirectoryLog, name: str) -> bool:
+def open_place(directory: DirectoryLog, name: str, writer: Writer | None = None) -> bool:
     """Open the place that a directory names for a realm, if it is closed to writers; return whether it was.
 
     The directory's lock is held meanwhile, so that no work begins or ends.
@@ -89,6 +89,7 @@ def open_place(directory: DirectoryLog, name: str) -> bool:
     Args:
         directory: the directory.
         name: of the realm. Nothing is opened while work is under way with it, or while it is archived.
+        writer: of the place, if it is open already.
 
     Raises:
         RefusedError: ``UNKNOWN_REALM``; as ``world.log.open_log``.
@@ -97,9 +98,9 @@ def open_place(directory: DirectoryLog, name: str) -> bool:
         entry = change.state.entry(name)
         if entry.status != "open":
             return False
-        with writer_at(entry.place) as writer:
-            closed = writer.realm().writer.closed
+        with writer_at(entry.place) if writer is None else nullcontext(writer) as at_place:
+            closed = at_place.realm().writer.closed
             if closed is None:
                 return False
-            writer.open_writer("move" if closed.reason == "move" else "restore", by=entry.by)
+            at_place.open_writer("move" if closed.reason == "move" else "restore", by=entry.by)
     return True
