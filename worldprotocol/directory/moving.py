@@ -102,7 +102,7 @@ def move_realm(
                 on_step("closed")
                 copy.advance(head.size, progress)
                 on_step("compared")
-                _note_moved(directory, entry, old, target, by)
+                _note_moved(directory, entry, old, target, head, by=by)
                 on_step("moved")
                 was_closed = open_place(directory, name, new)
                 closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
@@ -179,7 +179,9 @@ def check_work(entry: RealmEntry, work: Work, target: str) -> None:
         )
 
 
-def _note_moved(directory: DirectoryLog, before: RealmEntry, old: Writer, target: str, by: str) -> None:
+def _note_moved(
+    directory: DirectoryLog, before: RealmEntry, old: Writer, target: str, head: TreeHead, *, by: str
+) -> None:
     """Record that the realm is at its new place, under the directory's lock; nothing opens the old one meanwhile.
 
     Raises:
@@ -189,14 +191,11 @@ def _note_moved(directory: DirectoryLog, before: RealmEntry, old: Writer, target
         entry = change.state.entry(before.name)
         if entry.status == "open" and entry.place == target:
             return  # by a process that continues the same move
-        if (entry.work, entry.target) == ("move", target):
-            if old.realm().writer.closed is not None:
-                head = old.archive.log.head()
-                moved = RealmMoved(
-                    at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex
-                )
-                change.append(moved)
-                return
+        is_same = old.realm().writer.closed is not None and old.archive.log.head() == head
+        if (entry.work, entry.target) == ("move", target) and is_same:
+            moved = RealmMoved(at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex)
+            change.append(moved)
+            return
     open_place(directory, before.name)  # the old place was closed after the move was abandoned
     raise RefusedError(
         ErrorCode.WORK_ABANDONED,

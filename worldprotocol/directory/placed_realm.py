@@ -169,12 +169,16 @@ class FollowingWriter(Writer):
         Raises:
             RefusedError: ``LOG_FENCED`` where the realm was archived, or a move does not end; what the command refuses.
         """
+        was_recorded = False
         while True:
             here, noted = self._here, _NotedCommand(command)
             try:
                 return cast(R, here.run(noted, others_too=others_too, prepare=prepare))
             except RefusedError as refused:
-                may_repeat = not noted.has_run or noted.intent_names is not None
+                if was_recorded and refused.code == ErrorCode.INTENT_ALREADY_SUBMITTED:
+                    return cast(R, self.archive.proposal(refused.details["proposal_id"]))
+                was_recorded = noted.has_run
+                may_repeat = not was_recorded or noted.intent_names is not None
                 if refused.code != ErrorCode.LOG_FENCED or not self._placement.follow(here) or not may_repeat:
                     raise
 
