@@ -15,7 +15,7 @@ import pytest
 from tests.directory.yard import NAME, create, mail, opened, yard
 from tests.patience import PATIENCE_S
 from world.audit.verify import verify
-from world.errors import DamagedLogError, RefusedError, WorldProtocolError
+from world.errors import DamagedLogError, RefusedError, WaitTimeoutError, WorldProtocolError
 from world.events.verification import UNAUTHENTICATED
 from world.log import open_log
 from worldprotocol import Realm, handler
@@ -53,6 +53,8 @@ def test_a_realm_is_listed_under_its_name_with_what_its_place_holds(directory: R
     assert [event.TOPIC for _, event in directory.history(NAME)] == ["directory.realm_listed"]
     refused("REALM_LISTED", directory.create, NAME, tmp_path / "b.db", domain=yard)
     refused("REALM_LISTED", directory.add, "other", tmp_path / "a.db")
+    refused("INVALID_ADDRESS", directory.create, "inside", f"{tmp_path}/directory.db#inside", domain=yard)
+    refused("INVALID_ADDRESS", directory.move, NAME, f"{tmp_path}/directory.db#inside")
     assert directory.add(NAME, tmp_path / "a.db") == directory.entry(NAME)  # it is listed so already
     assert not (tmp_path / "b.db").exists()
     for name in ("", "A", "-a", "a/b", "a" * 64):
@@ -91,18 +93,16 @@ def test_a_directory_has_no_passwords(directory: RealmDirectory, tmp_path: Path)
 
 def test_a_place_that_does_not_answer_hides_no_other(directory: RealmDirectory, tmp_path: Path) -> None:
     create(directory, tmp_path / "a.db").close()
-    with directory.log.change() as change:
-        with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never says a word
-            port = silent.getsockname()[1]
-            for name, place in (
-                ("silent", f"postgresql://ann@127.0.0.1:{port}/realms#main"),
-                ("gone", f"{tmp_path}/gone.db#main"),
-            ):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never says a word
+        places = {
+            "silent": f"postgresql://ann@127.0.0.1:{silent.getsockname()[1]}/realms#main",
+            "gone": f"{tmp_path}/gone.db#main",
+        }
+        with directory.log.change() as change:
+            for name, place in places.items():
                 change.append(RealmListed(at=change.at, name=name, by="ann", place=place, log_id=name))
-            state = change.state
-    with socket.create_server(("127.0.0.1", port)):
         found = {one.entry.name: one for one in directory.listed(answer_s=1.0)}
-    assert set(state.realms) == {NAME, "silent", "gone"} == set(found)
+    assert set(found) == {NAME, "silent", "gone"}
     assert found[NAME].error is None
     assert found["gone"].error is not None
     assert found["gone"].error.code == "LOG_NOT_FOUND"
@@ -282,6 +282,31 @@ def test_an_effect_that_ends_after_the_old_place_was_closed_is_taken_over(
         assert realm.proposal(proposal.proposal_id).status == ("completed" if idempotent else "executing")
         assert len(realm.host.stuck()) == (0 if idempotent else 1)
         assert verify(realm.log).findings == ()
+
+
+def test_a_wait_goes_on_at_the_new_place(directory: RealmDirectory, tmp_path: Path) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        asked = realm.act("kid", "count", {"who": "kid"})
+        ended: list[str] = []
+        waiting = threading.Thread(target=lambda: ended.append(realm.wait(asked, PATIENCE_S).status))
+        waiting.start()
+        directory.move(NAME, tmp_path / "b.db")
+        with opened(directory) as other:
+            other.decide(asked.proposal_id, "approve", by="ann")
+        waiting.join(PATIENCE_S)
+        assert ended == ["completed"]
+        with pytest.raises(WaitTimeoutError):
+            realm.wait(realm.act("kid", "count", {"who": "kid"}), 0.01)
+
+
+def test_a_place_that_cannot_be_opened_after_a_move_is_tried_again(directory: RealmDirectory, tmp_path: Path) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        directory.move(NAME, tmp_path / "b.db")
+        (tmp_path / "b.db").rename(tmp_path / "unreachable.db")
+        refused("LOG_NOT_FOUND", realm.act, "a0", "count", {"who": "a0"})
+        refused("LOG_NOT_FOUND", realm.act, "a0", "count", {"who": "a0"})
+        (tmp_path / "unreachable.db").rename(tmp_path / "b.db")
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Moves between two real PostgreSQL servers and SQLite: under the load of other processes, and with movers that are killed."""
+"""Moves between two real PostgreSQL servers and SQLite: under load of other processes, and with killed movers."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,8 @@ from worldprotocol.directory.directory import RealmDirectory
 
 pytestmark = pytest.mark.slow
 
-WRITERS = 8
-EACH = 12
-"""Acknowledged intents of each writer before and after the move."""
+EACH = 5
+"""Acknowledged intents of each writer, at least, before and after the move."""
 
 
 class Writer:
@@ -48,23 +48,29 @@ class Writer:
             assert self._grown.wait_for(lambda: len(self.acknowledged) >= wanted, PATIENCE_S)
 
     def stop(self) -> None:
-        """Let the process end, and wait for it."""
+        """Let the process end after the present call."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
+
+    def join(self) -> None:
+        """Wait for the end of the process."""
         assert self.process.wait(PATIENCE_S) == 0
         self._reading.join(PATIENCE_S)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
+        self.process.stdout.close()
 
 
-@pytest.mark.parametrize("at", ["servers", "file"])
-def test_a_move_under_load_loses_nothing(tmp_path: Path, places: tuple[str, str], at: str) -> None:
+@pytest.mark.parametrize(("at", "number"), [("servers", 8), ("file", 2)])
+def test_a_move_under_load_loses_nothing(tmp_path: Path, places: tuple[str, str], at: str, number: int) -> None:
     """Each acknowledged intent is there exactly once; both places have one tree head; the old place refuses."""
     source, target = (places[0] if at == "servers" else f"{tmp_path}/yard.db"), places[1]
     address = f"{places[0]}#directory"
     with RealmDirectory.found(address) as directory:
-        create(directory, source, actors=WRITERS).close()
-        writers = [Writer(address, number) for number in range(WRITERS)]
+        create(directory, source, actors=number).close()
+        writers = [Writer(address, one) for one in range(number)]
         for writer in writers:
             writer.wait_for(EACH)
         done = directory.move(NAME, target, by="ann")
@@ -72,6 +78,8 @@ def test_a_move_under_load_loses_nothing(tmp_path: Path, places: tuple[str, str]
             writer.wait_for(EACH)
         for writer in writers:
             writer.stop()
+        for writer in writers:
+            writer.join()
         with open_log(source, read_only=True) as old, open_log(target, read_only=True) as new:
             assert old.head() == done.head == new.root_at(done.head.size)
             assert [event.leaf for event in old.read()] == [event.leaf for event in new.read(upto=done.head.size)]
@@ -79,7 +87,7 @@ def test_a_move_under_load_loses_nothing(tmp_path: Path, places: tuple[str, str]
             Realm.open(source, domain=yard)
         assert caught.value.code == "LOG_FENCED"
         with opened(directory) as realm:
-            submitted = [one.submission.intent.intent_id for one in realm.proposals(status="completed")]
+            submitted = [one.intent.intent_id for one in realm.proposals(status="completed")]
             acknowledged = [intent for writer in writers for intent in writer.acknowledged]
             assert len(set(submitted)) == len(submitted)
             assert set(acknowledged) <= set(submitted)
@@ -123,7 +131,7 @@ def test_an_effect_in_doubt_is_carried_over(places: tuple[str, str]) -> None:
         with opened(directory) as realm:
             [doubt] = realm.host.stuck()
             realm.host.resolve(
-                doubt["proposalId"], "happened", by="ann", reason="it is in the outbox", result={"ok": True}
+                doubt["proposalId"], "happened", by="ann", reason="it is in the outbox", value={"ok": True}
             )
             assert realm.data()["sent"] == ["crash"]
             assert verify(realm.log).findings == ()
@@ -163,7 +171,7 @@ def test_the_command_line_acts_where_the_realm_is(tmp_path: Path, places: tuple[
     from tests.cli.realm import COUNTER, CliRealm
 
     cli = CliRealm(tmp_path)
-    directory = {"WORLDCTL_DIRECTORY": f"{tmp_path}/directory.db"}
+    directory: Any = {"WORLDCTL_DIRECTORY": f"{tmp_path}/directory.db"}
     at_realm = ["--realm", "shop", "--config", "shop/world.toml"]
     founding = ["--domain", f"{COUNTER}:counter", "--policy", f"{COUNTER}:house"]
     made = cli("realm", "create", "shop", "--at", places[0], *founding, "--json", **directory).json

@@ -81,7 +81,12 @@ def process(*arguments: object) -> subprocess.Popen[str]:
 
 def _count(directory: RealmDirectory, name: str, actor: str) -> None:
     stopped = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), stopped.set()), daemon=True).start()
+
+    def wait() -> None:
+        sys.stdin.readline()
+        stopped.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     with opened(directory, name) as realm:
         while not stopped.is_set():
             intent = realm.issue(actor, "count", {"who": actor})
@@ -106,7 +111,8 @@ def _crash(directory: RealmDirectory, name: str) -> None:
 def main(role: str, address: str, *arguments: str) -> None:
     """Play a role."""
     with RealmDirectory.open(address) as directory:
-        {"count": _count, "move": _move, "crash": _crash}[role](directory, *arguments)
+        roles: dict[str, Any] = {"count": _count, "move": _move, "crash": _crash}
+        roles[role](directory, *arguments)
 
 
 if __name__ == "__main__":

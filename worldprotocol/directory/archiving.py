@@ -102,6 +102,7 @@ def restore_realm(directory: DirectoryLog, name: str, to: str, *, by: str, progr
         DamagedLogError: ``TREE_MISMATCH`` where the archive is not the one that the directory recorded.
     """
     place = recorded_address(to)
+    directory.check_place(place)
     entry = directory.state().entry(name)
     if entry.status == "open" and entry.place == place and entry.size is not None and entry.root is not None:
         open_place(directory, name)

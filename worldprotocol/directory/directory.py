@@ -9,16 +9,19 @@ with RealmDirectory.found("realms.db", by="ann") as directory:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
-from world.log import TreeHead, open_log
+from world.errors import DamagedLogError, RefusedError
+from world.log import LogFinding, TreeHead, open_log
+from world.log.audit import verify_tree
 from world.model.short_repr import short_repr
 from worldprotocol.api.administration import OPERATOR
 from worldprotocol.api.consumers import consumer_name
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.remote.realm_names import check_realm_name
 from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.archiving import archive_realm, restore_realm
 from worldprotocol.directory.copying import Progress
@@ -28,7 +31,6 @@ from worldprotocol.directory.listing import ANSWER_S, ListedRealm, look_at
 from worldprotocol.directory.moving import MoveReport, OnStep, abandon, move_realm
 from worldprotocol.directory.placed_realm import PlacedRealm
 from worldprotocol.directory.state import RealmEntry, archived
-from worldprotocol.realm_names import check_realm_name
 
 if TYPE_CHECKING:
     from world.clock import Clock
@@ -145,6 +147,20 @@ class RealmDirectory:
         """
         return self._directory.history(name)
 
+    def verify(self, against: Sequence[TreeHead] = ()) -> list[LogFinding]:
+        """Check every event, hash and tree head of the directory's log; an empty list means that it is sound.
+
+        Args:
+            against: tree heads of the directory that were saved elsewhere.
+        """
+        findings = verify_tree(self._directory.log, against)
+        if not findings:
+            try:
+                self._directory.state()
+            except DamagedLogError as damage:
+                findings.append(LogFinding(ErrorCode(damage.code), damage.details.get("position", 0), damage.message))
+        return findings
+
     def add(self, name: str, place: str | Path, *, by: str = OPERATOR) -> RealmEntry:
         """List a realm that exists.
 
@@ -159,6 +175,7 @@ class RealmDirectory:
         """
         check_realm_name(name)
         address = recorded_address(str(place))
+        self._directory.check_place(address)
         with open_log(address, read_only=True) as log:
             log_id = consumer_name(log).rpartition("/")[2]
         with self._directory.change() as change:
@@ -205,7 +222,7 @@ class RealmDirectory:
         Raises:
             RefusedError: ``INVALID_NAME``, ``INVALID_ADDRESS``, ``REALM_LISTED``.
         """
-        recorded_address(str(place))
+        self._directory.check_place(recorded_address(str(place)))
         known = self._directory.state().realms.get(check_realm_name(name))
         if known is not None:
             raise RefusedError(

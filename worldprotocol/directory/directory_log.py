@@ -6,6 +6,7 @@ places of a realm are open at once. The log holds a few events for each realm an
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from world.clock import Clock, SystemClock, SystemIds
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
-from world.log import EventLog, Transaction, open_log
+from world.log import EventLog, Transaction, open_log, parse_address
 from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.events import (
     DirectoryFounded,
@@ -128,6 +129,22 @@ class DirectoryLog:
     def close(self) -> None:
         """Close the log; closing twice does nothing."""
         self._log.close()
+
+    def check_place(self, place: str) -> None:
+        """Refuse a place whose lock is that of the directory, which is held while a realm is opened.
+
+        Args:
+            place: address of a realm, as ``recorded_address`` returns it.
+
+        Raises:
+            RefusedError: ``INVALID_ADDRESS``.
+        """
+        own, file = self._log.address.path, parse_address(place).path
+        if own and file and os.path.realpath(own) == os.path.realpath(file):
+            raise RefusedError(
+                ErrorCode.INVALID_ADDRESS,
+                f"{file} is the file of the directory; a realm needs a file of its own, or a server.",
+            )
 
     def state(self) -> DirectoryState:
         """Return the entries as of now; the value does not change with later events.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
@@ -31,6 +31,12 @@ from worldprotocol.directory.state import RealmEntry, archived
 from worldprotocol.directory.writers import close_place, open_place, writer_at
 
 __all__ = ["MoveReport", "MoveStep", "OnStep", "abandon", "begin_work", "check_work", "move_realm"]
+
+FEW: Final = 100
+"""Number of events that may be left to copy when the old place is closed, if its writers are not too fast."""
+
+ROUNDS: Final = 5
+"""Most passes over what was appended meanwhile, before the old place is closed whatever is left."""
 
 MoveStep = Literal["begun", "copied", "closed", "compared", "moved", "opened"]
 """A step of a move that was done."""
@@ -79,6 +85,7 @@ def move_realm(
         DamagedLogError: ``EVENT_CHANGED``, ``TREE_MISMATCH`` where the copy differs from the log.
     """
     target = recorded_address(to)
+    directory.check_place(target)
     entry = directory.state().entry(name)
     if entry.status == "open" and entry.place == target and entry.size is not None and entry.root is not None:
         open_place(directory, name)
@@ -93,7 +100,10 @@ def move_realm(
             copy = LogCopy.between(source, into)
             begin_work(directory, name, "move", target, by)
             on_step("begun")
-            copy.advance(source.head().size, progress)
+            for _ in range(ROUNDS):
+                copy.advance(source.head().size, progress)
+                if source.head().size - copy.read_back.size <= FEW:
+                    break
             on_step("copied")
             with writer_at(target) as new:
                 copied = new.realm().position  # loads the state that was copied, before the old place is closed

@@ -17,9 +17,11 @@ from world.engine.commands import Prepare
 from world.engine.lease_commands import LeaseCommands
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WaitTimeoutError
 from world.pipeline.unit_of_work import UnitOfWork
+from world.state.writer_epoch import closed_log
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.proposals import timeout_seconds
 from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.writers import open_place
 
@@ -29,16 +31,23 @@ if TYPE_CHECKING:
     from world.engine.observing import Observer
     from world.read_models.archive import Archive
     from world.read_models.unit_lookup import IntentNames
+    from world.state.proposal import Proposal
     from world.state.realm_view import RealmView
     from worldprotocol.api.bootstrap import Components, EventLog
     from worldprotocol.api.options import EngineOptions
+    from worldprotocol.api.waiting.proposals import Until
 
 __all__ = ["MOVE_WAIT_S", "PlacedRealm"]
 
 MOVE_WAIT_S: Final = 60.0
 """Longest wait of a command for the end of a move, in seconds."""
 
+MOST_MOVES: Final = 10
+"""Most places at which one command is tried."""
+
 _PAUSE_S: Final = 0.02
+_LOOK_S: Final = 2.0
+"""How often a wait looks whether the realm was moved, in seconds."""
 
 R = TypeVar("R")
 
@@ -63,9 +72,8 @@ class _Placement:
         self._options = cast("EngineOptions", given | read)
         self._changing = threading.Lock()
         self._left: list[EventLog] = []
-        self._place = ""
         self.owned: DirectoryLog | None = None
-        self.current = self._opened()
+        self._place, self.current = self._opened()
 
     def follow(self, closed: Writer) -> bool:
         """Go where the realm is now; return False where it is nowhere open to writers.
@@ -83,7 +91,8 @@ class _Placement:
                 return False
             if self._directory.state().entry(self._name).place == self._place:
                 return True  # the work that had closed it was abandoned
-            before, self.current = self.current, self._opened()
+            before = self.current
+            self._place, self.current = self._opened()
             before._acting.close()
             self._left.append(before.log)  # other threads may still read it
             return True
@@ -98,11 +107,11 @@ class _Placement:
             if self.owned is not None:
                 self.owned.close()
 
-    def _opened(self) -> Realm:
+    def _opened(self) -> tuple[str, Realm]:
         while True:
-            self._place = self._directory.state().entry(self._name).place
+            place = self._directory.state().entry(self._name).place
             try:
-                return Realm.open(self._place, domain=self._domain, **self._options)
+                return place, Realm.open(place, domain=self._domain, **self._options)
             except RefusedError as refused:
                 if refused.code != ErrorCode.LOG_FENCED or not self._is_open_somewhere():
                     raise
@@ -169,7 +178,7 @@ class FollowingWriter(Writer):
         Raises:
             RefusedError: ``LOG_FENCED`` where the realm was archived, or a move does not end; what the command refuses.
         """
-        was_recorded = False
+        was_recorded, moves = False, 0
         while True:
             here, noted = self._here, _NotedCommand(command)
             try:
@@ -177,8 +186,8 @@ class FollowingWriter(Writer):
             except RefusedError as refused:
                 if was_recorded and refused.code == ErrorCode.INTENT_ALREADY_SUBMITTED:
                     return cast(R, self.archive.proposal(refused.details["proposal_id"]))
-                was_recorded = noted.has_run
-                may_repeat = not was_recorded or noted.intent_names is not None
+                was_recorded, moves = noted.has_run, moves + 1
+                may_repeat = moves < MOST_MOVES and (not was_recorded or noted.intent_names is not None)
                 if refused.code != ErrorCode.LOG_FENCED or not self._placement.follow(here) or not may_repeat:
                     raise
 
@@ -295,6 +304,27 @@ class PlacedRealm(Realm):
     @_parts.setter
     def _parts(self, parts: Components | None) -> None:
         """Leave it to the placement."""
+
+    def wait(self, proposal: Proposal | str, timeout: float | None = None, *, until: Until = "ended") -> Proposal:
+        """Wait until a proposal is decided and has ended, also across a move; see ``RealmReader.wait``.
+
+        Raises:
+            WaitTimeoutError: ``NOT_ENDED_IN_TIME``.
+            RefusedError: as ``RealmReader.wait``; ``LOG_FENCED`` where the realm was archived.
+        """
+        seconds = timeout_seconds(timeout)
+        end = None if seconds is None else time.monotonic() + seconds
+        while True:
+            here = self._placement.current
+            left = None if end is None else max(0.0, end - time.monotonic())
+            try:
+                return super().wait(proposal, _LOOK_S if left is None else min(_LOOK_S, left), until=until)
+            except WaitTimeoutError:
+                if left is not None and left <= _LOOK_S:
+                    raise
+            closed = here.realm().writer.closed
+            if closed is not None and not self._placement.follow(here._acting):
+                raise closed_log(closed)
 
     def closing(self, directory: DirectoryLog) -> Self:
         """Close a directory, too, when this realm is closed; return this realm."""

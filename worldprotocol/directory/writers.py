@@ -18,10 +18,11 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.writer_events import CloseReason
 from world.log import TreeHead
+from world.state.writer_epoch import closed_log
 from worldprotocol.api.bootstrap import bootstrap
 from worldprotocol.directory.directory_log import DirectoryLog
 
-__all__ = ["close_place", "open_place", "writer_at"]
+__all__ = ["close_place", "open_copy", "open_place", "writer_at"]
 
 _NO_DOMAIN: Final = "urn:world-protocol:no-domain"
 
@@ -104,3 +105,23 @@ def open_place(directory: DirectoryLog, name: str, writer: Writer | None = None)
                 return False
             at_place.open_writer("move" if closed.reason == "move" else "restore", by=entry.by)
     return True
+
+
+def open_copy(address: str, by: str) -> int:
+    """Begin the next writer epoch at a place whose log was not closed: a copy of a log that is lost.
+
+    Args:
+        address: of the log.
+        by: who opens it, for the record.
+
+    Returns:
+        The number of the epoch.
+
+    Raises:
+        RefusedError: ``LOG_FENCED`` where the log was moved or archived; as ``world.log.open_log``.
+    """
+    with writer_at(address) as writer:
+        closed = writer.realm().writer.closed
+        if closed is not None:
+            raise closed_log(closed)
+        return writer.open_writer("restore", by=by)

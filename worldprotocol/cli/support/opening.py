@@ -209,7 +209,7 @@ def remote_effects(desk: CommandContext, handlers: Iterable[str], server: str, r
     from host import find_effects
     from worldprotocol.api.bootstrap import secrets_of
     from worldprotocol.api.executing.remote_effects import RemoteEffects
-    from worldprotocol.realm_names import check_realm_name
+    from worldprotocol.api.remote.realm_names import check_realm_name
 
     config = settings_of(desk)
     named = [one if ":" in one else f"{one}:*" for one in handlers]

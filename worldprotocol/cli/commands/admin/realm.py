@@ -111,8 +111,7 @@ def move(desk: CommandContext, name: str, to: str | None, *, abandon: bool, by: 
     rendered = {"name": name, "from": done.source, "place": done.target, "head": head, "closedMs": done.closed_ms}
     words = [f"{name} is at {done.target}; tree head {done.head} at both places."]
     if done.closed_ms is not None:
-        copied = counted(done.copied, "event")
-        words.append(f"No writer was open for {done.closed_ms:,.0f} ms, in which {copied} were copied.")
+        words.append(f"No writer was open for {done.closed_ms:,.0f} ms; copied meanwhile: {done.copied:,}.")
     desk.out.tell(rendered, *words)
 
 
@@ -172,6 +171,43 @@ def restore(desk: CommandContext, name: str, place: str | None, *, abandon: bool
         entry = directory.entry(name)
     rendered = {"name": name, "place": entry.place, "head": {"size": head.size, "root": head.root_hex}}
     desk.out.tell(rendered, f"{name} is at {entry.place}; tree head {head}, as it was archived.")
+
+
+@realm.command("verify")
+@click.option("--against", multiple=True, metavar="SIZE:ROOT", help="A tree head of the directory saved elsewhere.")
+@with_desk
+def verify(desk: CommandContext, against: tuple[str, ...]) -> int:
+    """Check the log of the directory, and print its tree head; exit code 3 where it is damaged.
+
+    The realms are verified by `worldctl --realm NAME verify`.
+    """
+    from worldprotocol.api.bootstrap import TreeHead
+
+    with _directory(desk) as directory:
+        findings = directory.verify([TreeHead.parse(one) for one in against])
+        head = directory.log.log.stored_head()
+    for one in findings:
+        desk.out.warn(f"{one.position}  {one.code}  {one.message}")
+    found = [{"code": str(one.code), "position": one.position, "message": one.message} for one in findings]
+    words = f"{'damaged' if findings else 'sound'}: {counted(head.size, 'event')}; tree head {head}"
+    desk.out.tell({"findings": found, "head": {"size": head.size, "root": head.root_hex}}, words)
+    return 3 if findings else 0
+
+
+@realm.command("open")
+@_by
+@with_desk
+def open_(desk: CommandContext, by: str) -> None:
+    """Open a log to writers at another place than before: a copy whose original is lost for good.
+
+    The log is that of --log. One that was moved or archived is opened by its directory alone.
+    """
+    from world.masking import masked
+    from worldprotocol.directory.writers import open_copy
+
+    address = desk.address()
+    epoch = open_copy(address, by)
+    desk.out.tell({"log": masked(address), "epoch": epoch}, f"Writer epoch {epoch} began at this place.")
 
 
 @realm.command("history")

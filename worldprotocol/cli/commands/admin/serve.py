@@ -90,7 +90,7 @@ def _server() -> Any:
 
 
 def _split(text: str) -> tuple[str, str]:
-    from worldprotocol.realm_names import check_realm_name
+    from worldprotocol.api.remote.realm_names import check_realm_name
 
     name, sign, address = text.partition("=")
     if not sign or not address:
@@ -101,10 +101,10 @@ def _split(text: str) -> tuple[str, str]:
 def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) -> RealmToServe:
     """Open a realm; its configuration is the file that the address names, else the one in force."""
     from worldprotocol.api.realm import Realm
+    from worldprotocol.api.remote.realm_names import check_realm_name
     from worldprotocol.cli.remote.execution import run_command
     from worldprotocol.cli.support.opening import CATCHING_UP, composed
     from worldprotocol.cli.support.signing import signed_checkpoint
-    from worldprotocol.realm_names import check_realm_name
     from worldprotocol.server.jobs.program import RealmProgram
     from worldprotocol.server.service import RealmToServe
 
