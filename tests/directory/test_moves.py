@@ -174,7 +174,7 @@ def test_the_command_line_acts_where_the_realm_is(tmp_path: Path, places: tuple[
     directory: Any = {"WORLDCTL_DIRECTORY": f"{tmp_path}/directory.db"}
     at_realm = ["--realm", "shop", "--config", "shop/world.toml"]
     founding = ["--domain", f"{COUNTER}:counter", "--policy", f"{COUNTER}:house"]
-    made = cli("realm", "create", "shop", "--at", places[0], *founding, "--json", **directory).json
+    made = cli("realm", "create", "shop", "--place", places[0], *founding, "--json", **directory).json
     assert made["place"] == f"{places[0]}#main"
     cli(*at_realm, "actor", "add", "ann", "--kind", "human", "--auto-approve", **directory)
     sale = ["submit", "sell", "--actor", "ann", "--input", '{"item": "tea", "count": 1}']
@@ -191,7 +191,7 @@ def test_the_command_line_acts_where_the_realm_is(tmp_path: Path, places: tuple[
     archived = cli("realm", "archive", "shop", "kept", "--json", **directory).json
     assert Path(tmp_path, archived["files"][0]).exists()
     assert "REALM_ARCHIVED" in cli(*at_realm, "verify", code=1, **directory).err
-    cli("realm", "restore", "shop", "--at", f"{tmp_path}/shop.db", **directory)
+    cli("realm", "restore", "shop", "--place", f"{tmp_path}/shop.db", **directory)
     cli(*at_realm, *sale, **directory)
     assert "sound" in cli(*at_realm, "verify", **directory).out
     assert "realm moved" in cli("realm", "history", "shop", **directory).out

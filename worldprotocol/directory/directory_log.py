@@ -1,7 +1,7 @@
 """The log of a directory: its entries as of now, and changes of them under its lock.
 
-Whoever opens a realm to writers, or notes that it is at another place, does so while holding this lock: so no two
-places of a realm are open at once. The log holds a few events for each realm and change, and is read as a whole.
+A process opens a realm to writers, or records that it is at another place, only while it holds this lock, so that no
+two places of a realm are open at once. The log holds a few events for each realm and change, and is read as a whole.
 """
 
 from __future__ import annotations

@@ -66,12 +66,12 @@ def close_place(writer: Writer, reason: CloseReason, target: str | None, by: str
     Args:
         writer: of the log.
         reason: why.
-        target: where the realm goes on after a move.
+        target: where the realm continues after a move.
         by: who closes it, for the record.
     """
     closed = writer.realm().writer.closed
     if closed is not None and (closed.reason, closed.target) != (reason, target):
-        writer.open_writer("restore", by=by)  # a work that was abandoned had closed it
+        writer.open_writer("restore", by=by)  # abandoned work had closed it
         closed = None
     if closed is None:
         try:

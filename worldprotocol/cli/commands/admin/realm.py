@@ -31,7 +31,7 @@ def realm() -> None:
 
 @realm.command("create")
 @click.argument("name")
-@click.option("--at", "place", required=True, metavar="ADDRESS", help="Where the log is, without a password.")
+@click.option("--place", "place", required=True, metavar="ADDRESS", help="Where the log is, without a password.")
 @click.option("--dir", "folder", type=click.Path(file_okay=False), help="Folder of world.toml; NAME by default.")
 @founding_options
 @with_desk
@@ -50,7 +50,7 @@ def create(desk: CommandContext, name: str, place: str, folder: str | None, **op
 
 @realm.command("add")
 @click.argument("name")
-@click.option("--at", "place", required=True, metavar="ADDRESS", help="Where its log is, without a password.")
+@click.option("--place", "place", required=True, metavar="ADDRESS", help="Where its log is, without a password.")
 @_by
 @with_desk
 def add(desk: CommandContext, name: str, place: str, by: str) -> None:
@@ -154,14 +154,14 @@ def archive(desk: CommandContext, name: str, folder: str | None, *, abandon: boo
 
 @realm.command("restore")
 @click.argument("name")
-@click.option("--at", "place", metavar="ADDRESS", help="Where the log will be, without a password.")
+@click.option("--place", "place", metavar="ADDRESS", help="Where the log will be, without a password.")
 @click.option("--abandon", is_flag=True, help="Give up a restoration that did not end; the realm stays archived.")
 @_by
 @with_desk
 def restore(desk: CommandContext, name: str, place: str | None, *, abandon: bool, by: str) -> None:
     """Import an archived realm at ADDRESS, compare its tree head with the recorded one, and open it to writers."""
     if (place is None) == (not abandon):
-        raise click.UsageError("Give either --at ADDRESS or --abandon.")
+        raise click.UsageError("Give either --place ADDRESS or --abandon.")
     with _directory(desk) as directory:
         if place is None:
             _abandon(desk, directory, name, "restore", by)
