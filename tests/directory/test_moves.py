@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from pathlib import Path
@@ -188,6 +189,12 @@ def test_the_command_line_acts_where_the_realm_is(tmp_path: Path, places: tuple[
     [listed] = cli("realm", "list", "--json", **directory).json
     assert (listed["state"], listed["epoch"], listed["place"]) == ("open", 1, f"{places[1]}#main")
     assert "no answer" not in cli("realm", "list", **directory).out
+    serving = ["serve", "--realm", "shop=shop/world.toml", "--port", "0", "--socket", "shop.sock", "--json"]
+    with cli.start("--directory", f"{tmp_path}/directory.db", *serving) as server:
+        assert server.stdout is not None
+        assert json.loads(server.stdout.readline())["realms"] == ["shop"]  # opened for acting, so at its place
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE_S) == 0
     archived = cli("realm", "archive", "shop", "kept", "--json", **directory).json
     assert Path(tmp_path, archived["files"][0]).exists()
     assert "REALM_ARCHIVED" in cli(*at_realm, "verify", code=1, **directory).err

@@ -220,7 +220,7 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
     desk.check_server_options()
     path = context.command_path.partition(" ")[2]
     words = path.split()
-    if "directory" in desk.typed and words[0] != "realm":
+    if "directory" in desk.typed and words[0] not in ("realm", "serve"):
         if desk.realm is None:
             raise click.UsageError("--directory goes with --realm NAME.")
         if "log" in desk.typed:
