@@ -21,6 +21,7 @@ from world.log import open_log
 from worldprotocol import Realm, handler
 from worldprotocol.directory.directory import RealmDirectory
 from worldprotocol.directory.events import RealmListed
+from worldprotocol.directory.writers import open_copy
 
 
 @pytest.fixture
@@ -101,8 +102,11 @@ def test_a_place_that_does_not_answer_hides_no_other(directory: RealmDirectory, 
         with directory.log.change() as change:
             for name, place in places.items():
                 change.append(RealmListed(at=change.at, name=name, by="ann", place=place, log_id=name))
-        found = {one.entry.name: one for one in directory.listed(answer_s=1.0)}
-    assert set(found) == {NAME, "silent", "gone"}
+        waited = {one.entry.name: one for one in directory.listed(answer_s=0.5)}
+        assert set(waited) == {NAME, "silent", "gone"}
+        assert waited["silent"].error is not None
+        assert "did not answer" in waited["silent"].error.message
+    found = {one.entry.name: one for one in directory.listed(answer_s=PATIENCE_S)}  # nothing listens there any more
     assert found[NAME].error is None
     assert found["gone"].error is not None
     assert found["gone"].error.code == "LOG_NOT_FOUND"
@@ -428,6 +432,30 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_realm_is_closed(
     refused("INVALID_TARGET", directory.archive, NAME, tmp_path / "file" / "archive")
     assert is_open(tmp_path / "a.db")
     assert directory.entry(NAME).status == "open"
+
+
+def test_the_log_of_a_directory_is_verified(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    saved = directory.log.log.head()
+    directory.move(NAME, tmp_path / "b.db")
+    assert directory.verify([saved]) == []
+    directory.close()
+    with closing(sqlite3.connect(tmp_path / "directory.db")) as file:
+        file.execute("UPDATE wp_event SET state = replace(state, 'b.db', 'c.db')")
+        file.commit()
+    with RealmDirectory.open(tmp_path / "directory.db", read_only=True) as again:
+        assert "EVENT_CHANGED" in {one.code for one in again.verify()}
+        with pytest.raises(DamagedLogError):
+            again.entries()
+
+
+def test_a_copy_is_opened_only_where_its_log_was_not_closed(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    assert open_copy(f"{tmp_path}/a.db", "ann") == 1
+    directory.move(NAME, tmp_path / "b.db")
+    refused("LOG_FENCED", open_copy, f"{tmp_path}/a.db", "ann")
+    with opened(directory) as realm:
+        assert realm.realm().writer.epoch == 2
 
 
 def test_callers_may_give_iterators_that_are_read_at_every_place(directory: RealmDirectory, tmp_path: Path) -> None:
