@@ -71,6 +71,7 @@ _NO_CODES = frozenset(
         "WORLD_BRANCH",
         "WORLD_CONFIG",
         "WORLD_TRUST",
+        "WORLDCTL_DIRECTORY",
         "WORLDCTL_SERVER",
         "WORLDCTL_TOKEN",
         "NO_COLOR",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.executing.worker import Worker
     from worldprotocol.api.realm import Realm
     from worldprotocol.api.requests import ProjectionOutcome
+    from worldprotocol.directory.directory import RealmDirectory
     from worldprotocol.runs.governed import RunOptions
 
 _PACKAGES: Final = ("world", "projections", "authority", "host")  # installed beside this one
@@ -105,6 +106,7 @@ _HOMES = {
     "worldprotocol.api.asynchronous.realm": ("AsyncRealm",),
     "worldprotocol.api.realm": ("Realm",),
     "worldprotocol.api.requests": ("ProjectionOutcome",),
+    "worldprotocol.directory.directory": ("RealmDirectory",),
     "worldprotocol.runs.governed": ("RunOptions",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -133,6 +135,7 @@ __all__ = [
     "ProjectionOutcome",
     "ProjectionRequest",
     "Realm",
+    "RealmDirectory",
     "RefusedError",
     "Reject",
     "RunOptions",

@@ -216,8 +216,8 @@ def test_public_names_are_these_and_all_are_there():
         "ActionContext", "ActionSteps", "Approve", "AsyncRealm", "Case", "DamagedLogError", "DivergenceError", "Domain",
         "EffectFailure", "EffectResult", "EffectType", "Escalate", "IntentBody", "IntentInstance", "IntentScope",
         "LogBusyError",
-        "Narrow", "NoIntent", "Patch", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RefusedError",
-        "Reject", "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError",
+        "Narrow", "NoIntent", "Patch", "Policy", "ProjectionOutcome", "ProjectionRequest", "Realm", "RealmDirectory",
+        "RefusedError", "Reject", "RunOptions", "ScopeViolationError", "Select", "SourceEvent", "StorageFullError",
         "WaitTimeoutError", "Worker", "WorldProtocolError", "effect", "external", "handler", "merge", "projection",
         "rule", "set_", "unset",
     ]  # fmt: skip

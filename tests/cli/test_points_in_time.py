@@ -34,7 +34,8 @@ ACTING: Final = frozenset(
         branch create, branch switch, settle, resolve, cancel, adopt, lease acquire, lease heartbeat, lease release,
         lease revoke, run, backups restore, backups prune, keys new, keys register, keys revoke, checkpoint keygen,
         import, klis configure, clock confirm, rights grant, rights revoke, token create, token revoke, serve, worker,
-        workspace keep, workspace register, feed run, feed resume
+        workspace keep, workspace register, feed run, feed resume,
+        realm create, realm add, realm move, realm archive, realm restore, realm open
         """
     )
 )
@@ -44,7 +45,7 @@ WITHOUT_A_LOG: Final = frozenset(
     listed(
         """
         simulate, policy lint, policy test, domain check, domain compile, domain format, domain lsp, klis schema,
-        klis validate, klis sign, klis verify, hooks status
+        klis validate, klis sign, klis verify, hooks status, realm list, realm history, realm verify
         """
     )
 )

@@ -60,6 +60,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "hooks": LazyCommand("agents.hooks:hooks", "Put coding agents under a realm by their hooks."),
         "mcp": LazyCommand("agents.mcp:mcp", "Serve actions as MCP tools, and govern MCP servers."),
         "serve": LazyCommand("admin.serve:serve", "Serve realms over HTTP."),
+        "realm": LazyCommand("admin.realm:realm", "Create, list, move, archive and restore realms of a directory."),
         "clock": LazyCommand("admin.clock:clock", "Confirm that this machine's clock is right."),
         "klis": LazyCommand("lease.klis:klis", "Check and sign manifests; bring lease settings into force."),
         "rights": LazyCommand("admin.rights:rights", "Grant, revoke and list the rights of actors on a server."),

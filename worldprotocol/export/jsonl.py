@@ -160,6 +160,15 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
         )
 
 
+def check_export(lines: IO[bytes]) -> TreeHead:
+    """Check a complete export, as ``import_log`` does before it writes, and return its last tree head.
+
+    Raises:
+        RefusedError: ``BAD_EXPORT`` with the line, ``LOG_FORMAT``.
+    """
+    return _check(lines, 0, lambda _: None)[1]
+
+
 def read_heads(lines: Iterable[bytes]) -> list[TreeHead]:
     """Return the tree heads in a text: ``SIZE:ROOT`` alone on a line, or the head lines of an export.
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from worldprotocol.api.remote.realm_names import NAME
 from worldprotocol.export.cloud_events import BATCH_TYPE
 from worldprotocol.server.answer_links import links_of
 from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
 from worldprotocol.server.audit_answers import CLOUD_EVENTS
-from worldprotocol.server.names import NAME
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.problems import MEDIA_TYPE
 

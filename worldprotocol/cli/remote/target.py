@@ -70,7 +70,7 @@ def target_of(desk: CommandContext) -> Target | None:
     server = desk.named_server
     if server is not None:
         return Target(server, desk.realm, desk.token_file)
-    if desk.local or desk.paranoid:
+    if desk.local or desk.paranoid or desk.placed is not None:
         return None
     found = _beside(desk.log) if desk.log is not None else _configured(desk.config or _CONFIG)
     return None if found is None else Target(f"unix:{found[0]}", desk.realm, file=found[1])

@@ -32,6 +32,7 @@ class CommandContext:
         self.execute: bool | None = None
         self.server: str | None = None
         self.realm: str | None = None
+        self.directory: str | None = None
         self.token_file: str | None = None
         self.local = False
         self.typed: set[str] = set()
@@ -39,7 +40,7 @@ class CommandContext:
     @property
     def named_server(self) -> str | None:
         """The server that was typed; that of ``WORLDCTL_SERVER`` where no log, no configuration and no --local was."""
-        by_place = {"log", "config", "local"} & self.typed
+        by_place = {"log", "config", "local", "directory"} & self.typed
         return None if self.local or (by_place and "server" not in self.typed) else self.server
 
     def check_server_options(self) -> None:
@@ -49,11 +50,18 @@ class CommandContext:
             click.UsageError: with what to leave out.
         """
         if "server" in self.typed:
-            for name in ("log", "config", "paranoid", "local"):
+            for name in ("log", "config", "paranoid", "local", "directory"):
                 if name in self.typed:
                     raise click.UsageError(f"--server and --{name} contradict each other: the server has the realm.")
         elif self.token_file is not None and self.named_server is None:
             raise click.UsageError("--token-file goes with --server URL.")
+
+    @property
+    def placed(self) -> tuple[str, str] | None:
+        """The directory and the name of the realm that it places; None where the log is named otherwise."""
+        if self.directory is None or self.realm is None or "log" in self.typed or self.named_server is not None:
+            return None
+        return self.directory, self.realm
 
     def settings(self) -> Config:
         """Return what ``world.toml`` says, or the defaults where there is none and none was named.
@@ -66,7 +74,15 @@ class CommandContext:
         return settings_of(self)
 
     def address(self) -> str:
-        """Return the log's address: --log, else WORLD_LOG, else what the configuration says."""
+        """Return the log's address: by the directory, else --log, else WORLD_LOG, else what the configuration says.
+
+        Raises:
+            RefusedError: ``UNKNOWN_REALM`` and others of a directory; ``NO_CONFIG``, ``INVALID_CONFIG``.
+        """
+        if self.placed is not None:
+            from worldprotocol.cli.support.opening import place_of
+
+            return place_of(*self.placed)
         return self.log or self.settings().log_address
 
     def open(self, *, execute: bool = True) -> AbstractContextManager[Realm]:
@@ -204,6 +220,11 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
     desk.check_server_options()
     path = context.command_path.partition(" ")[2]
     words = path.split()
+    if "directory" in desk.typed and words[0] not in ("realm", "serve"):
+        if desk.realm is None:
+            raise click.UsageError("--directory goes with --realm NAME.")
+        if "log" in desk.typed:
+            raise click.UsageError("--directory and --log contradict each other: the directory has the address.")
     is_offline = any(" ".join(words[: count + 1]) in OFFLINE for count in range(len(words)))
     if desk.named_server is None or (is_offline and "server" not in desk.typed):
         return
@@ -253,7 +274,14 @@ def global_options() -> list[click.Parameter]:
             metavar="URL",
             envvar="WORLDCTL_SERVER",
         ),
-        _option(["--realm"], "realm", "The realm of the server; its only one by default.", metavar="NAME"),
+        _option(["--realm"], "realm", "The realm of the server, or of the directory.", metavar="NAME"),
+        _option(
+            ["--directory"],
+            "directory",
+            "With --realm: act on the realm where this directory of realms says it is.",
+            metavar="ADDRESS",
+            envvar="WORLDCTL_DIRECTORY",
+        ),
         _option(["--token-file"], "token_file", "API token for --server; WORLDCTL_TOKEN by default.", metavar="FILE"),
         _option(["--local"], "local", "Use no server, also where one has the log.", is_flag=True),
     ]

@@ -80,6 +80,36 @@ def parts_of(config: Config, progress: Callable[[int, int], None]) -> dict[str, 
     return {**config.parts(), "progress": progress, "clock": SystemClock(), "execute": config.execute is not False}
 
 
+def place_of(directory: str, name: str) -> str:
+    """Return the address at which a directory places a realm.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``, ``REALM_ARCHIVED``; ``NOT_A_DIRECTORY`` and others of opening the directory.
+    """
+    from worldprotocol.directory.directory import RealmDirectory
+
+    with RealmDirectory.open(directory, read_only=True) as opened:
+        return opened.place(name)
+
+
+def open_configured(desk: CommandContext, config: Config, **options: Any) -> Realm:
+    """Open the realm of a configuration for acting, where a directory places it, if one was named.
+
+    Args:
+        desk: the options.
+        config: the configuration.
+        **options: as for ``Realm.open``; they override the configuration.
+
+    Raises:
+        RefusedError: see ``Realm.from_config``; the codes of ``place_of``.
+    """
+    if desk.placed is None:
+        return Realm.from_config(config, address=desk.log, **options)
+    from worldprotocol.directory.directory import open_placed
+
+    return open_placed(*desk.placed, **{**config.parts(), **options})
+
+
 def executes(desk: CommandContext, config: Config, default: bool = True) -> bool:
     """Return whether a command performs effects: by its option, else by ``execute`` in world.toml."""
     chosen = config.execute if desk.execute is None else desk.execute
@@ -99,7 +129,7 @@ def open_for_acting(desk: CommandContext, *, execute: bool = True) -> Realm:
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
         performs = executes(desk, config, execute)
-        world = Realm.from_config(config, address=desk.log, progress=progress, clock=SystemClock(), execute=performs)
+        world = open_configured(desk, config, progress=progress, clock=SystemClock(), execute=performs)
     if config.workspace is None:
         try:
             _recover(desk, config, world)
@@ -117,9 +147,7 @@ def open_to_confirm_clock(desk: CommandContext) -> Realm:
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        return Realm.from_config(
-            config, address=desk.log, progress=progress, clock=SystemClock(), execute=executes(desk, config)
-        )
+        return open_configured(desk, config, progress=progress, clock=SystemClock(), execute=executes(desk, config))
 
 
 def open_with_workspace(desk: CommandContext, *, execute: bool | None = None) -> Realm:
@@ -134,9 +162,9 @@ def open_with_workspace(desk: CommandContext, *, execute: bool | None = None) ->
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        return Realm.from_config(
+        return open_configured(
+            desk,
             config,
-            address=desk.log,
             progress=progress,
             clock=SystemClock(),
             workspace=workspace_of(config),
@@ -161,9 +189,7 @@ def open_for_workers(desk: CommandContext, handlers: Iterable[str], workspace: s
     admit_code(desk, config)
     parts: dict[str, Any] = {} if workspace is None else {"workspace": placed(config, workspace)}
     with desk.progress(CATCHING_UP) as progress:
-        return Realm.from_config(
-            config, address=desk.log, progress=progress, clock=SystemClock(), execute=False, **parts
-        )
+        return open_configured(desk, config, progress=progress, clock=SystemClock(), execute=False, **parts)
 
 
 def remote_effects(desk: CommandContext, handlers: Iterable[str], server: str, realm: str, token: Path | None) -> Any:
@@ -183,7 +209,7 @@ def remote_effects(desk: CommandContext, handlers: Iterable[str], server: str, r
     from host import find_effects
     from worldprotocol.api.bootstrap import secrets_of
     from worldprotocol.api.executing.remote_effects import RemoteEffects
-    from worldprotocol.server.names import check_realm_name
+    from worldprotocol.api.remote.realm_names import check_realm_name
 
     config = settings_of(desk)
     named = [one if ":" in one else f"{one}:*" for one in handlers]
@@ -233,7 +259,7 @@ def _recover(desk: CommandContext, config: Config, world: Realm) -> None:
         interrupted.is_dir() and any(interrupted.iterdir())
     ):
         return
-    premises = environment_of(workspace, desk.log or config.log_address, names=_names_in(world))
+    premises = environment_of(workspace, desk.address(), names=_names_in(world))
     try:
         world.host.recover(premises)
     finally:
@@ -253,6 +279,4 @@ def open_to_adopt(desk: CommandContext, by: str, open_proposals: OpenProposals) 
     """
     config = composed(desk)
     with desk.progress(CATCHING_UP) as progress:
-        return Realm.open_to_adopt(
-            desk.log or config.log_address, by=by, open_proposals=open_proposals, **parts_of(config, progress)
-        )
+        return Realm.open_to_adopt(desk.address(), by=by, open_proposals=open_proposals, **parts_of(config, progress))

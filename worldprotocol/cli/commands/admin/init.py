@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,62 +30,92 @@ _OPTIONS: Final = {
 }
 
 
+def founding_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what is founded; ``found_in`` takes their values."""
+    kinds = click.Choice(AUTHENTICATION)
+    options = (
+        click.option("--domain", metavar="REF|FILE", help="module:attribute, file.py:attribute, MEL, YAML or JSON."),
+        click.option(
+            "--template",
+            type=click.Choice(NAMES),
+            help="Begin with this domain, policy and configuration, which are copied.",
+        ),
+        click.option("--data", metavar="JSON|@FILE", help="Initial data that differs from the domain's defaults."),
+        click.option("--projection", "projections", multiple=True, metavar="REF", help="A projection; repeatable."),
+        click.option("--policy", "policies", multiple=True, metavar="REF", help="A policy to adopt; repeatable."),
+        click.option("--effects", multiple=True, metavar="REF", help="Effect handlers; repeatable."),
+        click.option(
+            "--authentication",
+            type=kinds,
+            help="What shows whose manifest it is; channel unless given here (see docs/operator.md, Keys).",
+        ),
+        click.option(
+            "--dev", "development", is_flag=True, help="Mark the realm: `worldctl dev` may adopt changes in it."
+        ),
+        click.option("--force", is_flag=True, help="Overwrite a world.toml that is there."),
+        click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @command("init")
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False))
-@click.option("--domain", metavar="REF|FILE", help="module:attribute, file.py:attribute, MEL, YAML or JSON.")
-@click.option(
-    "--template", type=click.Choice(NAMES), help="Begin with this domain, policy and configuration, which are copied."
-)
-@click.option("--data", metavar="JSON|@FILE", help="Initial data that differs from the domain's defaults.")
-@click.option("--projection", "projections", multiple=True, metavar="REF", help="A projection; repeat for more.")
-@click.option("--policy", "policies", multiple=True, metavar="REF", help="A policy, to be adopted; repeat for more.")
-@click.option("--effects", multiple=True, metavar="REF", help="Effect handlers; repeat for more.")
-@click.option(
-    "--authentication",
-    type=click.Choice(AUTHENTICATION),
-    help="What shows whose manifest it is; channel unless given here (see docs/operator.md, Keys).",
-)
-@click.option("--dev", "development", is_flag=True, help="Mark the realm: `worldctl dev` may adopt changes in it.")
-@click.option("--force", is_flag=True, help="Overwrite a world.toml that is there.")
-@click.option("--by", default="operator", show_default=True, metavar="ID", help="Actor that the record names.")
-def init(
-    desk: CommandContext,
-    folder: str,
-    data: str | None,
-    *,
-    template: str | None,
-    authentication: str | None,
-    development: bool,
-    force: bool,
-    by: str,
-    **references: Any,
-) -> None:
+@founding_options
+def init(desk: CommandContext, folder: str, **options: Any) -> None:
     """Write world.toml into DIR and found the log that it names.
 
     --domain names the domain, or --template a domain with a policy and a configuration, as copies that are yours to
     change. The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
     """
+    rendered, words = found_in(desk, Path(folder), **options)
+    desk.out.tell(rendered, *words)
+
+
+def found_in(
+    desk: CommandContext,
+    where: Path,
+    *,
+    data: str | None,
+    template: str | None,
+    authentication: str | None,
+    force: bool,
+    **options: Any,
+) -> tuple[dict[str, Any], list[str]]:
+    """Write a configuration into a folder and found the log that it names; --log names another log.
+
+    Args:
+        desk: the command.
+        where: the folder.
+        data: initial data, as text, or the file that has it.
+        template: name of the template; None founds the domain that is named.
+        authentication: what shows whose manifest it is.
+        force: overwrite a configuration that is there.
+        **options: the other values of ``founding_options``.
+
+    Returns:
+        What was made, as JSON and in words.
+    """
     from worldprotocol.api.config import CONFIG_NAME
     from worldprotocol.cli.support.templates import refuse_existing
 
-    where = Path(folder)
     target = where / CONFIG_NAME
     if not force:
         refuse_existing(target)
     initial = None if data is None else _data(data)
-    founding = {"data": initial, "by": by, "development": development}
+    founding = {"data": initial, "by": options.pop("by"), "development": options.pop("development")}
+    references = options
     if (template is None) == (references["domain"] is None):
         raise click.UsageError("Give either --domain or --template.")
     if template is not None:
         if given := [name for name, value in ({"authentication": authentication} | references).items() if value]:
-            options = ", ".join(_OPTIONS[name] for name in given)
-            raise click.UsageError(f"--template brings its own configuration; write {options} into {target} later.")
+            named = ", ".join(_OPTIONS[name] for name in given)
+            raise click.UsageError(f"--template brings its own configuration; write {named} into {target} later.")
         rendered = found_template(desk, template, where, force=force, founding=founding)
         copied = ", ".join(Path(one).name for one in rendered["files"])
         words = [f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it."]
-        words.append(f"Copied {copied}; they are yours to change.")
-        desk.out.tell(rendered, *words)
-        return
+        return rendered, [*words, f"Copied {copied}; they are yours to change."]
     _refuse_missing(references["domain"], where)
     config = _config(where, desk.log, references, paranoid=desk.paranoid)
     if authentication is not None:
@@ -94,7 +124,7 @@ def init(
     with made_folder(where):
         rendered = _found(desk, config, target, founding)
     _write_private(target, _toml(config))
-    desk.out.tell(rendered, f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it.")
+    return rendered, [f"Founded {rendered['log']} with world {rendered['worldId'][:12]}; {target} composes it."]
 
 
 def _found(desk: CommandContext, config: Config, target: Path, options: dict[str, Any]) -> dict[str, Any]:

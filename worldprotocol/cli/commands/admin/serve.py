@@ -48,8 +48,9 @@ def serve(
 ) -> None:
     """Serve realms over HTTP, until SIGTERM or Ctrl-C; running calls are finished then.
 
-    Without --realm, the realms of [realms] in world.toml are served, and the configured log as `main`. Callers sign in
-    with API tokens (`worldctl token create`) and need rights (`worldctl rights grant`).
+    Without --realm, the realms of [realms] in world.toml are served, and the configured log as `main`. With
+    --directory, a realm that names a world.toml is served where the directory places it. Callers sign in with API
+    tokens (`worldctl token create`) and need rights (`worldctl rights grant`).
     """
     from worldprotocol.cli.support.opening import settings_of
 
@@ -90,7 +91,7 @@ def _server() -> Any:
 
 
 def _split(text: str) -> tuple[str, str]:
-    from worldprotocol.server.names import check_realm_name
+    from worldprotocol.api.remote.realm_names import check_realm_name
 
     name, sign, address = text.partition("=")
     if not sign or not address:
@@ -101,17 +102,19 @@ def _split(text: str) -> tuple[str, str]:
 def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) -> RealmToServe:
     """Open a realm; its configuration is the file that the address names, else the one in force."""
     from worldprotocol.api.realm import Realm
+    from worldprotocol.api.remote.realm_names import check_realm_name
     from worldprotocol.cli.remote.execution import run_command
-    from worldprotocol.cli.support.opening import CATCHING_UP, composed
+    from worldprotocol.cli.support.opening import CATCHING_UP, composed, place_of
     from worldprotocol.cli.support.signing import signed_checkpoint
     from worldprotocol.server.jobs.program import RealmProgram
-    from worldprotocol.server.names import check_realm_name
     from worldprotocol.server.service import RealmToServe
 
     own = CommandContext(json=desk.json)
     own.trust, own.quiet, own.paranoid = desk.trust, desk.quiet, desk.paranoid
     own.config, log = (address, None) if address.endswith(".toml") else (desk.config, address)
     config = composed(own)
+    if log is None and desk.directory is not None and "directory" in desk.typed:
+        log = place_of(desk.directory, name)
     with desk.progress(CATCHING_UP) as progress:
         realm = opened.enter_context(Realm.from_config(config, address=log, progress=progress))
 

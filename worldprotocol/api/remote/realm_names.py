@@ -1,4 +1,4 @@
-"""Names of realms in paths."""
+"""Names of realms: in paths of servers, and in directories."""
 
 from __future__ import annotations
 

@@ -1,0 +1,465 @@
+"""A directory of realms: what it lists and records, what it refuses, and its realms when they move, on SQLite."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.directory.yard import NAME, create, mail, opened, yard
+from tests.patience import PATIENCE_S
+from world.audit.verify import verify
+from world.errors import DamagedLogError, RefusedError, WaitTimeoutError, WorldProtocolError
+from world.events.verification import UNAUTHENTICATED
+from world.log import open_log
+from worldprotocol import Realm, handler
+from worldprotocol.directory.directory import RealmDirectory
+from worldprotocol.directory.events import RealmListed
+from worldprotocol.directory.writers import open_copy
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[RealmDirectory]:
+    with RealmDirectory.found(tmp_path / "directory.db", by="ann") as opened_directory:
+        yield opened_directory
+
+
+def refused(code: str, call: object, *arguments: object, **options: object) -> RefusedError:
+    """Check that a call is refused, and return why."""
+    with pytest.raises(RefusedError) as caught:
+        call(*arguments, **options)  # type: ignore[operator]
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+def is_open(place: str | Path) -> bool:
+    with Realm.open_read_only(place) as realm:
+        return realm.realm().writer.closed is None
+
+
+def test_a_realm_is_listed_under_its_name_with_what_its_place_holds(directory: RealmDirectory, tmp_path: Path) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        size = realm.log.head().size
+    [found] = directory.listed()
+    assert found.to_wire() | {"changedAt": 0, "logId": ""} == {
+        "name": NAME, "place": f"{tmp_path}/a.db#main", "state": "open", "target": None, "archive": None,
+        "events": size, "epoch": 0, "closed": False, "logId": "", "changedAt": 0, "by": "operator", "error": None,
+    }  # fmt: skip
+    assert [event.TOPIC for _, event in directory.history(NAME)] == ["directory.realm_listed"]
+    refused("REALM_LISTED", directory.create, NAME, tmp_path / "b.db", domain=yard)
+    refused("REALM_LISTED", directory.add, "other", tmp_path / "a.db")
+    refused("INVALID_ADDRESS", directory.create, "inside", f"{tmp_path}/directory.db#inside", domain=yard)
+    refused("INVALID_ADDRESS", directory.move, NAME, f"{tmp_path}/directory.db#inside")
+    assert directory.add(NAME, tmp_path / "a.db") == directory.entry(NAME)  # it is listed so already
+    assert not (tmp_path / "b.db").exists()
+    for name in ("", "A", "-a", "a/b", "a" * 64):
+        refused("INVALID_NAME", directory.add, name, tmp_path / "a.db")
+    assert "yard" in refused("UNKNOWN_REALM", directory.entry, "yrad").message
+    refused("UNKNOWN_REALM", directory.history, "yrad")
+
+
+def test_a_directory_is_no_realm_and_a_realm_no_directory(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    refused("NOT_A_DIRECTORY", RealmDirectory.open, tmp_path / "a.db")
+    refused("NOT_A_DIRECTORY", RealmDirectory.found, tmp_path / "a.db")
+    refused("LOG_NOT_FOUND", RealmDirectory.open, tmp_path / "none.db")
+    with pytest.raises(WorldProtocolError):
+        Realm.open(tmp_path / "directory.db", domain=yard)
+    with pytest.raises(WorldProtocolError):
+        directory.add("itself", tmp_path / "directory.db")
+
+
+def test_a_directory_has_no_passwords(directory: RealmDirectory, tmp_path: Path) -> None:
+    for address in (
+        "postgresql://ann:secret@db/realms",
+        "postgresql://ann@db/realms?password=secret",
+        "postgresql://ann@db/realms?sslpassword=secret#main",
+    ):
+        for call in (directory.add, directory.move):
+            error = refused("INVALID_ADDRESS", call, NAME, address) if call == directory.add else None
+            assert error is None or ("secret" not in error.message and "PGPASSWORD" in error.message)
+        refused("INVALID_ADDRESS", RealmDirectory.found, address)
+        refused("INVALID_ADDRESS", directory.create, NAME, address, domain=yard)
+    refused("INVALID_ADDRESS", directory.create, NAME, ":memory:", domain=yard)
+    create(directory, tmp_path / "a.db").close()
+    refused("INVALID_ADDRESS", directory.move, NAME, "postgresql://ann:secret@db/realms")
+    assert b"secret" not in b"".join(file.read_bytes() for file in tmp_path.glob("directory.db*"))
+
+
+def test_a_place_that_does_not_answer_hides_no_other(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never says a word
+        places = {
+            "silent": f"postgresql://ann@127.0.0.1:{silent.getsockname()[1]}/realms#main",
+            "gone": f"{tmp_path}/gone.db#main",
+        }
+        with directory.log.change() as change:
+            for name, place in places.items():
+                change.append(RealmListed(at=change.at, name=name, by="ann", place=place, log_id=name))
+        waited = {one.entry.name: one for one in directory.listed(answer_s=0.5)}
+        assert set(waited) == {NAME, "silent", "gone"}
+        assert waited["silent"].error is not None
+        assert "did not answer" in waited["silent"].error.message
+    found = {one.entry.name: one for one in directory.listed(answer_s=PATIENCE_S)}  # nothing listens there any more
+    assert found[NAME].error is None
+    assert found["gone"].error is not None
+    assert found["gone"].error.code == "LOG_NOT_FOUND"
+    assert found["silent"].error is not None
+    assert found["silent"].error.code == "LOG_UNAVAILABLE"
+
+
+def test_a_moved_realm_goes_on_with_everything_that_was_open(directory: RealmDirectory, tmp_path: Path) -> None:
+    """Waiting people, leases, past worlds and intents are as they were; the old place refuses, and says where to go."""
+    with create(directory, tmp_path / "a.db") as realm, Realm.open(tmp_path / "a.db", domain=yard) as old:
+        before = realm.data()
+        realm.leases.desk.register_agent("a0", by="test", priority=1)
+        held = realm.leases.acquire(agent="a0", resource="FILE:/a", predicate="MUTATES")
+        asked = realm.act("kid", "count", {"who": "kid"})
+        intent = realm.issue("a0", "count", {"who": "a0"})
+        first = realm.submit(intent)
+        steps: list[str] = []
+        done = directory.move(NAME, tmp_path / "b.db", by="ann", on_step=steps.append)
+        assert steps == ["begun", "copied", "closed", "compared", "moved", "opened"]
+        assert done.closed_ms is not None
+        assert done.closed_ms > 0
+        with open_log(f"{tmp_path}/a.db", read_only=True) as a, open_log(f"{tmp_path}/b.db", read_only=True) as b:
+            assert a.head() == done.head == b.root_at(done.head.size)
+            assert list(a.read()) == list(b.read(upto=done.head.size))
+            assert b.event_at(done.head.size + 1).topic == "writer.opened"
+        refusal = refused("LOG_FENCED", old.act, "a0", "count", {"who": "a0"})
+        assert refusal.details["target"] == f"{tmp_path}/b.db#main"
+        assert old.data() == {**before, "counts": {"a0": 1}}  # what is there may be read
+        twice = refused("INTENT_ALREADY_SUBMITTED", realm.submit, intent)  # it has one proposal at every place
+        assert twice.details["proposal_id"] == first.proposal_id
+        assert realm.log.address.path == str(tmp_path / "b.db")
+        assert realm.realm().writer.epoch == 1
+        assert [one.session.agent_id for one in realm.realm().klis.leases.values()] == ["a0"]
+        realm.leases.acquire(agent="a0", resource="FILE:/b", predicate="MUTATES")
+        held.release()
+        assert realm.decide(asked.proposal_id, "approve", by="ann").status == "completed"
+        assert realm.as_caller(UNAUTHENTICATED).act("a0", "count", {"who": "a0"}).status == "completed"
+        assert realm.data()["counts"] == {"a0": 2, "kid": 1}
+        assert verify(realm.log).findings == ()
+    with opened(directory) as again:
+        assert again.data()["counts"] == {"a0": 2, "kid": 1}
+        assert directory.move(NAME, tmp_path / "b.db").closed_ms is None  # it is there already
+        directory.move(NAME, tmp_path / "a.db")  # back: the old place holds the beginning
+        assert again.act("a0", "send", {"text": "hello"}).status == "completed"
+        assert again.realm().writer.epoch == 2
+        assert verify(again.log).findings == ()
+    assert [one.TOPIC for _, one in directory.history(NAME)] == [
+        "directory.realm_listed",
+        *["directory.work_begun", "directory.realm_moved"] * 2,
+    ]
+
+
+def test_a_target_that_cannot_be_one_is_refused_before_the_old_place_is_closed(
+    directory: RealmDirectory, tmp_path: Path
+) -> None:
+    create(directory, tmp_path / "a.db").close()
+    Realm.create(tmp_path / "other.db", domain=yard).close()
+    (tmp_path / "later.db").write_bytes((tmp_path / "other.db").read_bytes())
+    with closing(sqlite3.connect(tmp_path / "later.db")) as later:
+        later.execute("UPDATE wp_store SET version = 99")
+        later.commit()
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    refused("LOG_NOT_EMPTY", directory.move, NAME, tmp_path / "other.db")
+    refused("LOG_NOT_EMPTY", directory.move, NAME, tmp_path / "a.db")
+    refused("LOG_NOT_EMPTY", directory.move, NAME, tmp_path / "link.db")  # the same file by another name
+    refused("LOG_NOT_EMPTY", directory.move, NAME, f"{tmp_path}/a.db#second")  # its writers would exclude each other
+    refused("LOG_FORMAT", directory.move, NAME, tmp_path / "later.db")
+    with pytest.raises(WorldProtocolError):
+        directory.move(NAME, tmp_path / "nowhere" / "b.db")
+    with pytest.raises(WorldProtocolError) as caught:
+        directory.move(NAME, "postgresql://ann@127.0.0.1:1/realms")
+    assert caught.value.code == "LOG_UNAVAILABLE"
+    assert directory.entry(NAME).status == "open"
+    assert is_open(tmp_path / "a.db")
+    refused("UNKNOWN_REALM", directory.move, "other", tmp_path / "b.db")
+
+
+class Stopped(Exception):
+    """A move ended at a step."""
+
+
+def stop_at(directory: RealmDirectory, target: Path, at: str) -> None:
+    def on_step(step: str) -> None:
+        if step == at:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        directory.move(NAME, target, by="ann", on_step=on_step)
+
+
+@pytest.mark.parametrize("step", ["begun", "copied", "closed", "compared"])
+def test_a_move_is_given_up_until_the_directory_records_the_new_place(
+    directory: RealmDirectory, tmp_path: Path, step: str
+) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        stop_at(directory, tmp_path / "b.db", step)
+        error = refused("REALM_IN_WORK", directory.move, NAME, tmp_path / "c.db")
+        assert error.details["target"] == f"{tmp_path}/b.db#main"
+        refused("REALM_IN_WORK", directory.archive, NAME, tmp_path / "archive")
+        refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "archive")
+        assert directory.abandon(NAME, "move", by="ann").place == f"{tmp_path}/a.db#main"
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "move")
+        assert directory.move(NAME, tmp_path / "b.db").closed_ms is not None  # with what was copied then
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        assert verify(realm.log).findings == ()
+        refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "move")
+
+
+def test_a_mover_whose_move_was_given_up_opens_what_it_closed(directory: RealmDirectory, tmp_path: Path) -> None:
+    def on_step(step: str) -> None:
+        if step == "copied":
+            with RealmDirectory.open(tmp_path / "directory.db") as other:
+                other.abandon(NAME, "move", by="bob")
+
+    with create(directory, tmp_path / "a.db") as realm:
+        refused("WORK_ABANDONED", directory.move, NAME, tmp_path / "b.db", on_step=on_step)
+        assert is_open(tmp_path / "a.db")
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        assert realm.log.address.path == str(tmp_path / "a.db")
+
+
+def test_what_was_recorded_and_not_opened_is_opened_by_the_next_process(
+    directory: RealmDirectory, tmp_path: Path
+) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        stop_at(directory, tmp_path / "b.db", "moved")
+        assert not is_open(tmp_path / "b.db")
+        refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "move")
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        assert is_open(tmp_path / "b.db")
+        assert not is_open(tmp_path / "a.db")
+        with opened(directory) as again:
+            assert again.realm().writer.epoch == 1
+
+
+def test_a_command_waits_for_the_end_of_a_move(directory: RealmDirectory, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    with create(directory, tmp_path / "a.db") as realm:
+
+        def act() -> None:
+            done.append(realm.act("a0", "count", {"who": "a0"}).status)
+
+        acting = threading.Thread(target=act)
+
+        def on_step(step: str) -> None:
+            if step == "closed":
+                acting.start()
+
+        directory.move(NAME, tmp_path / "b.db", on_step=on_step)
+        acting.join(PATIENCE_S)
+        assert done == ["completed"]
+        assert realm.log.address.path == str(tmp_path / "b.db")
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_an_effect_that_ends_after_the_old_place_was_closed_is_taken_over(
+    directory: RealmDirectory, tmp_path: Path, idempotent: bool
+) -> None:
+    """Its result cannot be recorded: it is made again, or is in doubt, as after the end of its process."""
+    made: list[str] = []
+
+    @handler("mail.send", time_limit_ms=60_000, idempotent=idempotent)
+    def moving_mail(params: Any, call: Any) -> Any:
+        made.append(params["text"])
+        if len(made) == 1:
+            with RealmDirectory.open(tmp_path / "directory.db") as other:
+                other.move(NAME, tmp_path / "b.db")
+        return {"ok": True}
+
+    create(directory, tmp_path / "a.db").close()
+    with directory.realm(NAME, domain=yard, effects=[moving_mail]) as realm:
+        proposal = realm.act("ann", "send", {"text": "hello"})
+        assert realm.log.address.path == str(tmp_path / "b.db")
+        assert made == ["hello"] * (2 if idempotent else 1)
+        assert realm.proposal(proposal.proposal_id).status == ("completed" if idempotent else "executing")
+        assert len(realm.host.stuck()) == (0 if idempotent else 1)
+        assert verify(realm.log).findings == ()
+
+
+def test_a_wait_goes_on_at_the_new_place(directory: RealmDirectory, tmp_path: Path) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        asked = realm.act("kid", "count", {"who": "kid"})
+        ended: list[str] = []
+        waiting = threading.Thread(target=lambda: ended.append(realm.wait(asked, PATIENCE_S).status))
+        waiting.start()
+        directory.move(NAME, tmp_path / "b.db")
+        with opened(directory) as other:
+            other.decide(asked.proposal_id, "approve", by="ann")
+        waiting.join(PATIENCE_S)
+        assert ended == ["completed"]
+        with pytest.raises(WaitTimeoutError):
+            realm.wait(realm.act("kid", "count", {"who": "kid"}), 0.01)
+
+
+def test_a_place_that_cannot_be_opened_after_a_move_is_tried_again(directory: RealmDirectory, tmp_path: Path) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        directory.move(NAME, tmp_path / "b.db")
+        (tmp_path / "b.db").rename(tmp_path / "unreachable.db")
+        refused("LOG_NOT_FOUND", realm.act, "a0", "count", {"who": "a0"})
+        refused("LOG_NOT_FOUND", realm.act, "a0", "count", {"who": "a0"})
+        (tmp_path / "unreachable.db").rename(tmp_path / "b.db")
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("UPDATE wp_event SET state = replace(state, 'kid', 'kim')", "EVENT_CHANGED"),
+        ("UPDATE wp_event SET leaf = zeroblob(32) WHERE id = (SELECT max(id) FROM wp_event)", "TREE_DAMAGED"),
+    ],
+)
+def test_a_copy_that_is_altered_on_the_way_is_found(
+    directory: RealmDirectory, tmp_path: Path, change: str, code: str
+) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        stop_at(directory, tmp_path / "b.db", "copied")
+        with closing(sqlite3.connect(tmp_path / "b.db")) as copy:
+            copy.execute(change)
+            copy.commit()
+        with pytest.raises(DamagedLogError) as caught:
+            directory.move(NAME, tmp_path / "b.db")
+        assert caught.value.code == code
+        assert is_open(tmp_path / "a.db")  # found before the old place was closed
+        directory.abandon(NAME, "move")
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+
+
+def test_a_copy_with_other_events_in_a_sound_tree_is_found(
+    directory: RealmDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the events are changed before they are stored, content and leaves agree, and the tree head differs."""
+    from world.log import NewEvent
+    from worldprotocol.directory import copying
+
+    def altered(stream: str, topic: str, schema: int, state: bytes, version: int) -> NewEvent:
+        return NewEvent(stream, topic, schema, state.replace(b'"kid"', b'"kim"'), version)
+
+    create(directory, tmp_path / "a.db").close()
+    monkeypatch.setattr(copying, "NewEvent", altered)
+    with pytest.raises(DamagedLogError) as caught:
+        directory.move(NAME, tmp_path / "b.db")
+    assert caught.value.code == "TREE_MISMATCH"
+    assert is_open(tmp_path / "a.db")
+
+
+def test_an_archive_is_whole_and_is_restored_under_the_same_tree_head(
+    directory: RealmDirectory, tmp_path: Path
+) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        realm.act("a0", "count", {"who": "a0"})
+        refused("REALM_NOT_ARCHIVED", directory.restore, NAME, tmp_path / "b.db")
+        head = directory.archive(NAME, tmp_path / "archive", by="ann")
+        refused("LOG_FENCED", realm.act, "a0", "count", {"who": "a0"})
+        refused("REALM_ARCHIVED", directory.read_only, NAME)
+        refused("REALM_ARCHIVED", directory.move, NAME, tmp_path / "b.db")
+        refused("REALM_ARCHIVED", directory.archive, NAME, tmp_path / "archive")
+        refused("LOG_FENCED", opened, directory)
+        [listed] = directory.listed()
+        assert (listed.to_wire()["archive"], listed.to_wire()["events"]) == (str(tmp_path / "archive"), head.size)
+        assert str(head.size) in (tmp_path / "archive" / "yard.checkpoint").read_text()
+        with open_log(f"{tmp_path}/a.db", read_only=True) as log:
+            assert log.head() == head
+
+        (tmp_path / "a.db").unlink()  # the place is dropped
+        assert directory.restore(NAME, tmp_path / "b.db", by="ann") == head
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        assert realm.data()["counts"] == {"a0": 2}
+        assert verify(realm.log).findings == ()
+        assert directory.restore(NAME, tmp_path / "b.db") == head  # it is there already
+
+
+def test_another_archive_is_not_restored(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    directory.archive(NAME, tmp_path / "archive")
+    file = tmp_path / "archive" / "yard.jsonl"
+    whole = file.read_bytes()
+    with RealmDirectory.found(tmp_path / "second.db") as second:
+        create(second, tmp_path / "other.db").close()
+        second.archive(NAME, tmp_path / "otherwise")
+    file.write_bytes((tmp_path / "otherwise" / "yard.jsonl").read_bytes())
+    with pytest.raises(DamagedLogError) as caught:
+        directory.restore(NAME, tmp_path / "b.db")
+    assert caught.value.code == "TREE_MISMATCH"
+    file.write_bytes(whole[: len(whole) // 2])
+    refused("BAD_EXPORT", directory.restore, NAME, tmp_path / "b.db")
+    file.unlink()
+    refused("FILE_UNREADABLE", directory.restore, NAME, tmp_path / "b.db")
+    assert not (tmp_path / "b.db").exists()
+    assert directory.entry(NAME).status == "archived"
+    file.write_bytes(whole)
+    directory.restore(NAME, tmp_path / "a.db")  # where it was, and still is
+    assert is_open(tmp_path / "a.db")
+
+
+def test_an_archiving_and_a_restoration_are_given_up(directory: RealmDirectory, tmp_path: Path) -> None:
+    def broken(done: int, total: int) -> None:
+        raise Stopped
+
+    with create(directory, tmp_path / "a.db") as realm:
+        with pytest.raises(Stopped):
+            directory.archive(NAME, tmp_path / "archive", progress=broken)
+        assert not is_open(tmp_path / "a.db")
+        refused("REALM_IN_WORK", directory.move, NAME, tmp_path / "b.db")
+        directory.abandon(NAME, "archive")
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        directory.archive(NAME, tmp_path / "archive")
+        Realm.create(tmp_path / "b.db", domain=yard).close()
+        refused("LOG_NOT_EMPTY", directory.restore, NAME, tmp_path / "b.db")
+        assert directory.entry(NAME).status == "restoring"
+        assert directory.abandon(NAME, "restore").status == "archived"
+        refused("LOG_FENCED", realm.act, "a0", "count", {"who": "a0"})
+        directory.restore(NAME, tmp_path / "c.db")
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_realm_is_closed(
+    directory: RealmDirectory, tmp_path: Path
+) -> None:
+    create(directory, tmp_path / "a.db").close()
+    (tmp_path / "file").write_text("")
+    refused("INVALID_TARGET", directory.archive, NAME, tmp_path / "file" / "archive")
+    assert is_open(tmp_path / "a.db")
+    assert directory.entry(NAME).status == "open"
+
+
+def test_the_log_of_a_directory_is_verified(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    saved = directory.log.log.head()
+    directory.move(NAME, tmp_path / "b.db")
+    assert directory.verify([saved]) == []
+    directory.close()
+    with closing(sqlite3.connect(tmp_path / "directory.db")) as file:
+        file.execute("UPDATE wp_event SET state = replace(state, 'b.db', 'c.db')")
+        file.commit()
+    with RealmDirectory.open(tmp_path / "directory.db", read_only=True) as again:
+        assert "EVENT_CHANGED" in {one.code for one in again.verify()}
+        with pytest.raises(DamagedLogError):
+            again.entries()
+
+
+def test_a_copy_is_opened_only_where_its_log_was_not_closed(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    assert open_copy(f"{tmp_path}/a.db", "ann") == 1
+    directory.move(NAME, tmp_path / "b.db")
+    refused("LOG_FENCED", open_copy, f"{tmp_path}/a.db", "ann")
+    with opened(directory) as realm:
+        assert realm.realm().writer.epoch == 2
+
+
+def test_callers_may_give_iterators_that_are_read_at_every_place(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    with directory.realm(NAME, domain=yard, effects=iter([mail])) as realm:
+        directory.move(NAME, tmp_path / "b.db")
+        assert realm.act("ann", "send", {"text": "hello"}).status == "completed"

@@ -1,0 +1,176 @@
+"""Archiving a realm in a folder, and restoring it from there.
+
+An archive is the export of the whole log with its tree heads (``worldprotocol.export.jsonl``) and a checkpoint. The log
+is closed to writers first, so that the archive is complete; it is read back before the directory records it. The log
+stays where it was. A restored realm has the same events under the same tree head, which the directory has recorded.
+Source: docs/realms.md, "Archives of realms".
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from world.error_codes import ErrorCode
+from world.errors import DamagedLogError, RefusedError
+from world.log import EventLog, TreeHead
+from world.private_files import open_private
+from worldprotocol.directory.addresses import recorded_address
+from worldprotocol.directory.copying import Progress
+from worldprotocol.directory.directory_log import DirectoryLog
+from worldprotocol.directory.events import RealmArchived, RealmRestored
+from worldprotocol.directory.moving import begin_work, check_work
+from worldprotocol.directory.state import RealmEntry
+from worldprotocol.directory.writers import close_place, open_place, writer_at
+from worldprotocol.export.jsonl import check_export, export_log, import_log
+from worldprotocol.export.proofs.checkpoint import checkpoint_of, default_origin
+
+__all__ = ["archive_files", "archive_realm", "restore_realm"]
+
+
+def archive_files(folder: str | Path, name: str) -> tuple[Path, Path]:
+    """Return the files of an archive: the exported log, and the checkpoint over it."""
+    return Path(folder) / f"{name}.jsonl", Path(folder) / f"{name}.checkpoint"
+
+
+def archive_realm(directory: DirectoryLog, name: str, folder: str | Path, *, by: str, progress: Progress) -> TreeHead:
+    """Close a realm and write it into a folder, or continue an archiving that was interrupted.
+
+    Args:
+        directory: the directory.
+        name: of the realm.
+        folder: of the archive; it is made where it does not exist. Files of an earlier archive of this realm are
+            replaced.
+        by: who archives it, for the record.
+        progress: called with the number of written events and of all.
+
+    Returns:
+        The tree head of log and archive.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``, ``WORK_ABANDONED``; ``INVALID_TARGET``
+            where the folder cannot be written.
+        DamagedLogError: the log is damaged, or the archive is not what was written.
+    """
+    place = os.path.abspath(folder)
+    entry = directory.state().entry(name)
+    check_work(entry, "archive", place)
+    if entry.status == "open":
+        open_place(directory, name)
+    with writer_at(entry.place) as writer:
+        _make_folder(Path(place))
+        begin_work(directory, name, "archive", place, by)
+        head = close_place(writer, "archive", None, by)
+        log, checkpoint = archive_files(place, name)
+        try:
+            _write(writer.archive.log, log, checkpoint, progress)
+        except OSError as error:
+            raise _unwritable(log, error) from None
+    with log.open("rb") as written:
+        if check_export(written) != head:
+            raise DamagedLogError(
+                ErrorCode.TREE_MISMATCH,
+                f"{log} was read back with another tree head than the log has. Archive it again.",
+            )
+    with directory.change() as change:
+        entry = change.state.entry(name)
+        if (entry.work, entry.target) == ("archive", place):
+            archived = RealmArchived(at=change.at, by=by, name=name, folder=place, size=head.size, root=head.root_hex)
+            change.append(archived)
+            return head
+    if entry.status == "archived" and (entry.size, entry.root) == (head.size, head.root_hex):
+        return head  # by a process that continues the same archiving
+    raise _abandoned(directory, entry)
+
+
+def restore_realm(directory: DirectoryLog, name: str, to: str, *, by: str, progress: Progress) -> TreeHead:
+    """Import the archive of a realm at a place and open it there, or continue a restoration that was interrupted.
+
+    Args:
+        directory: the directory.
+        name: of the realm.
+        to: address of its new place; a log that does not exist, or holds the beginning of the archive, or all of it.
+        by: who restores it, for the record.
+        progress: called with the number of processed bytes and the total.
+
+    Returns:
+        The tree head of log and archive.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``, ``REALM_NOT_ARCHIVED``, ``REALM_IN_WORK``, ``WORK_ABANDONED``;
+            ``FILE_UNREADABLE``; ``BAD_EXPORT`` and ``LOG_NOT_EMPTY`` as ``worldprotocol.export.jsonl.import_log``.
+        DamagedLogError: ``TREE_MISMATCH`` where the archive is not the one that the directory recorded.
+    """
+    place = recorded_address(to)
+    directory.check_place(place)
+    entry = directory.state().entry(name)
+    if entry.status == "open" and entry.place == place and entry.size is not None and entry.root is not None:
+        open_place(directory, name)
+        return TreeHead.from_hex(entry.size, entry.root)
+    check_work(entry, "restore", place)
+    log, _ = archive_files(entry.archive or "", name)
+    try:
+        source = log.open("rb")
+    except OSError as error:
+        why = f"The archive {log} cannot be read: {error.strerror}. Put it back, as it was written."
+        raise RefusedError(ErrorCode.FILE_UNREADABLE, why, path=str(log)) from None
+    with source:
+        head = check_export(source)
+        if (head.size, head.root_hex) != (entry.size, entry.root):
+            raise DamagedLogError(
+                ErrorCode.TREE_MISMATCH,
+                f"{log} has the tree head {head}, and the directory recorded {entry.size}:{entry.root}: it is another "
+                "archive. Nothing was restored.",
+                position=head.size,
+            )
+        source.seek(0)
+        begin_work(directory, name, "restore", place, by)
+        import_log(source, place, progress=progress)
+    with directory.change() as change:
+        entry = change.state.entry(name)
+        if (entry.work, entry.target) == ("restore", place):
+            restored = RealmRestored(at=change.at, by=by, name=name, place=place, size=head.size, root=head.root_hex)
+            change.append(restored)
+        elif (entry.status, entry.place) != ("open", place):
+            raise _abandoned(directory, entry)
+    open_place(directory, name)
+    return head
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _write(log: EventLog, file: Path, checkpoint: Path, progress: Progress) -> None:
+    """Write export and checkpoint; a file is under its name once it is complete and stored."""
+    part = file.with_name(f"{file.name}.part")
+    with open_private(part) as out:
+        head = export_log(log, out, progress=progress)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(file)
+    text = checkpoint_of(head, default_origin(log)).to_text()
+    with open_private(checkpoint) as out:
+        out.write(text.encode())
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _unwritable(path: Path, error: OSError) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_TARGET, f"{path} cannot be written: {error.strerror}.", path=str(path))
+
+
+def _abandoned(directory: DirectoryLog, entry: RealmEntry) -> RefusedError:
+    """Return the refusal of work that another process gave up; the log that was closed meanwhile is opened again."""
+    open_place(directory, entry.name)
+    return RefusedError(
+        ErrorCode.WORK_ABANDONED,
+        f"Another process gave this work with the realm {entry.name!r} up meanwhile; it is {entry.status} at "
+        f"{entry.place}. Begin again, if it is still wanted.",
+        realm=entry.name,
+    )

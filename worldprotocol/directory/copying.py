@@ -1,0 +1,164 @@
+"""Copying a log from one store to another: the same events at the same positions, under the same tree.
+
+An interrupted copy continues with the first event that is missing, and two processes may copy at the same time: each
+batch is appended under the target's lock, to a log that ends where the batch begins. What was copied is read back from
+the target and compared with the source's tree, so that a copy that was altered on the way is found.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from world.error_codes import ErrorCode
+from world.errors import DamagedLogError, LogBusyError, RefusedError
+from world.log import EventLog, LoggedEvent, NewEvent, is_intact, open_log
+from world.log.merkle import Frontier
+from world.read_models.archive import Archive
+from world.read_models.index import WorldIndex
+
+__all__ = ["LogCopy", "LogTarget", "open_target"]
+
+_PROBE_MS: Final = 500
+"""How long the probe of two addresses waits for the target's lock, in milliseconds."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of events that are done, and of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogTarget:
+    """The log that gets a copy.
+
+    Args:
+        log: open for writing.
+        index: its index, which each batch updates.
+    """
+
+    log: EventLog
+    index: WorldIndex
+
+
+def open_target(address: str, source: EventLog) -> LogTarget:
+    """Open the log that gets a copy, and create it where it does not exist; its index is kept in step.
+
+    Args:
+        address: of the copy.
+        source: the log that is copied; checkpoints of worlds are as far apart in the copy.
+
+    Raises:
+        RefusedError: ``NOT_A_LOG``, ``LOG_FORMAT``, ``INVALID_ADDRESS`` and others of ``world.log.open_log``.
+    """
+    every = Archive(source).checkpoint_every()
+    index = WorldIndex() if every is None else WorldIndex(checkpoint_every=every)
+    return LogTarget(open_log(address, create=True, view=index, max_event_bytes=sys.maxsize), index)
+
+
+@dataclass(slots=True)
+class LogCopy:
+    """A copy that grows: first of most events, then of those that were appended meanwhile.
+
+    Args:
+        source: the log.
+        target: the copy.
+        index: of the copy.
+        read_back: the tree over the events that were read back from the target.
+    """
+
+    source: EventLog
+    target: EventLog
+    index: WorldIndex
+    read_back: Frontier
+
+    @classmethod
+    def between(cls, source: EventLog, into: LogTarget) -> LogCopy:
+        """Begin a copy, or continue one.
+
+        Args:
+            source: the log.
+            into: an empty log, or one that holds the beginning of the source.
+
+        Raises:
+            RefusedError: ``LOG_NOT_EMPTY`` for a target with other events, and for the source itself.
+        """
+        target = into.log
+        head = target.head()
+        if head.size and (head.size > source.head().size or source.root_at(head.size).root != head.root):
+            raise RefusedError(
+                ErrorCode.LOG_NOT_EMPTY,
+                f"{target.address} holds {head.size} events that are not the beginning of {source.address}. Name an "
+                "empty log.",
+                events=head.size,
+                root=head.root_hex,
+            )
+        _refuse_same_log(source, target)
+        return cls(source, target, into.index, Frontier())
+
+    def advance(self, upto: int, progress: Progress) -> None:
+        """Copy the events up to a position, and read them back.
+
+        Args:
+            upto: last position.
+            progress: called with the position that was reached and ``upto``.
+
+        Raises:
+            DamagedLogError: ``EVENT_CHANGED``, ``TREE_MISMATCH`` where source and copy differ; ``LOG_GAP``.
+            RefusedError: ``STORAGE_FULL`` and others of writing.
+        """
+        while (size := self.target.head().size) < upto:
+            for rows in self.source.read_rows(size, upto):
+                events = [LoggedEvent(*row) for row in rows]
+                if not self._append(events):
+                    break  # another process is copying too
+                progress(events[-1].position, upto)
+        self._read_back(upto)
+
+    def _append(self, events: list[LoggedEvent]) -> bool:
+        """Append a batch; return False where the target does not end before it any more."""
+        with self.target.write() as transaction:
+            if transaction.head.size != events[0].position - 1:
+                return False
+            copies = [NewEvent(one.stream, one.topic, one.schema_version, one.state, one.version) for one in events]
+            self.target.insert_events(copies, transaction=transaction)
+            self.index.apply(transaction.cursor(), transaction.appended)
+        return True
+
+    def _read_back(self, upto: int) -> None:
+        for rows in self.target.read_rows(self.read_back.size, upto):
+            for row in rows:
+                if not is_intact(LoggedEvent(*row)):
+                    raise DamagedLogError(
+                        ErrorCode.EVENT_CHANGED,
+                        f"Event {row[0]} was changed on its way to {self.target.address}: its content and its leaf "
+                        "hash differ. The realm was not moved; copy it to another place.",
+                        position=row[0],
+                    )
+            self.read_back = self.read_back.extended(row[6] for row in rows)
+        expected, copied = self.source.root_at(upto), self.target.root_at(upto)
+        if not expected.root == copied.root == self.read_back.root():
+            raise DamagedLogError(
+                ErrorCode.TREE_MISMATCH,
+                f"The tree over the first {upto} events is {expected.root_hex} at {self.source.address} and "
+                f"{self.read_back.root().hex()} at {self.target.address}: the copy differs. The realm was not moved; "
+                "copy it to another place.",
+                position=upto,
+            )
+
+
+def _refuse_same_log(source: EventLog, target: EventLog) -> None:
+    """Refuse a target that is the source by another address: a write to one excludes a write to the other.
+
+    Raises:
+        RefusedError: ``LOG_NOT_EMPTY``.
+    """
+    try:
+        with source.write(), open_log(target.address, busy_timeout_ms=_PROBE_MS) as probe, probe.write():
+            return
+    except LogBusyError:
+        raise RefusedError(
+            ErrorCode.LOG_NOT_EMPTY,
+            f"{target.address} cannot be written while {source.address} is: it is the same log, in the same file, or "
+            "another process is writing there. Name a log in another database.",
+        ) from None

@@ -1,0 +1,218 @@
+"""Moving a realm to another database while it is used.
+
+1. The directory records that the move began.
+2. The events are copied while the old place is written.
+3. The old place is closed to writers: its log ends with ``writer.closed``, which names the new place.
+4. The events since step 2 are copied, and the tree heads of both places are compared.
+5. The directory records that the realm is at the new place.
+6. The new place is opened to writers: ``writer.opened``, with the next epoch.
+
+Each step may be repeated. A move that ended in between is continued by the same command, and until step 5 it may be
+abandoned; then the old place is opened again. Step 5 and every opening hold the directory's lock, so that the realm is
+never open at two places. Source: docs/realms.md, "Moving a realm".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from world.engine.writer import Writer
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.log import TreeHead
+from worldprotocol.directory.addresses import recorded_address
+from worldprotocol.directory.copying import LogCopy, Progress, open_target
+from worldprotocol.directory.directory_log import DirectoryLog
+from worldprotocol.directory.events import RealmMoved, Work, WorkAbandoned, WorkBegun
+from worldprotocol.directory.state import RealmEntry, archived
+from worldprotocol.directory.writers import close_place, open_place, writer_at
+
+__all__ = ["MoveReport", "MoveStep", "OnStep", "abandon", "begin_work", "check_work", "move_realm"]
+
+FEW: Final = 100
+"""Number of events that may be left to copy when the old place is closed, if its writers are not too fast."""
+
+ROUNDS: Final = 5
+"""Most passes over what was appended meanwhile, before the old place is closed whatever is left."""
+
+MoveStep = Literal["begun", "copied", "closed", "compared", "moved", "opened"]
+"""A step of a move that was done."""
+
+OnStep = Callable[[MoveStep], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """A move that ended.
+
+    Args:
+        source: the old place.
+        target: the new place.
+        head: the tree head that both had.
+        copied: number of events that were copied while no writer was open.
+        closed_ms: time from closing the old place to opening the new one, in milliseconds; None where that was not one
+            process.
+    """
+
+    source: str
+    target: str
+    head: TreeHead
+    copied: int
+    closed_ms: float | None
+
+
+def move_realm(
+    directory: DirectoryLog, name: str, to: str, *, by: str, progress: Progress, on_step: OnStep = lambda step: None
+) -> MoveReport:
+    """Move a realm, or continue a move that was interrupted.
+
+    Args:
+        directory: the directory.
+        name: of the realm.
+        to: address of the new place, a log that does not exist, or is empty, or holds the beginning of the realm.
+        by: who moves it, for the record.
+        progress: called with the number of copied events and of all.
+        on_step: called after each step.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``; ``LOG_NOT_EMPTY`` and
+            ``INVALID_ADDRESS`` for a target that cannot be one; ``WORK_ABANDONED`` where the move was
+            abandoned meanwhile; those of ``world.log.open_log`` for both places. Until the old place is closed, a
+            refusal leaves it as it was.
+        DamagedLogError: ``EVENT_CHANGED``, ``TREE_MISMATCH`` where the copy differs from the log.
+    """
+    target = recorded_address(to)
+    directory.check_place(target)
+    entry = directory.state().entry(name)
+    if entry.status == "open" and entry.place == target and entry.size is not None and entry.root is not None:
+        open_place(directory, name)
+        return MoveReport(target, target, TreeHead.from_hex(entry.size, entry.root), 0, None)
+    check_work(entry, "move", target)
+    if entry.status == "open":
+        open_place(directory, name)
+    with writer_at(entry.place) as old:
+        source = old.archive.log
+        into = open_target(target, source)
+        with into.log:
+            copy = LogCopy.between(source, into)
+            begin_work(directory, name, "move", target, by)
+            on_step("begun")
+            for _ in range(ROUNDS):
+                copy.advance(source.head().size, progress)
+                if source.head().size - copy.read_back.size <= FEW:
+                    break
+            on_step("copied")
+            with writer_at(target) as new:
+                copied = new.realm().position  # loads the state that was copied, before the old place is closed
+                since = time.monotonic()
+                head = close_place(old, "move", target, by)
+                on_step("closed")
+                copy.advance(head.size, progress)
+                on_step("compared")
+                _note_moved(directory, entry, old, target, head, by=by)
+                on_step("moved")
+                was_closed = open_place(directory, name, new)
+                closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
+    on_step("opened")
+    return MoveReport(entry.place, target, head, head.size - copied, closed_ms)
+
+
+def abandon(directory: DirectoryLog, name: str, work: Work, *, by: str) -> RealmEntry:
+    """Give up what is under way with a realm; it stays where it was, and is open to writers there.
+
+    Args:
+        directory: the directory.
+        name: of the realm.
+        work: what is to be given up.
+        by: who gives it up, for the record.
+
+    Returns:
+        The entry afterwards.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``; ``NOTHING_TO_ABANDON`` where no such work is under way.
+    """
+    with directory.change() as change:
+        entry = change.state.entry(name)
+        if entry.work != work:
+            where = f"it is archived in {entry.archive}" if entry.status == "archived" else f"it is at {entry.place}"
+            found = f"{_NOUN[entry.work]} to {entry.target}" if entry.work else f"nothing; {where}"
+            raise RefusedError(
+                ErrorCode.NOTHING_TO_ABANDON,
+                f"No {_NOUN[work]} of the realm {name!r} is under way; under way is {found}.",
+                realm=name,
+            )
+        change.append(WorkAbandoned(at=change.at, by=by, name=name, work=work))
+    open_place(directory, name)
+    return directory.state().entry(name)
+
+
+def begin_work(directory: DirectoryLog, name: str, work: Work, target: str, by: str) -> None:
+    """Record that work begins, unless the same is under way.
+
+    Raises:
+        RefusedError: as ``check_work``.
+    """
+    with directory.change() as change:
+        entry = change.state.entry(name)
+        check_work(entry, work, target)
+        if entry.work is None:
+            change.append(WorkBegun(at=change.at, by=by, name=name, work=work, target=target))
+
+
+def check_work(entry: RealmEntry, work: Work, target: str) -> None:
+    """Refuse work while other work is under way, or that cannot be done with an archive or without one.
+
+    Raises:
+        RefusedError: ``REALM_IN_WORK``, ``REALM_ARCHIVED``, ``REALM_NOT_ARCHIVED``.
+    """
+    if (entry.work, entry.target) == (work, target):
+        return
+    if entry.work is not None:
+        command = f"worldctl realm {entry.work} {entry.name}"
+        raise RefusedError(
+            ErrorCode.REALM_IN_WORK,
+            f"A {_NOUN[entry.work]} of the realm {entry.name!r} to {entry.target} is under way. Repeat that command to "
+            f"finish it, or give it up (`{command} --abandon`).",
+            realm=entry.name,
+            work=entry.work,
+            target=entry.target,
+        )
+    if entry.status == "archived" and work != "restore":
+        raise archived(entry)
+    if entry.status != "archived" and work == "restore":
+        raise RefusedError(
+            ErrorCode.REALM_NOT_ARCHIVED, f"The realm {entry.name!r} is no archive; it is at {entry.place}."
+        )
+
+
+def _note_moved(
+    directory: DirectoryLog, before: RealmEntry, old: Writer, target: str, head: TreeHead, *, by: str
+) -> None:
+    """Record that the realm is at its new place, under the directory's lock; nothing opens the old one meanwhile.
+
+    Raises:
+        RefusedError: ``WORK_ABANDONED``.
+    """
+    with directory.change() as change:
+        entry = change.state.entry(before.name)
+        if entry.status == "open" and entry.place == target:
+            return  # by a process that continues the same move
+        is_same = old.realm().writer.closed is not None and old.archive.log.head() == head
+        if (entry.work, entry.target) == ("move", target) and is_same:
+            moved = RealmMoved(at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex)
+            change.append(moved)
+            return
+    open_place(directory, before.name)  # the old place was closed after the move was abandoned
+    raise RefusedError(
+        ErrorCode.WORK_ABANDONED,
+        f"The move of the realm {before.name!r} to {target} was abandoned by another process, or its old place was "
+        f"opened; it is at {before.place}. Begin the move again, if it is still wanted.",
+        realm=before.name,
+    )
+
+
+_NOUN = {"move": "move", "archive": "archiving", "restore": "restoration"}

@@ -1,0 +1,127 @@
+"""Closing and opening the log of a realm to writers, without the realm's program.
+
+Nothing else is done: with a domain that is not the realm's, the engine runs neither what is due nor any other command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Final
+
+from pydantic import BaseModel
+
+from world.clock import SystemClock
+from world.core import ActionContext, Domain, Patch
+from world.engine.writer import Writer
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.writer_events import CloseReason
+from world.log import TreeHead
+from world.state.writer_epoch import closed_log
+from worldprotocol.api.bootstrap import bootstrap
+from worldprotocol.directory.directory_log import DirectoryLog
+
+__all__ = ["close_place", "open_copy", "open_place", "writer_at"]
+
+_NO_DOMAIN: Final = "urn:world-protocol:no-domain"
+
+
+class _NoState(BaseModel):
+    """The state of no realm."""
+
+
+def _no_domain() -> Domain:
+    """Return a domain that is in force in no realm."""
+    domain = Domain(_NO_DOMAIN, version="1.0.0", state=_NoState)
+
+    @domain.action("none", version="1")
+    def none(ctx: ActionContext, wanted: _NoState) -> list[Patch]:
+        return []
+
+    return domain
+
+
+@contextmanager
+def writer_at(address: str) -> Iterator[Writer]:
+    """Open the writer of a log, which only closes it and opens it again.
+
+    Args:
+        address: of the log.
+
+    Raises:
+        RefusedError: as ``world.log.open_log``.
+    """
+    log, _, protocol = bootstrap(address, create=False, domain=_no_domain(), clock=SystemClock())
+    with log:
+        try:
+            yield protocol
+        finally:
+            protocol.close()
+
+
+def close_place(writer: Writer, reason: CloseReason, target: str | None, by: str) -> TreeHead:
+    """Close a log to writers, unless it is closed for the same reason; return its tree head.
+
+    Args:
+        writer: of the log.
+        reason: why.
+        target: where the realm continues after a move.
+        by: who closes it, for the record.
+    """
+    closed = writer.realm().writer.closed
+    if closed is not None and (closed.reason, closed.target) != (reason, target):
+        writer.open_writer("restore", by=by)  # abandoned work had closed it
+        closed = None
+    if closed is None:
+        try:
+            writer.close_writer(reason, by=by, target=target)
+        except RefusedError as refused:
+            if refused.code != ErrorCode.LOG_FENCED:
+                raise  # by a process that continues the same work
+    return writer.archive.log.head()
+
+
+def open_place(directory: DirectoryLog, name: str, writer: Writer | None = None) -> bool:
+    """Open the place that a directory names for a realm, if it is closed to writers; return whether it was.
+
+    The directory's lock is held meanwhile, so that no work begins or ends.
+
+    Args:
+        directory: the directory.
+        name: of the realm. Nothing is opened while work is under way with it, or while it is archived.
+        writer: of the place, if it is open already.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``; as ``world.log.open_log``.
+    """
+    with directory.change() as change:
+        entry = change.state.entry(name)
+        if entry.status != "open":
+            return False
+        with writer_at(entry.place) if writer is None else nullcontext(writer) as at_place:
+            closed = at_place.realm().writer.closed
+            if closed is None:
+                return False
+            at_place.open_writer("move" if closed.reason == "move" else "restore", by=entry.by)
+    return True
+
+
+def open_copy(address: str, by: str) -> int:
+    """Begin the next writer epoch at a place whose log was not closed: a copy of a log that is lost.
+
+    Args:
+        address: of the log.
+        by: who opens it, for the record.
+
+    Returns:
+        The number of the epoch.
+
+    Raises:
+        RefusedError: ``LOG_FENCED`` where the log was moved or archived; as ``world.log.open_log``.
+    """
+    with writer_at(address) as writer:
+        closed = writer.realm().writer.closed
+        if closed is not None:
+            raise closed_log(closed)
+        return writer.open_writer("restore", by=by)
