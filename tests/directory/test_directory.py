@@ -463,3 +463,13 @@ def test_callers_may_give_iterators_that_are_read_at_every_place(directory: Real
     with directory.realm(NAME, domain=yard, effects=iter([mail])) as realm:
         directory.move(NAME, tmp_path / "b.db")
         assert realm.act("ann", "send", {"text": "hello"}).status == "completed"
+
+
+def test_a_caller_of_a_realm_reads_and_acts_at_the_new_place(directory: RealmDirectory, tmp_path: Path) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        caller = realm.as_caller(UNAUTHENTICATED)
+        caller.act("ann", "count", {"who": "ann"})
+        directory.move(NAME, tmp_path / "b.db", by="ann")
+        later = caller.act("ann", "count", {"who": "ann"})
+        assert caller._acting.archive is realm._placement.current.archive
+        assert caller._acting.archive.proposal(later.proposal_id).status == "completed"

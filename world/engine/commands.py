@@ -70,13 +70,17 @@ class _Submit:
 class Commands(ABC):
     """Commands of a realm; a subclass runs them."""
 
-    _archive: Archive
     _ids: IdSource
     holds_submissions: bool = False
     """Whether intents are recorded, to be held, while another schema is in force than the loaded domain's."""
 
     observer: Observer | None = None
     """What follows the commands, for traces; None where nothing does."""
+
+    @property
+    @abstractmethod
+    def archive(self) -> Archive:
+        """Past worlds and ended proposals."""
 
     @abstractmethod
     def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:
@@ -144,7 +148,7 @@ class Commands(ABC):
         """
 
         def command(work: UnitOfWork) -> int:
-            return open_writer(work, reason, self._archive.log.place(), by)
+            return open_writer(work, reason, self.archive.log.place(), by)
 
         command.opens_writer = True  # type: ignore[attr-defined]  # read by world.engine.writer_epochs
         command.any_schema = True  # type: ignore[attr-defined]
@@ -195,7 +199,7 @@ class Commands(ABC):
             _Submit(asked, proposal_id, any_schema=self.holds_submissions),
             prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
         )
-        return proposal.copy() if proposal.is_terminal else self._archive.proposal(proposal_id)
+        return proposal.copy() if proposal.is_terminal else self.archive.proposal(proposal_id)
 
     def project(
         self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None
@@ -238,7 +242,7 @@ class Commands(ABC):
             advance(work, answer(work, proposal_id, given))
 
         self.run(command, prepare=lambda reading: prepare_answer(reading, proposal_id, given))
-        return self._archive.proposal(proposal_id)
+        return self.archive.proposal(proposal_id)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
         """Cancel a proposal: one that is not decided is withdrawn; an approved execution ends failed.
@@ -252,7 +256,7 @@ class Commands(ABC):
             advance(work, withdraw_offers(work, [proposal_id]))
 
         self.run(command)
-        return self._archive.proposal(proposal_id)
+        return self.archive.proposal(proposal_id)
 
     def resolve(
         self, proposal_id: str, effect: str | None, choice: Choice, *, by: str, reason: str, value: Any = None
@@ -267,7 +271,7 @@ class Commands(ABC):
             advance(work, resolve(work, proposal_id, effect, choice, by=by, reason=reason, value=value))
 
         self.run(command)
-        return self._archive.proposal(proposal_id)
+        return self.archive.proposal(proposal_id)
 
     def create_branch(self, name: str, world: str, *, by: str, allow_failed: bool = False) -> None:
         """Make a branch at a world.

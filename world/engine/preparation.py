@@ -172,8 +172,8 @@ class PreparingCommands(Writer):
     def unit(self) -> UnitOfWork:
         """Return a unit of work that reads the published state, at the present time, and is never committed."""
         return UnitOfWork(
-            realm=cast(RealmState, self._archive.realm()),  # an immutable view has the attributes that are read
-            lookup=CommittedLookup(self._archive),
+            realm=cast(RealmState, self.archive.realm()),  # an immutable view has the attributes that are read
+            lookup=CommittedLookup(self.archive),
             domain=self._domain,
             authority=self._authority,
             executor=self._executor,

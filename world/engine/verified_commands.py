@@ -73,7 +73,6 @@ class VerifiedProtocol(Writer):
         """Share the writer's archive and ids."""
         self._protocol = protocol
         self._verified = verified
-        self._archive = protocol.archive
         self._ids = ids
         self.holds_submissions = protocol.holds_submissions
         self.subscribers = protocol.subscribers
@@ -92,7 +91,7 @@ class VerifiedProtocol(Writer):
     @property
     def archive(self) -> Archive:
         """Past worlds and ended proposals."""
-        return self._archive
+        return self._protocol.archive
 
     @property
     def domain(self) -> Domain:

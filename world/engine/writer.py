@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from world.engine.event_bus import Subscribers
     from world.engine.lease_commands import LeaseCommands
     from world.pipeline.unit_of_work import UnitOfWork
-    from world.read_models.archive import Archive
     from world.state.realm_view import RealmView
 
 __all__ = ["Writer"]
@@ -25,11 +24,6 @@ class Writer(Commands):
     """The writer of one realm as its callers use it."""
 
     subscribers: Subscribers
-
-    @property
-    @abstractmethod
-    def archive(self) -> Archive:
-        """Past worlds and ended proposals."""
 
     @property
     @abstractmethod

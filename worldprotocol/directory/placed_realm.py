@@ -196,11 +196,7 @@ class FollowingWriter(Writer):
         return self._placement.current._acting
 
     @property
-    def _archive(self) -> Archive:  # type: ignore[override]  # it changes with the place
-        return self._here.archive
-
-    @property
-    def subscribers(self) -> Subscribers:  # type: ignore[override]  # as above
+    def subscribers(self) -> Subscribers:  # type: ignore[override]  # it changes with the place
         """Subscribers at the present place."""
         return self._here.subscribers
 
