@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.following import Follower
+from world.log.merkle import Frontier
 from world.log.sql.queries import AT_ONCE, events_at_query, events_query
 from world.log.sql.statement import SqlStatement
 from world.log.store import Row, Store, key_range
@@ -293,6 +294,10 @@ class LogReader:
             DamagedLogError: ``TREE_DAMAGED`` when it is not the head stored for that size.
         """
         return self._tree.root_at(size)
+
+    def frontier(self, size: int) -> Frontier:
+        """Return the tree over the first ``size`` events, ready to grow; errors as of ``root_at``."""
+        return self._tree.frontier(self._tree.root_at(size))
 
     def prove_inclusion(self, position: int, size: int | None = None) -> InclusionProof:
         """Prove that an event is in the log as it was with ``size`` events (None: now).
