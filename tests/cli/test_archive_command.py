@@ -74,3 +74,43 @@ def test_the_file_of_a_later_stretch_alone_is_refused_with_what_to_do(cli: Insid
     assert "begins after event 256" in cli("verify", "b/events.jsonl", code=3).out
     assert "LOG_NOT_EMPTY" in cli("--log", "new.db", "import", "b/events.jsonl", code=1).err
     cli("--log", "w.db", "verify", "b/events.jsonl", "--archive", "b", code=2)
+
+
+@pytest.fixture
+def small_commits(tmp_path: Path) -> Inside:
+    realm = BenchRealm(str(tmp_path / "w.db"), durability="normal")
+    for number in range(80):
+        realm.grow_by(number)
+    realm.close()
+    return Inside(tmp_path)
+
+
+@pytest.mark.requirement("CARD-audit", "CARD-replay")
+def test_a_log_is_cut_asked_and_given_back(small_commits: Inside) -> None:
+    cli = small_commits
+    cli("--log", "w.db", "prove", "77", "-o", "receipt.json")
+    head = cli("--log", "w.db", "verify", "--json").json["head"]
+    against = f"{head['size']}:{head['root']}"
+    before = cli("--log", "w.db", "replay", "--json").json
+    first = cli("--log", "w.db", "archive", "a", "--keep", "5", "--json").json
+    planned = cli("--log", "w.db", "cut", "a", "--keep", "5", "--dry-run", "--json").json
+    done = cli("--log", "w.db", "cut", "a", "--keep", "5", "--compact", "--json").json
+    assert (done["upto"], done["manifest"]) == (planned["upto"], first["manifest"])
+    assert done["removed"] + done["kept"] == done["upto"]
+    report = cli("--log", "w.db", "verify", "--against", against, "--archive", "a", "--json").json
+    assert (report["ok"], report["archived"]["removed"]) == (True, done["removed"])
+    assert "archived:" in cli("--log", "w.db", "verify").out
+    assert cli("verify", "receipt.json", "--against", against).out.startswith("proven")
+    after = cli("--log", "w.db", "replay", "--json").json
+    assert {name: after[name] for name in ("branches", "proposals", "worlds")} == {
+        name: before[name] for name in ("branches", "proposals", "worlds")
+    }
+    assert f"events 1 to {done['upto']} are not listed" in cli("--log", "w.db", "log", "--limit", "2").err
+    for command in (["show", "20"], ["export", "x.jsonl"], ["replay", "--at", "20"], ["doctor", "--rebuild"]):
+        assert "EVENT_ARCHIVED" in cli("--log", "w.db", *command, code=1).err
+    cli("--log", "past.db", "import", "a/events.jsonl")
+    assert cli("--log", "past.db", "show", "20").out
+    assert cli("--log", "w.db", "cut", "a", "--undo", "--json").json == {"returned": done["removed"]}
+    assert cli("--log", "w.db", "show", "20").out
+    assert "archived:" not in cli("--log", "w.db", "verify").out
+    cli("--log", "w.db", "cut", "a", code=2)

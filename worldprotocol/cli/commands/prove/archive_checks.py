@@ -43,8 +43,10 @@ def check_archives(desk: CommandContext, folders: Sequence[str], log: EventLog) 
 
     Raises:
         RefusedError: ``BAD_ARCHIVE`` with what is wrong first.
+        DamagedLogError: ``SNAPSHOT_CHANGED`` where the log was cut and its snapshot does not follow from them.
     """
     from worldprotocol.export.archive.checking import check_archive, check_row
+    from worldprotocol.export.archive.cutting import check_cut
     from worldprotocol.export.archive.manifest import open_archive
 
     archives = [open_archive(Path(one)) for one in folders]
@@ -52,6 +54,8 @@ def check_archives(desk: CommandContext, folders: Sequence[str], log: EventLog) 
     for one in archives:
         with desk.progress(f"Checking {one.folder}") as progress:
             check_archive(one, progress)
+    with desk.progress("Folding the archives") as progress:
+        check_cut(log, archives, progress)
     return CheckedArchives(desk, archives)
 
 

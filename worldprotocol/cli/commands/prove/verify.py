@@ -88,6 +88,7 @@ def verify(
         what = ", ".join(counted(number, noun) for number, noun in parts) + saved.in_words()
         _conclude(desk, report, what)
         _tell_branched(desk, report)
+        _tell_archived(desk, report)
     saved.remark(desk)
     return _exit_code(report)
 
@@ -230,6 +231,16 @@ def _tell_branched(desk: CommandContext, report: VerificationReport) -> None:
     if report.branched is not None:
         desk.out.text(
             f"a branch that never was (whatif): all behind event {report.branched} was supposed, and not done"
+        )
+
+
+def _tell_archived(desk: CommandContext, report: VerificationReport) -> None:
+    if report.archived is not None:
+        archived = report.archived
+        contents = counted(archived.removed, "content")
+        desk.out.text(
+            f"archived: {contents} of the first {archived.upto} events, under the manifest {archived.manifest}; "
+            "--archive compares them"
         )
 
 
