@@ -191,7 +191,7 @@ def test_a_log_is_archived_cut_twice_and_given_back(shared_log_url: str, tmp_pat
         check_cut(log)
         assert described(log) == expected
         assert seal(log, done.upto).to_text() == log.snapshot(done.upto)
-        plan = plan_archive(log, (first,), 768, has_tables=False)
+        plan = plan_archive(log, (first,), 768, has_tables=True)
         second = write_archive(log, tmp_path / "b", plan, _unsigned(log, 768))
         again = cut(log, plan_cut(log, [first, second], 768), by="operator", now_ms=0)
         assert (done.upto < again.upto, log.snapshot(done.upto)) == (True, None)

@@ -7,6 +7,7 @@ Requires pyarrow (extra ``sql``). Source: Apache Parquet 2.6, as pyarrow writes 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -21,9 +22,9 @@ from world.errors import RefusedError
 from world.events.realm_events import LogFounded
 from world.extras import missing_extra
 from world.log import EventLog, LoggedEvent, TreeHead
-from world.log.merkle import Frontier
 from world.private_files import open_private
 from world.read_models.decoding import decoded
+from world.read_models.live.sealed_snapshot import kept_events, open_snapshot
 from worldprotocol.export.jsonl_lines import damaged_head
 from worldprotocol.export.tables.columns import TABLES, Column, ColumnKind
 from worldprotocol.export.tables.rows import TableRows
@@ -76,7 +77,7 @@ def export_tables(
 
     Raises:
         RefusedError: ``INVALID_TARGET`` for files that are there, and for a folder that cannot be written;
-            ``NOT_LOADED`` without pyarrow.
+            ``NOT_LOADED`` without pyarrow; ``EVENT_ARCHIVED`` for rows of events before the cut of a log.
         DamagedLogError: the first event that is not as it was recorded, or a tree head of another root.
     """
     check_packages()
@@ -120,11 +121,17 @@ def check_packages() -> None:
 
 
 def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], progress: Progress | None) -> TreeHead:
-    rows, frontier, last = TableRows(), Frontier(), log.head()
+    rows, last = TableRows(), log.head()
     after, size = span
+    snapshot = open_snapshot(log)
+    start = snapshot.upto if snapshot is not None and snapshot.upto <= after else 0
+    frontier = log.frontier(start)
+    if snapshot is not None and start:
+        for logged in kept_events(log, snapshot):
+            deque(rows.of_event(logged), maxlen=0)
     with ExitStack() as stack:
         writers = {table: stack.enter_context(_writer(part, table)) for table, part in parts.items()}
-        for batch in log.read_rows(upto=size):
+        for batch in log.read_rows(start, size):
             for table, row in chain.from_iterable(rows.of_event(LoggedEvent(*one)) for one in batch):
                 if row.get("log_position", size) > after and row.get("ended_position", size) > after:
                     writers[table].add(row)
