@@ -366,3 +366,16 @@ def test_a_sum_over_archived_proposals_refuses_and_one_over_later_ones_does_not(
 
 def check_sound(realm: Realm) -> bool:
     return verify(realm.log).findings == ()
+
+
+def test_a_log_that_is_closed_to_writers_is_not_cut(cut_log: tuple[Path, SealedSnapshot], tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(cut_log[0], copy)
+    realm = BenchRealm(str(copy))
+    realm.protocol.close_writer("archive", by="ann")
+    realm.close()
+    with open_for_cutting(str(copy)) as log, pytest.raises(RefusedError) as refused:
+        cut_at(log, last_commit(log, log.head().size), cut_log[1].upto)
+    assert refused.value.code == "LOG_FENCED"
+    with open_log(str(copy), read_only=True) as log:
+        check_cut(log)
