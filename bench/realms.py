@@ -122,6 +122,11 @@ class BenchRealm:
 
             self.protocol.run(command)
 
+    def grow_by(self, number: int) -> None:
+        """Submit the number-th intent in a commit of its own."""
+        intent = self.intent(number)
+        self.protocol.run(lambda work: submit(work, Submission(intent), self._ids.new_id()))
+
     def close(self) -> None:
         """Close the log."""
         self.log.close()

@@ -35,11 +35,12 @@ ACTING: Final = frozenset(
         lease revoke, run, backups restore, backups prune, keys new, keys register, keys revoke, checkpoint keygen,
         import, klis configure, clock confirm, rights grant, rights revoke, token create, token revoke, serve, worker,
         workspace keep, workspace register, feed run, feed resume,
-        realm create, realm add, realm move, realm archive, realm restore, realm open
+        realm create, realm add, realm move, realm archive, realm restore, realm open,
+        archive, cut
         """
     )
 )
-"""Commands that write: to the log, a key, the workspace. All others look."""
+"""Commands that write: to the log, a key, an archive, the workspace. All others look."""
 
 WITHOUT_A_LOG: Final = frozenset(
     listed(

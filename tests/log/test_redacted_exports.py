@@ -258,7 +258,15 @@ def test_a_whole_export_is_verified_like_a_log(address: str) -> None:
 
 
 WITHOUT_INPUTS = {
-    *("log.founded", "log.branched", "enforcement.chosen", "domain.adopted", "actor.registered", "actor.bound"),
+    *(
+        "log.founded",
+        "log.branched",
+        "log.archived",
+        "enforcement.chosen",
+        "domain.adopted",
+        "actor.registered",
+        "actor.bound",
+    ),
     *("policy.adopted", "policy.retired", "shadow.configured", "klis.configured", "agent.registered", "key.registered"),
     *("key.revoked", "branch.created", "branch.switched", "proposal.shadowed", "proposal.judged", "human.answered"),
     *("decision.made", "human.timed_out", "proposal.superseded", "execution.started", "execution.cancelled"),

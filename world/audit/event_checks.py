@@ -344,6 +344,10 @@ class Checks(RegistryChecks):
             self._bad(ErrorCode.BAD_EVENT, f"the manifest of verdict {event.verdict_id} is not authenticated: {fault}")
         for sentence in faults_of_backup(event, realm):
             self._bad(ErrorCode.BAD_REFERENCE, sentence)
+        self.note_backup(event)
+
+    def note_backup(self, event: VerdictGiven) -> None:
+        """Note the verdict that granted the leases of an open proposal."""
         if event.status == "Granted" and event.request_id in self._realm.proposals:
             self._backups[event.request_id] = event
 

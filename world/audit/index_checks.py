@@ -41,6 +41,14 @@ WHOLE: Final = 20_000
 SAMPLES: Final = 2_000
 """Approximate number of proposals, and of worlds, that are compared for a larger log."""
 
+_COUNTED: Final[dict[type[Event], str]] = {
+    ProposalSubmitted: "proposals",
+    WorldSealed: "worlds",
+    VerdictGiven: "verdicts",
+    RunOpened: "runs",
+}
+"""Tables of which each event of a type has a row."""
+
 _ENDED: Final = {"proposal.completed": "completed", "proposal.failed": "failed", "proposal.superseded": "superseded"}
 
 
@@ -124,6 +132,12 @@ class IndexAudit:
                 self._runs[event.run_id][-1] = position
         elif event.TOPIC in LANDMARKS:
             self._landmarks.append(position)
+
+    def pass_over(self, kind: type[Event]) -> None:
+        """Count an event whose content was removed."""
+        name = _COUNTED.get(kind)
+        if name is not None:
+            self._counts[name] += 1
 
     def take_ledger(self, position: int, ledger: Ledger) -> None:
         """Compare the stored copy of the lease ledger if it was taken after the event at a position."""

@@ -16,6 +16,7 @@ from world.events.realm_events import (
     ActorBound,
     DomainAdopted,
     EnforcementChosen,
+    LogArchived,
     LogFounded,
     WorkspaceRegistered,
 )
@@ -53,6 +54,7 @@ class RegistryChecks:
         self.registry: Mapping[str, Step] = {
             LogFounded.TOPIC: self._founded,
             EnforcementChosen.TOPIC: self._enforcement,
+            LogArchived.TOPIC: self._archived,
             WorkspaceRegistered.TOPIC: self._workspace,
             DomainAdopted.TOPIC: self._domain,
             ActorBound.TOPIC: self._bound,
@@ -76,10 +78,22 @@ class RegistryChecks:
             )
         self._enforcement(event, 1)
 
+    def note_mode(self, event: LogFounded | EnforcementChosen) -> None:
+        """Note an enforcement mode that was chosen before the snapshot of a cut log."""
+        self._modes.add(event.enforcement)
+
     def _enforcement(self, event: LogFounded | EnforcementChosen, _: int) -> None:
         self._modes.add(event.enforcement)
         if event.enforcement not in _MODES:
             self._bad(ErrorCode.BAD_EVENT, f"the enforcement {event.enforcement!r} does not exist")
+
+    def _archived(self, event: LogArchived, position: int) -> None:
+        before = self._realm.archived
+        if not (0 if before is None else before.upto) < event.upto < position:
+            self._bad(ErrorCode.BAD_REFERENCE, f"the log cannot be cut after event {event.upto}")
+        for name, value in (("root", event.root), ("manifest", event.manifest), ("snapshot", event.snapshot)):
+            if not _DIGEST.fullmatch(value):
+                self._bad(ErrorCode.BAD_EVENT, f"its {name} is no hash")
 
     def _workspace(self, event: WorkspaceRegistered, _: int) -> None:
         registered = self._realm.workspace

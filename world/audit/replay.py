@@ -24,6 +24,7 @@ from world.events.realm_events import BranchCreated, WorldSealed
 from world.log import EventLog, TreeHead
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
+from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot, realm_at
 from world.state.realm_state import RealmState, apply_event
 
 Progress = Callable[[int, int], None]
@@ -74,6 +75,15 @@ class Lineages:
         self._heads: dict[str, int] = {}
         self._failed: dict[str, list[str]] = {}
         self._last: KnownWorld | None = None
+
+    def restore(self, snapshot: SealedSnapshot) -> None:
+        """Keep the worlds of a snapshot, and the heads of its branches, in place of what was sealed before."""
+        for _, head, _ in snapshot.branches:
+            self._heads[head] = self._heads.get(head, 0) + 1
+        for world, data in snapshot.data():
+            self._kept[world.world_id] = KnownWorld(world.world_id, world.parent, world.outcome, world.height, data)
+            if world.outcome == "failed" and world.parent in self._heads:
+                self._failed.setdefault(world.parent, []).append(world.world_id)
 
     def find(self, world_id: str | None) -> KnownWorld | None:
         """Return a kept world, or None."""
@@ -207,7 +217,8 @@ def replay(
 
     Raises:
         DamagedLogError: the first event that cannot be read, or that contradicts the preceding events.
-        RefusedError: ``NO_SUCH_EVENT`` for a position after the end of the log.
+        RefusedError: ``NO_SUCH_EVENT`` for a position after the end of the log; ``EVENT_ARCHIVED`` for one before the
+            snapshot of a cut log.
     """
     size = log.head().size
     last = size if upto is None else upto
@@ -218,11 +229,15 @@ def replay(
             position=last,
         )
     asked = branch_points(log, last) | set(keep)
+    snapshot = open_snapshot(log)
+    if snapshot is not None and last < snapshot.upto:
+        snapshot = None  # reading the events is refused
     try:
-        folding = _Folding(asked)
+        folding = _Folding(asked, log, snapshot)
         folding.run(log, last, progress)
     except ForgottenWorldError:  # another branch reached discarded worlds again; fold again and keep them
-        folding = _Folding(asked | revisited_worlds(log, last))
+        after = 0 if snapshot is None else snapshot.upto
+        folding = _Folding(asked | revisited_worlds(log, last, after=after), log, snapshot)
         try:
             folding.run(log, last, progress)
         except ForgottenWorldError as missing:
@@ -240,7 +255,7 @@ def branch_points(log: EventLog, upto: int | None = None) -> set[str]:
     return points
 
 
-def revisited_worlds(log: EventLog, upto: int | None = None) -> set[str]:
+def revisited_worlds(log: EventLog, upto: int | None = None, *, after: int = 0) -> set[str]:
     """Return the ids of the worlds that an execution reached after they had been sealed.
 
     Equal content with the same parent is the same world; it is recorded once, immediately before the end of the first
@@ -248,7 +263,7 @@ def revisited_worlds(log: EventLog, upto: int | None = None) -> set[str]:
     """
     topics = [WorldSealed.TOPIC, ProposalCompleted.TOPIC, ProposalFailed.TOPIC]
     revisited, sealed = set(), ""
-    for logged in log.read(upto=upto, topics=topics):
+    for logged in log.read(after, upto, topics=topics):
         event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
         if isinstance(event, WorldSealed):
             sealed = event.world_id
@@ -274,7 +289,7 @@ Step = Callable[[Any, int], None]
 class Kind:
     """Topic in a pass over many events: its current version, a fast decoder, and the number of its events."""
 
-    __slots__ = ("count", "decode", "step", "version")
+    __slots__ = ("count", "decode", "step", "type", "version")
 
     def __init__(self, kind: type[Event], step: Step | None, float_hook: Callable[[str], float] | None = None) -> None:
         """Create the topic with the count 0.
@@ -284,6 +299,7 @@ class Kind:
             step: called with every event of the topic.
             float_hook: converts numbers with a fraction or an exponent; None converts them as usual.
         """
+        self.type = kind
         self.version = kind.VERSION
         self.decode = msgspec.json.Decoder(kind, float_hook=float_hook).decode
         self.step = step
@@ -306,17 +322,22 @@ def read_event(kind: Kind | None, topic: str, version: int, state: bytes, positi
 class _Folding:
     """Pass over the events that folds them."""
 
-    def __init__(self, asked: Collection[str]) -> None:
-        self.realm = RealmState()
+    def __init__(self, asked: Collection[str], log: EventLog, snapshot: SealedSnapshot | None) -> None:
+        self.realm = RealmState() if snapshot is None else realm_at(log, snapshot)
         self._asked = asked
         self._lineages = Lineages(asked)
         self._rejected = 0
         steps = self._steps()
         self._kinds = {topic: Kind(kind, steps.get(topic)) for topic, kind in TOPICS.items()}
+        if snapshot is not None:
+            self._lineages.restore(snapshot)
+            self._rejected = snapshot.rejected
+            for topic, count in snapshot.topics.items():
+                self._kinds[topic].count = count
 
     def run(self, log: EventLog, last: int, progress: Progress | None) -> None:
         realm = self.realm
-        for rows in log.read_rows(upto=last):
+        for rows in log.read_rows(realm.position, last):
             try:
                 self._take(rows)
             except MALFORMED as error:

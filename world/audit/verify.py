@@ -33,16 +33,19 @@ from world.audit.replay import (
 )
 from world.audit.unique_ids import NAMING, Repeats
 from world.error_codes import ErrorCode
-from world.errors import DamagedLogError
+from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.codec import TOPICS, decode_event
+from world.events.lease_events import VerdictGiven
 from world.events.malformed import MALFORMED, malformed
 from world.events.proposal_events import ProposalSubmitted
-from world.events.realm_events import LogBranched, WorldSealed
+from world.events.realm_events import EnforcementChosen, LogBranched, LogFounded, WorldSealed
 from world.events.writer_events import WriterOpened
 from world.log import EventLog, LogFinding, LoggedEvent, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
+from world.model.snapshot import error_state_hash
+from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot, realm_at
 from world.state.access import access_fault
 from world.state.realm_state import RealmState, apply_event
 
@@ -62,6 +65,7 @@ class VerificationReport:
         proposals: number of intents that were hashed.
         index: extent of the comparison of the index: ``whole``, ``sample``, or ``none`` where it is not live.
         against: the tree heads saved elsewhere that the log was compared with.
+        archived: for a log without the contents of its first events, how many are missing and up to where.
         branched: for a hypothetical log (``whatif``), the number of its events that come from the original log.
     """
 
@@ -73,6 +77,7 @@ class VerificationReport:
     index: str
     against: tuple[TreeHead, ...] = ()
     branched: int | None = None
+    archived: ArchivedEvents | None = None
 
     @property
     def ok(self) -> bool:
@@ -82,6 +87,8 @@ class VerificationReport:
     def to_wire(self) -> dict[str, Any]:
         """Return the report as JSON."""
         branched: dict[str, Any] = {} if self.branched is None else {"branched": self.branched}
+        if self.archived is not None:
+            branched["archived"] = msgspec.to_builtins(self.archived)
         return {
             **branched,
             "ok": self.ok,
@@ -96,6 +103,20 @@ class VerificationReport:
                 for f in self.findings
             ],
         }
+
+
+class ArchivedEvents(msgspec.Struct, frozen=True):
+    """Events whose contents are not in the log any more.
+
+    Args:
+        upto: position of the last event before the cut.
+        removed: how many events up to there have no content.
+        manifest: hash of the manifest of the archive that was there when the log was cut.
+    """
+
+    upto: int
+    removed: int
+    manifest: str
 
 
 def verify(
@@ -114,19 +135,20 @@ def verify(
     Returns:
         The report; at most ``MAX_FINDINGS`` findings of the tree and as many of the events.
     """
+    snapshot = _starting_point(log)
     saved = (against,) if isinstance(against, TreeHead) else tuple(against or ())
     try:
         asked = branch_points(log, log.stored_head().size)
-    except DamagedLogError:
+    except (DamagedLogError, RefusedError):
         asked = set()  # the pass reports the damage
-    checker = _Checker(log, asked)
+    checker = _Checker(log, asked, snapshot)
     try:
-        findings = verify_tree(log, saved, progress, checker.take)
+        findings = verify_tree(log, saved, progress, checker.take, checker.is_removed)
     except ForgottenWorldError:  # another branch reached discarded worlds again; check again and keep them
         with suppress(DamagedLogError):  # the pass reports the damage
-            asked |= revisited_worlds(log, log.stored_head().size)
-        checker = _Checker(log, asked, is_last=True)
-        findings = verify_tree(log, saved, progress, checker.take)
+            asked |= revisited_worlds(log, log.stored_head().size, after=checker.upto)
+        checker = _Checker(log, asked, snapshot, is_last=True)
+        findings = verify_tree(log, saved, progress, checker.take, checker.is_removed)
     findings += checker.finish()
     return VerificationReport(
         findings=(*sorted(findings, key=lambda finding: finding.position), *_verify_tables(log), *verify_storage(log)),
@@ -137,7 +159,18 @@ def verify(
         index=checker.index.extent,
         against=saved,
         branched=checker.branched,
+        archived=checker.archived,
     )
+
+
+def _starting_point(log: EventLog) -> SealedSnapshot | DamagedLogError | None:
+    """Return the snapshot of a cut log, or why there is none; None for a log that is complete."""
+    try:
+        return open_snapshot(log)
+    except DamagedLogError as damage:
+        return damage if damage.code == ErrorCode.SNAPSHOT_CHANGED else None  # the pass reports other damage
+    except RefusedError:
+        return None
 
 
 def _verify_tables(log: EventLog) -> list[LogFinding]:
@@ -158,21 +191,62 @@ def _verify_tables(log: EventLog) -> list[LogFinding]:
 class _Checker:
     """Checks of the events, called with the rows that the pass over the tree reads."""
 
-    def __init__(self, log: EventLog, asked: set[str], *, is_last: bool = False) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        asked: set[str],
+        start: SealedSnapshot | DamagedLogError | None,
+        *,
+        is_last: bool = False,
+    ) -> None:
         self.seen = 0
+        self.removed = 0
+        self._snapshot = start if isinstance(start, SealedSnapshot) else None
+        self._start_fault = start if isinstance(start, DamagedLogError) else None
+        self._kept = frozenset[int]() if self._snapshot is None else frozenset(self._snapshot.kept)
+        self.upto = self._snapshot.upto if self._snapshot is not None else 0
+        if self._start_fault is not None:
+            self.upto = int(self._start_fault.details["position"])
         self.index = IndexAudit(log)
         self._log = log
         self._is_last = is_last
-        self._realm = RealmState()
         self._lineages = Lineages(asked)
-        self._repeats = Repeats()
+        self._realm = self._start()
+        self._repeats = Repeats(is_whole=self.upto == 0)
         self._findings: list[LogFinding] = []
-        self._follows = True  # False after damage, from which on the realm is unknown
+        self._follows = self._start_fault is None  # False after damage, from which on the realm is unknown
         self._fractions = 0
         self._checks = Checks(self._realm, self._lineages, self._bad)
         self._kinds = {
             topic: Kind(kind, self._checks.by_topic.get(topic), self._fraction) for topic, kind in TOPICS.items()
         }
+
+    def _start(self) -> RealmState:
+        """Return the state from which the events are folded."""
+        if self._snapshot is None:
+            return RealmState()
+        try:
+            realm = realm_at(self._log, self._snapshot)
+        except DamagedLogError as damage:
+            self._start_fault = damage
+        except RefusedError as refused:  # the content of a kept event is gone
+            self._start_fault = DamagedLogError(ErrorCode.EVENT_CHANGED, refused.message, **refused.details)
+        else:
+            self._lineages.restore(self._snapshot)
+            return realm
+        return RealmState()
+
+    def is_removed(self, position: int) -> bool:
+        """Return whether the content of an event may have been removed: before the cut, and not kept."""
+        return position <= self.upto and position not in self._kept
+
+    @property
+    def archived(self) -> ArchivedEvents | None:
+        """What is missing of a cut log."""
+        event = self._realm.archived
+        if event is None or not self.upto:
+            return None
+        return ArchivedEvents(event.upto, self.removed, event.manifest)
 
     @property
     def branched(self) -> int | None:
@@ -188,9 +262,14 @@ class _Checker:
         kinds = self._kinds
         for position, stream, version, topic, schema_version, state, *_ in rows:
             self.seen += 1
+            if position == self.upto + 1 > 1:
+                self.index.take_ledger(self.upto, self._realm.klis)
             if position != self.seen:
                 self._follows = False  # an event is missing; the findings of the tree report it
             kind, self._fractions = kinds.get(topic), 0
+            if not state and self.is_removed(position):
+                self._pass_over(kind)
+                continue
             self._checks.version = schema_version
             try:
                 event = read_event(kind, topic, schema_version, state, position)
@@ -205,11 +284,42 @@ class _Checker:
                 self._add(ErrorCode.NOT_CANONICAL, position, "its state is not canonical JSON")
             if kind is not None:
                 kind.count += 1
-                if self._follows:
+                if position <= self.upto:
+                    self._look_back(event, position, stream)
+                elif self._follows:
                     self._follow(kind, event, position, stream, version)
+
+    def _pass_over(self, kind: Kind | None) -> None:
+        """Count an event whose content was removed."""
+        self.removed += 1
+        if kind is not None:
+            kind.count += 1
+            self.index.pass_over(kind.type)
+
+    def _look_back(self, event: Event, position: int, stream: str) -> None:
+        """Check what can be checked of an event before the snapshot, which has its effects already."""
+        expected = stream_of(event)
+        if stream != expected:
+            self._add(ErrorCode.WRONG_STREAM, position, f"it is in the stream {stream!r} and belongs to {expected!r}")
+        if position == 1:
+            self._checks.at_the_beginning(event)
+        if isinstance(event, LogFounded | EnforcementChosen):
+            self._checks.note_mode(event)
+        elif isinstance(event, VerdictGiven):
+            self._checks.note_backup(event)
+        self._repeats.take(event)
+        world = self._lineages.find(event.world_id) if isinstance(event, WorldSealed) else None
+        if isinstance(event, WorldSealed) and world is not None:
+            expected = error_state_hash(world.data, event.error)
+            if expected != event.snapshot_hash:
+                message = f"the snapshotHash of the state in the snapshot is {expected}, not {event.snapshot_hash}"
+                self._add(ErrorCode.WRONG_HASH, position, message)
+        self.index.take(event, position, world)
 
     def finish(self) -> list[LogFinding]:
         """Return all findings, including those that require the complete log."""
+        if self._start_fault is not None:
+            self._stop(self._start_fault, self._start_fault.details.get("position", self.upto))
         if self._follows:
             self._checks.at_the_end()
         for position, message in self._repeats.found(self._again):
@@ -227,7 +337,7 @@ class _Checker:
 
     def _naming_events(self) -> Iterator[LoggedEvent]:
         with suppress(DamagedLogError):  # the pass has reported the damage
-            yield from self._log.read(upto=self._log.stored_head().size, topics=NAMING)
+            yield from self._log.read(self.upto, self._log.stored_head().size, topics=NAMING)
 
     def _follow(self, kind: Kind, event: Event, position: int, stream: str, version: int) -> None:
         """Check an event against the preceding events, and fold it."""

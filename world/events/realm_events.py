@@ -18,6 +18,7 @@ __all__ = [
     "BranchSwitched",
     "DomainAdopted",
     "EnforcementChosen",
+    "LogArchived",
     "LogBranched",
     "LogFounded",
     "WorkspaceRegistered",
@@ -48,6 +49,21 @@ class LogBranched(Event, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "log.branched"
     size: int
     root: str
+    by: str
+
+
+class LogArchived(Event, frozen=True, kw_only=True):
+    """The contents of events up to a position may be removed from the log, because an archive has them.
+
+    ``upto`` is the position and ``root`` the root of the tree there. ``snapshot`` is the hash of the state after that
+    event, from which the log is folded afterwards, and ``manifest`` that of the last archive's manifest.
+    """
+
+    TOPIC: ClassVar[str] = "log.archived"
+    upto: int
+    root: str
+    manifest: str
+    snapshot: str
     by: str
 
 

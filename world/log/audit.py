@@ -56,6 +56,7 @@ def verify_tree(
     against: TreeHead | Sequence[TreeHead] | None = None,
     progress: Progress | None = None,
     visit: Callable[[Sequence[Row]], None] | None = None,
+    is_removed: Callable[[int], bool] | None = None,
 ) -> list[LogFinding]:
     """Check all of a log; an empty list means that it is whole.
 
@@ -65,6 +66,8 @@ def verify_tree(
         progress: called after every batch with events checked and events in all.
         visit: called with every batch of stored rows (position, stream, version, topic, schema version, state,
             leaf, log id), so that others can look at the events in the same pass.
+        is_removed: returns whether the content of the event at a position may have been removed. The leaf hash of an
+            event without content is then taken as it is stored, and compared by the tree heads.
 
     Returns:
         The findings, at most ``MAX_FINDINGS``, in order of position.
@@ -72,7 +75,7 @@ def verify_tree(
     Source: RFC 9162 section 2.1; design section 2.
     """
     saved = [against] if isinstance(against, TreeHead) else sorted(against or (), key=lambda head: head.size)
-    audit = _Audit(log, saved)
+    audit = _Audit(log, saved, is_removed or _is_never_removed)
     try:
         audit.run(progress, visit)
     except DamagedLogError as error:
@@ -119,7 +122,8 @@ def _strays(log: EventLog) -> Iterator[LogFinding]:
 class _Audit:
     """The state of one pass."""
 
-    def __init__(self, log: EventLog, saved: Sequence[TreeHead]) -> None:
+    def __init__(self, log: EventLog, saved: Sequence[TreeHead], is_removed: Callable[[int], bool]) -> None:
+        self._is_removed = is_removed
         self.findings: list[LogFinding] = []
         self.position = 0
         self._log = log
@@ -170,6 +174,8 @@ class _Audit:
                 found = event_leaf(stream, version, topic, schema_version, state)
             except _NO_EVENT:
                 found = b""  # equals no other
+            if not state and isinstance(leaf, bytes) and self._is_removed(position):
+                found = leaf
             if is_sound and found == leaf and expected == position < stop and of_log == log_id:
                 pending.append(found)
             else:
@@ -356,6 +362,10 @@ class _Audit:
                 rows[0][0],
                 f"Event {rows[0][0]} is after the last tree head: it was not written by a commit.",
             )
+
+
+def _is_never_removed(_position: int) -> bool:
+    return False
 
 
 def _chunk_rows(log: EventLog) -> Iterator[tuple[int, bytes, bytes]]:

@@ -21,11 +21,11 @@ from world.log.backends.registry import Durability, StoreOptions, storage_backen
 from world.log.migration import find_log, log_names, make_derived_tables
 from world.log.reading import BATCH_BYTES, READ_BATCH, next_limit
 from world.log.recorder import NotificationReader, new_event, persistence_errors
-from world.log.store import BUSY_TIMEOUT_MS, LockedQuery, Opening, Store
+from world.log.store import BUSY_TIMEOUT_MS, Cursor, LockedQuery, Opening, Store, key_range
 from world.log.transaction import Memory, Transaction
 from world.log.url import LogAddress, parse_address
 from world.log.values import MAX_EVENT_BYTES, NewEvent, ServerPlace
-from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_view
+from world.log.views import REBUILD_BATCH, PersistedView, Progress, mend_view, prepare_view, refuse_cut
 
 __all__ = [
     "BATCH_BYTES",
@@ -116,10 +116,11 @@ def rebuild_view(
         How many events the view covers now.
 
     Raises:
-        RefusedError: as ``open_log`` does.
+        RefusedError: as ``open_log`` does; ``EVENT_ARCHIVED`` where contents of events were removed.
         DamagedLogError: the events themselves are damaged.
     """
     with open_log(address, busy_timeout_ms=busy_timeout_ms) as log:
+        refuse_cut(log._store, "The index cannot be made again")
         make_derived_tables(log._store)
         log._tree.mend_chunks()
         mend_view(log._store, log.log_id, view)
@@ -234,6 +235,69 @@ class EventLog(NotificationReader):
             if self._view is not None:
                 self._view.apply(own.cursor(), logged)
         return [event.position for event in logged]
+
+    def store_snapshot(self, upto: int, state: str) -> None:
+        """Store the state after the event at a position, in place of one of that position; older ones stay.
+
+        Raises:
+            RefusedError: as ``write``.
+        """
+        from world.log.tables import SEALED, creation
+
+        with self._store.migrating() as cursor:
+            for sql in creation(SEALED, self.backend):
+                cursor.execute(sql)
+        with self._changing() as cursor:
+            drop, insert = self._store.sql.drop_snapshots, self._store.sql.insert_snapshot
+            cursor.execute(drop.sql, drop.bind(of_log=self.log_id, least=upto, most=upto))
+            cursor.execute(insert.sql, insert.bind(log_id=self.log_id, upto=upto, state=state))
+
+    def drop_snapshots(self, before: int) -> None:
+        """Remove the stored snapshots of positions before one."""
+        with self._changing() as cursor:
+            drop = self._store.sql.drop_snapshots
+            cursor.execute(drop.sql, drop.bind(of_log=self.log_id, least=0, most=before - 1))
+
+    def set_contents(self, contents: Sequence[tuple[int, str]]) -> None:
+        """Remove the contents of events, or give removed ones back, in one commit; nothing else of an event changes.
+
+        Args:
+            contents: positions, each with the state as canonical JSON; an empty text removes it. The caller has
+                compared it with the leaf hash.
+
+        Raises:
+            RefusedError: as ``write``.
+        """
+        statement, base = self._store.sql.set_state, key_range(self.log_id)["base"]
+        rows = [statement.bind(key=base + position, content=state) for position, state in contents]
+        with self._changing() as cursor:
+            if rows:
+                cursor.executemany(statement.sql, rows)
+
+    def compact(self) -> None:
+        """Give the space of removed contents back, as far as the database can; takes as long as copying the log.
+
+        Raises:
+            RefusedError: ``LOG_READ_ONLY``, ``LOG_BUSY``.
+        """
+        with self._exclusive():
+            self._store.compact()
+
+    @contextmanager
+    def _changing(self) -> Iterator[Cursor]:
+        """Give a cursor under the log's lock, for changes that append no event, and commit when the block ends."""
+        with self._exclusive():
+            try:
+                self._begin()
+                yield self._store.cursor()
+                self._store.commit(None)
+            except Exception as error:
+                ours = self._store.translate(error)
+                if ours is error:
+                    raise
+                raise ours from error
+            finally:
+                self._store.end()
 
     def catch_up_view(self, progress: Progress | None = None) -> None:
         """Apply to the view all events it has not seen, in several transactions; what is done stays done.

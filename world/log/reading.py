@@ -10,10 +10,11 @@ from typing import Any, Final, Self
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.following import Follower
+from world.log.merkle import Frontier
 from world.log.sql.queries import AT_ONCE, events_at_query, events_query
-from world.log.sql.statement import SqlStatement
+from world.log.sql.statement import SNAPSHOT_TABLE, SqlStatement
 from world.log.store import Row, Store, key_range
-from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap
+from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap, refuse_archived
 from world.log.url import Backend, LogAddress
 from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead
 from world.log.views import ViewState, view_states
@@ -126,6 +127,7 @@ class LogReader:
 
         Raises:
             DamagedLogError: ``LOG_GAP`` at the first missing event, when all events are read.
+            RefusedError: ``EVENT_ARCHIVED`` at the first event without its content.
         """
         for rows in self.read_rows(after, upto, topics=topics, stream=stream, batch=batch):
             for row in rows:
@@ -155,6 +157,7 @@ class LogReader:
             if whole and (not rows or rows[-1][0] - after != len(rows)):
                 raise gap(rows, after)
             if rows:
+                self._refuse_removed(rows)
                 yield rows
             if len(rows) < limit:
                 if whole and rows[-1][0] != last:
@@ -167,13 +170,14 @@ class LogReader:
         """Return the event at a position.
 
         Raises:
-            RefusedError: ``NO_SUCH_EVENT`` when the log does not reach that far.
+            RefusedError: ``NO_SUCH_EVENT`` when the log does not reach that far; ``EVENT_ARCHIVED``.
             DamagedLogError: ``LOG_GAP`` when it should be there.
         """
         query = events_query(self.backend)
         if position >= 1:
             rows = self._store.select(query, count=1, **key_range(self.log_id, position - 1, position))
             if rows:
+                self._refuse_removed(rows)
                 return LoggedEvent(*rows[0])
         size = self.head().size
         if 1 <= position <= size:
@@ -187,6 +191,7 @@ class LogReader:
 
         Raises:
             DamagedLogError: ``LOG_GAP`` when one is not there; ``INDEX_DAMAGED`` when the log does not reach that far.
+            RefusedError: ``EVENT_ARCHIVED``.
         """
         query, base = events_at_query(self.backend), key_range(self.log_id)["base"]
         for start in range(0, len(positions), AT_ONCE):
@@ -202,6 +207,7 @@ class LogReader:
                     "The index does not fit its log: it names what is not there; `worldctl doctor --rebuild` makes it "
                     "again.",
                 )
+            self._refuse_removed(rows)
             yield [LoggedEvent(*row) for row in rows]
 
     def stream(
@@ -221,6 +227,9 @@ class LogReader:
             upto: last version; None is the newest.
             limit: most events to return; None returns all.
             descending: newest first.
+
+        Raises:
+            RefusedError: ``EVENT_ARCHIVED`` where the content of one was removed.
         """
         rows = self._store.select(
             events_query(self.backend, stream=True, descending=descending),
@@ -231,6 +240,7 @@ class LogReader:
             count=_ALL if limit is None else limit,
             **key_range(self.log_id),
         )
+        self._refuse_removed(rows)
         return [LoggedEvent(*row) for row in rows]
 
     def follow(self, after: int = 0, *, poll_ms: int = 100, topics: Sequence[str] | None = None) -> Follower:
@@ -252,6 +262,27 @@ class LogReader:
         """
         self._store.check_place()
 
+    def _refuse_removed(self, rows: Sequence[Row]) -> None:
+        """Refuse rows of which one has no content: as archived where the log was cut, otherwise as damaged."""
+        try:
+            refuse_archived(rows)
+        except RefusedError as refused:
+            position = refused.details["position"]
+            if self._is_cut_after(position):
+                raise
+            raise DamagedLogError(
+                ErrorCode.EVENT_CHANGED,
+                f"Event {position} has no content, and the log was not cut after it. Run `worldctl verify`, and "
+                "restore the log from a copy.",
+                position=position,
+            ) from None
+
+    def _is_cut_after(self, position: int) -> bool:
+        if SNAPSHOT_TABLE not in {row[0] for row in self._store.query(self._store.tables_sql, ())}:
+            return False
+        rows = self._store.select(self._store.sql.last_snapshot, log_id=self.log_id)
+        return (rows[0][0] or 0) >= position
+
     def query(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled reading statement, such as one on a view's tables, and return its rows."""
         return self._store.select(statement, **values)
@@ -259,6 +290,13 @@ class LogReader:
     def view_state(self, name: str) -> ViewState | None:
         """Return how far a stored view is; None when the log has no such view."""
         return view_states(self._store, self.log_id).get(name)
+
+    def snapshot(self, upto: int) -> str | None:
+        """Return the stored snapshot of the state after the event at a position; None where there is none."""
+        if SNAPSHOT_TABLE not in {row[0] for row in self._store.query(self._store.tables_sql, ())}:
+            return None
+        rows = self._store.select(self._store.sql.read_snapshot, log_id=self.log_id, upto=upto)
+        return str(rows[0][0]) if rows else None
 
     def audit_rows(self, after: int, count: int) -> list[Row]:
         """Return stored rows as they are, with the log id last; gaps are not looked for."""
@@ -293,6 +331,10 @@ class LogReader:
             DamagedLogError: ``TREE_DAMAGED`` when it is not the head stored for that size.
         """
         return self._tree.root_at(size)
+
+    def frontier(self, size: int) -> Frontier:
+        """Return the tree over the first ``size`` events, ready to grow; errors as of ``root_at``."""
+        return self._tree.frontier(self._tree.root_at(size))
 
     def prove_inclusion(self, position: int, size: int | None = None) -> InclusionProof:
         """Prove that an event is in the log as it was with ``size`` events (None: now).

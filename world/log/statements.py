@@ -24,7 +24,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from world.log.sql.queries import AT_ONCE, BASE, HIGH, LOW
 from world.log.sql.statement import SqlStatement, compiled
-from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, STORE, UNLINKED_HEADS, VIEWS
+from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, SNAPSHOTS, STORE, UNLINKED_HEADS, VIEWS
 from world.log.url import Backend
 
 
@@ -59,6 +59,22 @@ class Statements:
         self.audit = sql(
             _between(EVENTS.c.id, *_content(backend), EVENTS.c.leaf, EVENTS.c.log_id).limit(bindparam("count"))
         )
+        self.read_snapshot = sql(
+            select(SNAPSHOTS.c.state).where(
+                SNAPSHOTS.c.log_id == bindparam("log_id"), SNAPSHOTS.c.upto == bindparam("upto")
+            )
+        )
+        self.last_snapshot = sql(select(func.max(SNAPSHOTS.c.upto)).where(SNAPSHOTS.c.log_id == bindparam("log_id")))
+        self.drop_snapshots = sql(
+            SNAPSHOTS.delete().where(
+                SNAPSHOTS.c.log_id == bindparam("of_log"),
+                SNAPSHOTS.c.upto >= bindparam("least"),
+                SNAPSHOTS.c.upto <= bindparam("most"),
+            )
+        )
+        self.insert_snapshot = sql(insert(SNAPSHOTS))
+        self.set_state = sql(update(EVENTS).values(state=bindparam("content")).where(EVENTS.c.id == bindparam("key")))
+        self.removed = sql(select(EVENTS.c.id).where(EVENTS.c.state == "").limit(1))
         self.version = sql(select(func.max(EVENTS.c.version)).where(mine, EVENTS.c.stream == bindparam("stream")))
         self.disorder = sql(_disorder(mine))
         self.read_views = sql(select(VIEWS.c.name, VIEWS.c.version, VIEWS.c.position).where(_viewed()))

@@ -185,6 +185,10 @@ class Store(ABC):
         """Return what the database itself says is wrong with how it is stored; empty where it does not check."""
 
     @abstractmethod
+    def compact(self) -> None:
+        """Give the space of deleted content back to the file system, outside of a transaction."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close all connections; closing twice does nothing."""
 

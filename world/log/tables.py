@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
 from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 
-from world.log.sql.statement import LOG_SHIFT, POSITION_MASK, STORE_TABLE, dialect
+from world.log.sql.statement import LOG_SHIFT, POSITION_MASK, SNAPSHOT_TABLE, STORE_TABLE, dialect
 from world.log.url import Backend
 
 METADATA: Final = MetaData()
@@ -104,6 +104,19 @@ CLOCKS: Final = Table(
     sqlite_strict=True,
 )
 """On SQLite: the clocks at the last commit of each log, and how many events the log had then."""
+
+SEALED: Final = MetaData()
+"""Tables that only a store with a cut log has."""
+
+SNAPSHOTS: Final = Table(
+    SNAPSHOT_TABLE,
+    SEALED,
+    Column("log_id", Integer, primary_key=True, autoincrement=False),
+    Column("upto", _Key, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    sqlite_strict=True,
+)
+"""The state after an event, from which a cut log is folded; ``log.archived`` has the hash of its text."""
 
 EARLIER: Final = MetaData()
 """Tables as an earlier release made them, where this one reads them too."""

@@ -14,7 +14,7 @@ from world.log.merkle import Chunk, Frontier
 from world.log.sql.queries import events_query
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import Batch, Opening, Row, Store, check_covered, key_range
-from world.log.tree import gap
+from world.log.tree import gap, refuse_archived
 from world.log.values import NEXT_VERSION, LoggedEvent, NewEvent, TreeHead, check_event, check_type, event_leaf
 from world.log.views import ViewCursor
 
@@ -256,9 +256,11 @@ def events_without_gap(rows: Sequence[Any], after: int, upto: int) -> list[Logge
 
     Raises:
         DamagedLogError: ``LOG_GAP`` when they are not exactly the positions after ``after`` up to ``upto``.
+        RefusedError: ``EVENT_ARCHIVED`` where the content of one was removed.
     """
     if len(rows) != upto - after or (rows and rows[-1][0] != upto):
         raise gap(rows, after)
+    refuse_archived(rows)
     return [LoggedEvent(*row) for row in rows]
 
 

@@ -243,6 +243,31 @@ def gap(rows: Sequence[Row], after: int) -> DamagedLogError:
     )
 
 
+def archived(position: int) -> RefusedError:
+    """Return the refusal of an event whose content was removed from the log."""
+    return RefusedError(
+        ErrorCode.EVENT_ARCHIVED,
+        f"The content of event {position} was removed from this log, which has only its hash; `worldctl verify` names "
+        "the archive. Import the archives into another log with `worldctl import` and ask there, or begin after the "
+        "cut.",
+        position=position,
+    )
+
+
+def refuse_archived(rows: Sequence[Row]) -> None:
+    """Refuse rows of which one has no content.
+
+    Args:
+        rows: position, stream, version, topic, schema version, state and what else.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED`` with the first one.
+    """
+    for row in rows:
+        if not row[5]:
+            raise archived(row[0])
+
+
 def _damaged(message: str, size: int) -> DamagedLogError:
     return DamagedLogError(ErrorCode.TREE_DAMAGED, message, size=size)
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log.sql.queries import events_query
-from world.log.sql.statement import SqlStatement
+from world.log.sql.statement import POSITION_MASK, SqlStatement
 from world.log.store import Cursor, Row, Store, key_range
+from world.log.tree import refuse_archived
 from world.log.url import Backend
 from world.log.values import LoggedEvent
 
@@ -73,13 +74,16 @@ class ViewCursor:
         query = events_query(self.backend, stream=True)
         span = {"log_id": self.log_id, "stream": stream, "gt": after, "lte": upto, "count": upto - after}
         self.run(query, **span, **key_range(self.log_id))
-        return [LoggedEvent(*row) for row in self.fetchall()]
+        rows = self.fetchall()
+        refuse_archived(rows)
+        return [LoggedEvent(*row) for row in rows]
 
     def event_at(self, position: int) -> LoggedEvent | None:
         """Return a stored event, None where there is none; what this transaction appends is not stored yet."""
         self.run(events_query(self.backend), count=1, **key_range(self.log_id, position - 1, position))
-        row = self.fetchone()
-        return None if row is None else LoggedEvent(*row)
+        rows = self.fetchall()
+        refuse_archived(rows)
+        return LoggedEvent(*rows[0]) if rows else None
 
 
 class PersistedView(Protocol):
@@ -126,7 +130,8 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
     """Make the tables of a view and its record, where they are missing or of an older version.
 
     Raises:
-        RefusedError: ``VIEW_NEWER`` when a later release made the tables.
+        RefusedError: ``VIEW_NEWER`` when a later release made the tables; ``EVENT_ARCHIVED`` where they have to be made
+            again and contents of events were removed.
     """
     stored = view_states(store, OF_ALL_LOGS).get(view.name)
     mine = view_states(store, log_id).get(view.name)
@@ -169,6 +174,27 @@ def mend_view(store: Store, log_id: int, view: PersistedView) -> None:
     prepare_view(store, log_id, view)
 
 
+def refuse_cut(store: Store, what: str) -> None:
+    """Refuse what would need the contents of all events, where some were removed.
+
+    Args:
+        store: the store.
+        what: what is refused, as the beginning of a sentence.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED``.
+    """
+    rows = store.select(store.sql.removed)
+    if rows:
+        position = rows[0][0] & POSITION_MASK
+        raise RefusedError(
+            ErrorCode.EVENT_ARCHIVED,
+            f"{what}, because contents of events were removed from {store.describe()}: give them back with `worldctl "
+            "cut --undo ARCHIVE...`, repeat this, and cut the log again.",
+            position=position,
+        )
+
+
 def view_states(store: Store, log_id: int) -> dict[str, ViewState]:
     """Return the states of a log's views by name, as last committed."""
     return _states(store.select(store.sql.read_views, view_log=log_id))
@@ -187,6 +213,7 @@ def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: View
             known=view.version,
         )
     if stored is not None:
+        refuse_cut(store, f"This release keeps the view {view.name} in another form, which it cannot make")
         for sql in removal(view.metadata, store.backend):
             cursor.execute(sql)
         cursor.execute(store.sql.drop_view.sql, (view.name,))

@@ -40,8 +40,8 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
     """Refuse a world that nothing may be built on (WP-base, WP-schema).
 
     Raises:
-        RefusedError: ``UNKNOWN_WORLD``, ``FAILED_BASE``; ``DATA_DOES_NOT_FIT`` for one of an earlier schema that does
-            not obey the one in force.
+        RefusedError: ``UNKNOWN_WORLD``, ``FAILED_BASE``, ``EVENT_ARCHIVED``; ``DATA_DOES_NOT_FIT`` for one of an
+            earlier schema that does not obey the one in force.
     """
     known = work.lookup.world_outcome(world_id)
     if known is None:
@@ -55,6 +55,7 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
             "(allow_failed_base, --allow-failed).",
             world_id=world_id,
         )
+    _refuse_archived(work, world_id)
     in_force = work.realm.domain
     if in_force is None or in_force.previous is None:
         return  # every world has this schema
@@ -65,6 +66,22 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
             f"World {world_id} {found[0]}. Begin at a world that was sealed since that schema was adopted.",
             world_id=world_id,
             **found[1],
+        )
+
+
+def _refuse_archived(work: UnitOfWork, world_id: str) -> None:
+    """Refuse a world before the cut of the log, unless a branch is there, so that the cut has kept it."""
+    cut = work.realm.archived
+    if cut is None or any(world_id in (one.head, one.tip) for one in work.realm.branches.values()):
+        return
+    position = work.lookup.sealed_at(world_id)
+    if position is not None and position <= cut.upto:
+        raise RefusedError(
+            ErrorCode.EVENT_ARCHIVED,
+            f"World {world_id} was sealed by event {position}, and the log was cut after event {cut.upto}; nothing new "
+            "is built on it. Begin at a newer world.",
+            position=position,
+            world_id=world_id,
         )
 
 

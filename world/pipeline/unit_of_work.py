@@ -75,19 +75,15 @@ class Lookup(Protocol):
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
         """Return the proposal that carries an intentId."""
-        ...
 
     def attempts(self, intent_key: str) -> int:
         """Return how many proposals carried an intentKey."""
-        ...
 
     def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; see ``world.state.ports.History``."""
-        ...
 
     def earlier(self, before: int, most: int, **conditions: Unpack[LookupConditions]) -> list[Earlier]:
         """Return the first of the proposals that ``count`` counts, in the order of the log."""
-        ...
 
     def inputs(self, found: Sequence[Earlier]) -> list[tuple[str, Any]]:
         """Return the ids of proposals and the inputs of their intents, for some that ``earlier`` found, in its order.
@@ -95,7 +91,6 @@ class Lookup(Protocol):
         Raises:
             DamagedLogError: where they cannot be read.
         """
-        ...
 
     def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
         """Return a world's outcome and height, None when there is no such world.
@@ -104,7 +99,9 @@ class Lookup(Protocol):
             world_id: the world.
             parent: its parent, if known; this can make a query unnecessary.
         """
-        ...
+
+    def sealed_at(self, world_id: str) -> int | None:
+        """Return the position of the event that sealed a world; None where that is not committed, or there is none."""
 
     def checked_state(self, world_id: str) -> FrozenDict:
         """Return a world's data after comparing it with the world's snapshotHash.

@@ -244,11 +244,14 @@ class Archive:
         """Return the event at a position from the index.
 
         Raises:
+            RefusedError: ``EVENT_ARCHIVED``.
             DamagedLogError: ``INDEX_DAMAGED`` where the log has no such position; ``LOG_GAP``.
         """
         try:
             return self._log.event_at(position)
-        except RefusedError:
+        except RefusedError as refused:
+            if refused.code == ErrorCode.EVENT_ARCHIVED:
+                raise
             raise index_damaged() from None
 
     def _sealed_at(self, row: WorldRow) -> WorldSealed:

@@ -155,6 +155,11 @@ SOURCES: Final[Mapping[str, Any]] = {
     "open_proposals": select(_P.proposal_id, _P.submitted_pos, _P.decided_pos)
     .where(_P.log_id == _LOG, _P.ended_pos.is_(None))
     .order_by(_P.submitted_pos),  # in another order, SQLite would read all proposals instead of the index of open ones
+    "nth_last_proposal": select(_P.submitted_pos)
+    .where(_P.log_id == _LOG)
+    .order_by(_P.submitted_pos.desc())
+    .offset(bindparam("number"))
+    .limit(1),
     "branches": select(_B.name, _B.head, _B.tip).where(_B.log_id == _LOG).order_by(_B.created_pos),
     "landmarks": select(LANDMARK_ROWS.c.position)
     .where(LANDMARK_ROWS.c.log_id == _LOG)

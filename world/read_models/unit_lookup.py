@@ -133,6 +133,11 @@ class UnitLookup:
         row = self._one("world", of_world=world_id)
         return None if row is None else (row[5], row[2])
 
+    def sealed_at(self, world_id: str) -> int | None:
+        """Return the position of the event that sealed a world; None where that is not committed."""
+        row = self._one("world", of_world=world_id)
+        return None if row is None else int(row[3])
+
     def checked_state(self, world_id: str) -> FrozenDict:
         """Return a world's data after comparing it with the world's snapshotHash."""
         return self._archive.checked_state(world_id)
@@ -176,6 +181,11 @@ class CommittedLookup:
         """Return a world's outcome and height."""
         row = self.archive.find_world(world_id)
         return None if row is None else (row.outcome, row.height)
+
+    def sealed_at(self, world_id: str) -> int | None:
+        """Return the position of the event that sealed a world."""
+        row = self.archive.find_world(world_id)
+        return None if row is None else row.position
 
     def checked_state(self, world_id: str) -> FrozenDict:
         """Return a world's data after comparing it with the world's snapshotHash."""

@@ -35,6 +35,7 @@ from world.events.realm_events import (
     BranchSwitched,
     DomainAdopted,
     EnforcementChosen,
+    LogArchived,
     LogBranched,
     LogFounded,
     WorkspaceRegistered,
@@ -67,6 +68,7 @@ LANDMARKS: Final = frozenset(
     for kind in (
         LogFounded,
         LogBranched,
+        LogArchived,
         EnforcementChosen,
         WorkspaceRegistered,
         DomainAdopted,
@@ -90,13 +92,14 @@ class RealmState:
     that this process emitted, and ``klis_seen`` those of others up to which it judged the waiting requests again.
     ``runs`` are those that are open. ``offered`` has the proposals with effects that wait for a worker
     (``world.state.offers``). ``shadow`` says which policy judges for the record only, None where none does, and
-    ``branched`` that this is no real log. ``rights`` are those granted, by actor and name; ``tokens`` those that are
-    not revoked.
+    ``branched`` that this is no real log. ``archived`` says up to where contents may be missing. ``rights`` are
+    those granted, by actor and name; ``tokens`` those that are not revoked.
     """
 
     position: int = 0
     founded: LogFounded | None = None
     branched: LogBranched | None = None
+    archived: LogArchived | None = None
     enforcement: str = "enforcing"
     workspace: WorkspaceRegistered | None = None
     domain: DomainAdopted | None = None
@@ -326,20 +329,13 @@ def _founded(realm: RealmState, event: LogFounded) -> None:
     realm.founded, realm.enforcement = event, event.enforcement
 
 
-def _branched(realm: RealmState, event: LogBranched) -> None:
-    realm.branched = event
+def _sets(name: str) -> Callable[[RealmState, Event], None]:
+    """Return the step of an event that replaces the one before it."""
+    return lambda realm, event: setattr(realm, name, event)
 
 
 def _enforcement(realm: RealmState, event: EnforcementChosen) -> None:
     realm.enforcement = event.enforcement
-
-
-def _workspace(realm: RealmState, event: WorkspaceRegistered) -> None:
-    realm.workspace = event
-
-
-def _domain(realm: RealmState, event: DomainAdopted) -> None:
-    realm.domain = event
 
 
 def _actor(realm: RealmState, event: ActorRegistered) -> None:
@@ -421,10 +417,11 @@ def _closed(realm: RealmState, event: RunClosed) -> None:
 
 _STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {
     LogFounded: _founded,
-    LogBranched: _branched,
+    LogBranched: _sets("branched"),
+    LogArchived: _sets("archived"),
     EnforcementChosen: _enforcement,
-    WorkspaceRegistered: _workspace,
-    DomainAdopted: _domain,
+    WorkspaceRegistered: _sets("workspace"),
+    DomainAdopted: _sets("domain"),
     ActorRegistered: _actor,
     ActorBound: _bound,
     PolicyAdopted: _policy,

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from world.events.access_events import RightGranted, TokenCreated
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
-from world.events.realm_events import DomainAdopted, LogBranched, LogFounded, WorkspaceRegistered
+from world.events.realm_events import DomainAdopted, LogArchived, LogBranched, LogFounded, WorkspaceRegistered
 from world.events.run_events import RunOpened
 from world.klis.ledger_view import LedgerView, publish_ledger, track_ledger
 from world.model.actor import ActorRef
@@ -42,6 +42,7 @@ class RealmView(Struct, frozen=True, eq=False):
     position: int
     founded: LogFounded | None
     branched: LogBranched | None
+    archived: LogArchived | None
     enforcement: str
     workspace: WorkspaceRegistered | None
     domain: DomainAdopted | None
@@ -134,6 +135,7 @@ def publish(realm: RealmState, before: RealmView | None) -> RealmView:
         position=realm.position,
         founded=realm.founded,
         branched=realm.branched,
+        archived=realm.archived,
         enforcement=realm.enforcement,
         workspace=realm.workspace,
         domain=realm.domain,
@@ -174,6 +176,7 @@ def state_of_view(view: RealmView) -> RealmState:
         position=view.position,
         founded=view.founded,
         branched=view.branched,
+        archived=view.archived,
         enforcement=view.enforcement,
         workspace=view.workspace,
         domain=view.domain,

@@ -93,6 +93,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "checkpoint": LazyCommand("prove.checkpoint:checkpoint", "Write a signed tree head; keygen makes a key."),
         "prove": LazyCommand("prove.prove:prove", "Write a receipt for an event, or prove that the log only grew."),
         "export": LazyCommand("prove.export:export", "Write the log as JSON lines with tree heads, or as Parquet."),
+        "archive": LazyCommand("prove.archive:archive", "Write the beginning of the log as an archive of files."),
+        "cut": LazyCommand("prove.cut:cut", "Remove from the log the contents of archived events."),
         "sql": LazyCommand("prove.sql:sql", "Ask the log in SQL: events, proposals, decisions and worlds."),
         "import": LazyCommand("prove.import_:import_", "Read an exported log into a new one."),
         "salvage": LazyCommand("prove.salvage:salvage", "Save what is left of a damaged log."),

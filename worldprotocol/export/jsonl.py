@@ -12,6 +12,10 @@ imported log has identical events, byte by byte, and identical heads in every st
 The header of a log that was salvaged incompletely, or without a tree head, from a damaged log records that:
 ``"salvaged":{"expected":36,"vouched":"none"}``.
 
+The header of a stretch that begins after an event of the log records the tree before it:
+``"start":{"nodes":["..",".."],"size":768}``. Its tree heads are those of the whole log, and it is imported into a log
+that has the events before it.
+
 The header of a redacted export (KM-7.3) lists the kinds of its rules. A hidden event is replaced completely by
 ``{"leaf":"..","position":7,"redacted":true}``. All tree heads can still be computed from the leaves; the file cannot be
 imported. See ``worldprotocol.export.redaction``.
@@ -44,6 +48,7 @@ from worldprotocol.export.jsonl_lines import (
     ExportHeader,
     Hidden,
     SalvagedFrom,
+    Start,
     _bad,
     damaged_head,
     event_line,
@@ -74,31 +79,40 @@ class Imported:
 
 
 def export_log(
-    log: EventLog, out: IO[bytes], *, progress: Progress | None = None, redaction: Redaction | None = None
+    log: EventLog,
+    out: IO[bytes],
+    *,
+    after: int = 0,
+    upto: int | None = None,
+    progress: Progress | None = None,
+    redaction: Redaction | None = None,
 ) -> TreeHead:
     """Write a log as JSON lines, without concurrently appended events.
 
     Args:
         log: the log.
         out: binary file that receives the lines.
-        progress: called with the number of written events and the total.
+        after: position before the first event; the header then records the tree up to it.
+        upto: position of the last event; None is the end of the log.
+        progress: called with the position of the last written event and that of the last one.
         redaction: rules for the events to hide; such an export cannot be imported (KM-7.3).
 
     Returns:
         The tree head in the last line.
 
     Raises:
+        RefusedError: ``NO_SUCH_EVENT`` when the log is shorter.
         DamagedLogError: the first event or head that contradicts its hash; the lines before it are valid.
     """
-    last = log.head()
-    header = ExportHeader("log", FORMAT, log.name)
+    last = log.head() if upto is None else log.root_at(upto)
+    frontier = log.frontier(after)
+    header = ExportHeader("log", FORMAT, log.name, start=Start.of(frontier) if after else None)
     if redaction:
         redaction.learn(log)
         header.redacted = list(redaction.kinds)
     out.write(header_line(header))
-    heads = log.heads(0, last.size)
-    frontier, written = Frontier(), 0
-    for rows in log.read_rows(upto=last.size):
+    heads, written = log.heads(after, last.size), after
+    for rows in log.read_rows(after, last.size):
         for row in rows:
             out.write(event_line(LoggedEvent(*row), redaction))
         frontier = frontier.extended(row[6] for row in rows)
@@ -131,8 +145,9 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
 
     Raises:
         RefusedError: ``BAD_EXPORT`` with the line, for anything but a complete export; ``LOG_NOT_EMPTY`` when the log
-            has other or more events than the file; ``LOG_FORMAT`` for a later format of the file; ``INVALID_ADDRESS``
-            for a log in memory, which would be lost when the import ends.
+            has other or more events than the file, or lacks events before it; ``STREAM_CONFLICT`` where a file that
+            begins after an event does not continue a stream; ``LOG_FORMAT`` for a later format of the file;
+            ``INVALID_ADDRESS`` for a log in memory, which would be lost when the import ends.
     """
     if parse_address(address).path == MEMORY:
         raise RefusedError(
@@ -237,12 +252,13 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[Ex
     versions: dict[str, int] = {}
     last: TreeHead | None = None
     repeats, start = Repeats(), lines.tell()
-    if size == 0:
-        known = TreeHead(0, frontier.root())
     for number, item in _whole_items(lines, tell):
         last = None
         if isinstance(item, ExportHeader):
-            header = item
+            header, frontier = item, _beginning(item, size)
+            repeats = Repeats(is_whole=item.start is None)
+            if frontier.size == size:
+                known = TreeHead(size, frontier.root())
         elif isinstance(item, TreeHead):
             frontier, pending = frontier.extended(pending), []
             if item != TreeHead(frontier.size, frontier.root()):
@@ -254,9 +270,10 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[Ex
             last = item
         else:
             if item.position != frontier.size + len(pending) + 1:
-                before = frontier.size + len(pending)
-                raise _bad(number, f"event {item.position} follows event {before}", before + 1)
-            if item.version != versions.get(item.stream, 0) + 1:
+                place = frontier.size + len(pending)
+                raise _bad(number, f"event {item.position} follows event {place}", place + 1)
+            before = versions.get(item.stream, item.version - 1 if header.start is not None else 0)
+            if item.version != before + 1:
                 why = f"version {item.version} of the stream {item.stream!r} is out of order"
                 raise _bad(number, why, item.position)
             versions[item.stream] = item.version
@@ -274,6 +291,28 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[Ex
             ErrorCode.BAD_EXPORT, f"Event {position}: {message}. Nothing was imported.", position=position
         )
     return header, last, known
+
+
+def _beginning(header: ExportHeader, size: int) -> Frontier:
+    """Return the tree before the first event of a file.
+
+    Raises:
+        RefusedError: ``BAD_EXPORT``; ``LOG_NOT_EMPTY`` where the log, with ``size`` events, lacks events before it.
+    """
+    if header.start is None:
+        return Frontier()
+    try:
+        frontier = header.start.frontier()
+    except RefusedError as refused:
+        raise _bad(1, refused.message) from None
+    if frontier.size > size:
+        raise RefusedError(
+            ErrorCode.LOG_NOT_EMPTY,
+            f"The file begins after event {frontier.size}, and the log has {size}: import the events before it first.",
+            events=size,
+            after=frontier.size,
+        )
+    return frontier
 
 
 def _whole_items(

@@ -13,6 +13,7 @@ import msgspec
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import LoggedEvent, TreeHead, event_leaf, is_intact
+from world.log.merkle import Frontier
 from world.model.canonical_json import canonical_bytes
 from worldprotocol.export.redaction import Redaction
 
@@ -20,6 +21,7 @@ __all__ = [
     "ExportHeader",
     "Hidden",
     "SalvagedFrom",
+    "Start",
     "as_written",
     "damaged_head",
     "event_line",
@@ -55,10 +57,42 @@ class SalvagedFrom(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     vouched: str
 
 
+class Start(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Tree before the first event of an export that does not begin with the log: its size, and its nodes in hex.
+
+    The nodes are the roots of its complete subtrees, largest first, one for each bit of the size.
+    """
+
+    size: int
+    nodes: list[str]
+
+    @classmethod
+    def of(cls, frontier: Frontier) -> Start:
+        """Return a tree as an export names it."""
+        return cls(frontier.size, [node.hex() for node in frontier.nodes])
+
+    def frontier(self) -> Frontier:
+        """Return the tree, ready to grow.
+
+        Raises:
+            RefusedError: ``BAD_EXPORT`` without a line where the nodes are not those of a tree of that size.
+        """
+        try:
+            if self.size < 1:
+                raise ValueError(self.size)
+            frontier = Frontier.from_bytes(self.size, bytes.fromhex("".join(self.nodes)))
+        except (ValueError, DamagedLogError):
+            frontier = None
+        if frontier is None or Start.of(frontier) != self:
+            raise RefusedError(ErrorCode.BAD_EXPORT, f"its beginning names no tree of {self.size} events")
+        return frontier
+
+
 class ExportHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """First line of an export.
 
-    ``redacted`` lists the kinds of rules by which events are hidden; ``salvaged`` marks the prefix of a damaged log.
+    ``redacted`` lists the kinds of rules by which events are hidden; ``salvaged`` marks the prefix of a damaged log;
+    ``start`` is there where the first event of the file is not the first one of the log.
     """
 
     world_protocol: str
@@ -66,6 +100,7 @@ class ExportHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, o
     name: str
     redacted: list[str] = []
     salvaged: SalvagedFrom | None = None
+    start: Start | None = None
 
 
 class _EventLine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -249,6 +249,16 @@ class PostgresStore(Store):
         """See ``Store.problems``; a server's administrator has ``pg_amcheck`` for that."""
         return []
 
+    def compact(self) -> None:
+        """See ``Store.compact``; a server uses the space again, and gives back what is at the end of its files."""
+        connection = self._connect(autocommit=True)
+        try:
+            connection.execute("VACUUM wp_event")
+        except psycopg.Error as error:
+            raise self.translate(error) from error
+        finally:
+            connection.close()
+
     def close(self) -> None:
         """See ``Store.close``."""
         self._closed = True

@@ -27,6 +27,7 @@ __all__ = [
     "FORMAT_VERSION",
     "LOG_SHIFT",
     "POSITION_MASK",
+    "SNAPSHOT_TABLE",
     "STATEMENTS_FILE",
     "STORE_TABLE",
     "SqlStatement",
@@ -44,6 +45,7 @@ POSITION_MASK: Final = (1 << LOG_SHIFT) - 1
 """Positions in one log are below 2^40; logs in one store below 2^23."""
 
 STORE_TABLE: Final = "wp_store"
+SNAPSHOT_TABLE: Final = "wp_snapshot"
 """Name of the table with the format of a store."""
 
 STATEMENTS_FILE: Final = Path(__file__).with_name("sqlite_statements.json")

@@ -16,6 +16,7 @@ from world.log import EventLog
 from world.model.canonical_json import read_json
 from world.read_models.decoding import decoded, known
 from world.read_models.index_sql.queries import execution_order
+from world.read_models.live.sealed_snapshot import open_snapshot, realm_at
 from world.state.branches import Branch
 from world.state.offers import order_offers
 from world.state.proposal import Proposal, fold_proposal
@@ -71,9 +72,18 @@ def load_realm(log: EventLog, index: IndexReader) -> RealmState:
 
 
 def fold_realm(log: EventLog, upto: int | None = None) -> RealmState:
-    """Return the realm after the event at a position, folded from the first event on; None folds all."""
-    realm = RealmState()
-    for logged in log.read(upto=upto):
+    """Return the realm after the event at a position, folded from the first event on; None folds all.
+
+    A log without the contents of its first events is folded from its snapshot.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED`` for a position before the snapshot of such a log.
+        DamagedLogError: ``SNAPSHOT_CHANGED``, or the log is damaged.
+    """
+    snapshot = open_snapshot(log)
+    is_cut = snapshot is not None and (upto is None or upto >= snapshot.upto)
+    realm = realm_at(log, snapshot) if snapshot is not None and is_cut else RealmState()
+    for logged in log.read(realm.position, upto):
         apply_event(realm, decoded(logged), logged.position)
     return realm
 
@@ -135,7 +145,9 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
 def _event_at(log: EventLog, position: int) -> Any:
     try:
         return log.event_at(position)
-    except RefusedError:
+    except RefusedError as refused:
+        if refused.code == ErrorCode.EVENT_ARCHIVED:
+            raise
         raise index_damaged() from None
 
 

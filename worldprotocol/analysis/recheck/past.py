@@ -96,6 +96,11 @@ class PastLookup:
         row = self._archive.find_world(world_id)
         return None if row is None else (row.outcome, row.height)
 
+    def sealed_at(self, world_id: str) -> int | None:
+        """Return the position of the event that sealed a world."""
+        row = self._archive.find_world(world_id)
+        return None if row is None else row.position
+
     def checked_state(self, world_id: str) -> FrozenDict:
         """Return a world's data after comparing it with the world's snapshotHash."""
         known = self._worlds.get(world_id)

@@ -117,6 +117,12 @@ def check_export(
     """
     header = next(read_items(source, lambda _: None), (0, None))[1]
     source.seek(0)
+    if isinstance(header, ExportHeader) and header.start is not None:
+        raise RefusedError(
+            ErrorCode.BAD_EXPORT,
+            f"The file begins after event {header.start.size}, so it cannot be checked alone: check the archive that "
+            "it is of, or import it after the events before it and verify the log.",
+        )
     if not isinstance(header, ExportHeader) or not header.redacted:
         return _whole(source, against, progress)
     report = _ExportPass(header, tuple(against)).over(source, progress)

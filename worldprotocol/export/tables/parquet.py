@@ -7,6 +7,7 @@ Requires pyarrow (extra ``sql``). Source: Apache Parquet 2.6, as pyarrow writes 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -21,9 +22,9 @@ from world.errors import RefusedError
 from world.events.realm_events import LogFounded
 from world.extras import missing_extra
 from world.log import EventLog, LoggedEvent, TreeHead
-from world.log.merkle import Frontier
 from world.private_files import open_private
 from world.read_models.decoding import decoded
+from world.read_models.live.sealed_snapshot import kept_events, open_snapshot
 from worldprotocol.export.jsonl_lines import damaged_head
 from worldprotocol.export.tables.columns import TABLES, Column, ColumnKind
 from worldprotocol.export.tables.rows import TableRows
@@ -31,10 +32,12 @@ from worldprotocol.export.tables.rows import TableRows
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["METADATA", "check_packages", "export_tables", "file_of"]
+__all__ = ["METADATA", "check_packages", "export_tables", "file_of", "has_packages"]
 
 METADATA: Final = "worldProtocol"
 """Member of the metadata of each file: JSON with ``log``, ``size``, ``root`` and ``table``."""
+
+PACKAGES: Final = ("pyarrow", "duckdb")
 
 GROUP_ROWS: Final = 20_000
 """Most rows of a row group."""
@@ -51,13 +54,20 @@ def file_of(folder: Path, table: str) -> Path:
 
 
 def export_tables(
-    log: EventLog, folder: Path, *, upto: int | None = None, force: bool = False, progress: Progress | None = None
+    log: EventLog,
+    folder: Path,
+    *,
+    after: int = 0,
+    upto: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
 ) -> TreeHead:
     """Write the tables of a log into a folder; the files are put in place together, after the last event.
 
     Args:
         log: the log.
         folder: the folder; it is created.
+        after: position of an event; only the rows that events after it complete are written.
         upto: position of the last event; None is the end of the log, as it is at the start.
         force: replace the files of an earlier export.
         progress: called with the number of events that were read, and their total.
@@ -67,7 +77,7 @@ def export_tables(
 
     Raises:
         RefusedError: ``INVALID_TARGET`` for files that are there, and for a folder that cannot be written;
-            ``NOT_LOADED`` without pyarrow.
+            ``NOT_LOADED`` without pyarrow; ``EVENT_ARCHIVED`` for rows of events before the cut of a log.
         DamagedLogError: the first event that is not as it was recorded, or a tree head of another root.
     """
     check_packages()
@@ -80,7 +90,7 @@ def export_tables(
     parts = {table: target.with_name(target.name + ".part") for table, target in targets.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        head = _write(log, parts, upto, progress)
+        head = _write(log, parts, (after, log.head().size if upto is None else upto), progress)
         for table, part in parts.items():
             part.replace(targets[table])
     except OSError as error:
@@ -94,25 +104,37 @@ def export_tables(
     return head
 
 
+def has_packages() -> bool:
+    """Return whether the packages of the extra ``sql`` are installed."""
+    return all(find_spec(package) is not None for package in PACKAGES)
+
+
 def check_packages() -> None:
     """Refuse to go on without the packages of the extra ``sql``.
 
     Raises:
         RefusedError: ``NOT_LOADED``, with how to install them.
     """
-    for package in ("pyarrow", "duckdb"):
+    for package in PACKAGES:
         if find_spec(package) is None:
             raise missing_extra("Tables of the log", package, "sql")
 
 
-def _write(log: EventLog, parts: Mapping[str, Path], upto: int | None, progress: Progress | None) -> TreeHead:
-    rows, frontier, last = TableRows(), Frontier(), log.head()
-    size = last.size if upto is None else upto
+def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], progress: Progress | None) -> TreeHead:
+    rows, last = TableRows(), log.head()
+    after, size = span
+    snapshot = open_snapshot(log)
+    start = snapshot.upto if snapshot is not None and snapshot.upto <= after else 0
+    frontier = log.frontier(start)
+    if snapshot is not None and start:
+        for logged in kept_events(log, snapshot):
+            deque(rows.of_event(logged), maxlen=0)
     with ExitStack() as stack:
         writers = {table: stack.enter_context(_writer(part, table)) for table, part in parts.items()}
-        for batch in log.read_rows(upto=size):
+        for batch in log.read_rows(start, size):
             for table, row in chain.from_iterable(rows.of_event(LoggedEvent(*one)) for one in batch):
-                writers[table].add(row)
+                if row.get("log_position", size) > after and row.get("ended_position", size) > after:
+                    writers[table].add(row)
             frontier = frontier.extended(one[6] for one in batch)
             if progress is not None:
                 progress(batch[-1][0], size)

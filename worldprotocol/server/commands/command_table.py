@@ -237,6 +237,8 @@ LOCAL: Final = {
     "klis sign": _NO_REALM,
     "klis verify": _NO_REALM,
     "keys new": _NO_REALM,
+    "archive": "writes files on the machine that has the log",
+    "cut": "reads archives of the machine that has the log",
     "sql": "reads the whole log; export it over the server as JSON lines, import them, and ask here",
     "checkpoint keygen": _NO_REALM,
     "domain": _NO_REALM,

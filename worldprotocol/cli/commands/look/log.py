@@ -84,7 +84,10 @@ def log(
         listing = _Listing(desk, wanted, limit, hidden, leaves_out)
         if follow:
             return desk.follow(world.log, topics, listing.take)
-        for logged in _events(world.log, topics, upto, reverse=reverse):
+        after = 0 if (cut := world.archive.realm().archived) is None else cut.upto
+        if after:
+            desk.out.remark(f"The log was cut: events 1 to {after} are not listed; `worldctl verify` says more.")
+        for logged in _events(world.log, topics, (after, upto), reverse=reverse):
             if listing.take(logged):
                 break
     if not listing.found:
@@ -170,14 +173,17 @@ def _all_actors(world: Realm) -> list[str]:
     return registered + sorted(doers - set(registered))
 
 
-def _events(log: EventLog, topics: list[str] | None, upto: int | None, *, reverse: bool) -> Iterator[LoggedEvent]:
+def _events(
+    log: EventLog, topics: list[str] | None, span: tuple[int, int | None], *, reverse: bool
+) -> Iterator[LoggedEvent]:
+    after, upto = span
     if reverse:
         step, last = 1_000, log.head().size if upto is None else upto
-        while last > 0:
-            yield from reversed(list(log.read(max(0, last - step), last, topics=topics)))
+        while last > after:
+            yield from reversed(list(log.read(max(after, last - step), last, topics=topics)))
             last -= step
     else:
-        yield from log.read(upto=upto, topics=topics)
+        yield from log.read(after, upto, topics=topics)
 
 
 def _print(

@@ -1,4 +1,4 @@
-"""``worldctl verify``: whether a log, an export, a receipt or a consistency proof is what it says it is."""
+"""``worldctl verify``: whether a log, export, archive, receipt or consistency proof is what it says it is."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     help="Key that has to have signed the older checkpoint of a consistency proof instead of --vkey, where the log has "
     "another one by now; repeatable.",
 )
+@click.option(
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="FOLDER",
+    help="An archive of the log, to be checked and compared with it; repeatable, in order.",
+)
 def verify(
     desk: CommandContext,
     file: str | None,
@@ -48,31 +55,40 @@ def verify(
     vkeys: tuple[str, ...],
     origin: str | None,
     old_vkeys: tuple[str, ...],
+    archives: tuple[str, ...],
 ) -> int:
     """Check the tree, every event's form, references and hashes, and the index; name the first bad event.
 
-    With FILE, an export (also a redacted one), a receipt or a consistency proof is checked, and no log is needed.
-    Checkpoints and proofs have to be signed with every --vkey. Exit code 3 where the log or the export contradicts
-    itself, 1 where only what is derived from its events does not agree with them, or where nothing is proven.
+    With FILE, an export (also a redacted one), an archive, a receipt or a consistency proof is checked, and no log is
+    needed. Checkpoints and proofs have to be signed with every --vkey. Exit code 3 where the log, the export or the
+    archive contradicts itself, 1 where only what is derived from its events does not agree with them, or where nothing
+    is proven.
     """
     saved = Saved(trusted(vkeys, origin), trusted(old_vkeys, origin) if old_vkeys else None)
     for given in against:
         saved.add(given)
     if file is not None:
+        if archives:
+            raise click.UsageError("--archive compares archives with the log; leave FILE out.")
         return _verify_file(desk, file, saved)
     saved.demand_signatures()
     from world.audit.verify import verify as check_all
+    from worldprotocol.cli.commands.prove.archive_checks import check_archives
 
-    with desk.look() as world, desk.progress("Verifying") as progress:
-        report = check_all(world.log, against=saved.heads, progress=progress)
+    with desk.look() as world:
+        checked = check_archives(desk, archives, world.log)
+        with desk.progress("Verifying") as progress:
+            report = check_all(world.log, against=saved.heads, progress=progress)
     if desk.json:
-        desk.out.document(report.to_wire() | saved.to_wire())
+        desk.out.document(report.to_wire() | saved.to_wire() | checked.to_wire())
     else:
+        checked.tell()
         _tell_findings(desk, report)
         parts = ((report.events, "event"), (report.worlds, "world"), (report.proposals, "intent"))
         what = ", ".join(counted(number, noun) for number, noun in parts) + saved.in_words()
         _conclude(desk, report, what)
         _tell_branched(desk, report)
+        _tell_archived(desk, report)
     saved.remark(desk)
     return _exit_code(report)
 
@@ -164,6 +180,10 @@ def _verify_file(desk: CommandContext, file: str, saved: Saved) -> int:
     from worldprotocol.export.proofs.exports import check_export, is_export
 
     path = Path(file)
+    if path.is_dir():
+        from worldprotocol.cli.commands.prove.archive_checks import verify_archive
+
+        return verify_archive(desk, path, saved.trust, saved.heads)
     try:
         with path.open("rb") as source:
             if not is_export(source.read(4096)):
@@ -211,6 +231,16 @@ def _tell_branched(desk: CommandContext, report: VerificationReport) -> None:
     if report.branched is not None:
         desk.out.text(
             f"a branch that never was (whatif): all behind event {report.branched} was supposed, and not done"
+        )
+
+
+def _tell_archived(desk: CommandContext, report: VerificationReport) -> None:
+    if report.archived is not None:
+        archived = report.archived
+        contents = counted(archived.removed, "content")
+        desk.out.text(
+            f"archived: {contents} of the first {archived.upto} events, under the manifest {archived.manifest}; "
+            "--archive compares them"
         )
 
 

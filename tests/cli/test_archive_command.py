@@ -1,0 +1,116 @@
+"""``worldctl archive``: what is written, what is said before, and how archives are checked and read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.realms import BenchRealm
+from tests.cli.inside import Inside
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Inside:
+    realm = BenchRealm(str(tmp_path / "w.db"), durability="normal")
+    realm.grow(1_000)
+    realm.close()
+    return Inside(tmp_path)
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_an_archive_is_written_checked_continued_and_imported(cli: Inside) -> None:
+    key = cli("checkpoint", "keygen", "example.com/shop").out.strip()
+    planned = cli("--log", "w.db", "archive", "first", "--upto", "600", "--dry-run", "--json").json
+    assert (planned["after"], planned["upto"], planned["events"]) == (0, 512, 512)
+    assert not (cli.folder / "first").exists()
+    signing = ("--key", "checkpoint.key", "--origin", "example.com/shop")
+    first = cli("--log", "w.db", "archive", "first", "--upto", "600", *signing, "--json").json
+    assert (first["upto"], first["left"]) == (512, planned["left"])
+    second = cli("--log", "w.db", "archive", "second", "--keep", "10", "--after", "first", "--json").json
+    assert second["after"] == 512
+    for folder, made in (("first", first), ("second", second)):
+        checked = cli("verify", folder, "--json").json
+        assert (checked["ok"], checked["manifest"], checked["head"]) == (True, made["manifest"], made["head"])
+    assert "signed by example.com/shop" in cli("verify", "first", "--vkey", key).out
+    cli("verify", "second", "--vkey", key, code=1)
+    head = f"{first['upto']}:{first['head']['root']}"
+    cli("verify", "first", "--against", head)
+    cli("verify", "first", "--against", f"{first['upto']}:{second['head']['root']}", code=3)
+    report = cli("--log", "w.db", "verify", "--archive", "first", "--archive", "second", "--json").json
+    assert report["ok"]
+    assert [one["manifest"] for one in report["archives"]] == [first["manifest"], second["manifest"]]
+    assert cli("--log", "w.db", "verify", "--archive", "second", code=3).err
+    for folder in ("first", "second"):
+        cli("--log", "again.db", "import", f"{folder}/events.jsonl")
+    assert cli("--log", "again.db", "verify", "--archive", "first", "--archive", "second", "--json").json["ok"]
+    assert "proven" in _receipt_of_the_copy(cli, first)
+
+
+def _receipt_of_the_copy(cli: Inside, first: dict[str, object]) -> str:
+    """Prove an archived event under the checkpoint of its archive, from the log that the archive was imported into."""
+    cli("--log", "again.db", "prove", "77", "--checkpoint", "first/tlog/checkpoint", "-o", "receipt.json")
+    head = first["head"]
+    assert isinstance(head, dict)
+    return cli("verify", "receipt.json", "--against", f"{head['size']}:{head['root']}").out
+
+
+def test_what_cannot_be_archived_is_refused_with_what_to_do(cli: Inside) -> None:
+    assert "NOTHING_TO_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--upto", "255", code=1).err
+    assert "NOTHING_TO_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--keep", "100000", code=1).err
+    assert "BAD_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--after", "none", code=3).err
+    assert "BAD_ARCHIVE" in cli("verify", ".", code=3).err
+    cli("--log", "w.db", "archive", "a", "--no-tables")
+    assert not (cli.folder / "a" / "tables").exists()
+    assert "INVALID_TARGET" in cli("--log", "w.db", "archive", "a", code=2).err
+    (cli.folder / "a" / "tlog" / "checkpoint").unlink()
+    assert "tlog/checkpoint" in cli("verify", "a", code=3).err
+    assert "events.jsonl" not in cli("verify", "a/events.jsonl").err
+
+
+def test_the_file_of_a_later_stretch_alone_is_refused_with_what_to_do(cli: Inside) -> None:
+    cli("--log", "w.db", "archive", "a", "--upto", "256")
+    cli("--log", "w.db", "archive", "b", "--after", "a")
+    assert "begins after event 256" in cli("verify", "b/events.jsonl", code=3).out
+    assert "LOG_NOT_EMPTY" in cli("--log", "new.db", "import", "b/events.jsonl", code=1).err
+    cli("--log", "w.db", "verify", "b/events.jsonl", "--archive", "b", code=2)
+
+
+@pytest.fixture
+def small_commits(tmp_path: Path) -> Inside:
+    realm = BenchRealm(str(tmp_path / "w.db"), durability="normal")
+    for number in range(80):
+        realm.grow_by(number)
+    realm.close()
+    return Inside(tmp_path)
+
+
+@pytest.mark.requirement("CARD-audit", "CARD-replay")
+def test_a_log_is_cut_asked_and_given_back(small_commits: Inside) -> None:
+    cli = small_commits
+    cli("--log", "w.db", "prove", "77", "-o", "receipt.json")
+    head = cli("--log", "w.db", "verify", "--json").json["head"]
+    against = f"{head['size']}:{head['root']}"
+    before = cli("--log", "w.db", "replay", "--json").json
+    first = cli("--log", "w.db", "archive", "a", "--keep", "5", "--json").json
+    planned = cli("--log", "w.db", "cut", "a", "--keep", "5", "--dry-run", "--json").json
+    done = cli("--log", "w.db", "cut", "a", "--keep", "5", "--compact", "--json").json
+    assert (done["upto"], done["manifest"]) == (planned["upto"], first["manifest"])
+    assert done["removed"] + done["kept"] == done["upto"]
+    report = cli("--log", "w.db", "verify", "--against", against, "--archive", "a", "--json").json
+    assert (report["ok"], report["archived"]["removed"]) == (True, done["removed"])
+    assert "archived:" in cli("--log", "w.db", "verify").out
+    assert cli("verify", "receipt.json", "--against", against).out.startswith("proven")
+    after = cli("--log", "w.db", "replay", "--json").json
+    assert {name: after[name] for name in ("branches", "proposals", "worlds")} == {
+        name: before[name] for name in ("branches", "proposals", "worlds")
+    }
+    assert f"events 1 to {done['upto']} are not listed" in cli("--log", "w.db", "log", "--limit", "2").err
+    for command in (["show", "20"], ["export", "x.jsonl"], ["replay", "--at", "20"], ["doctor", "--rebuild"]):
+        assert "EVENT_ARCHIVED" in cli("--log", "w.db", *command, code=1).err
+    cli("--log", "past.db", "import", "a/events.jsonl")
+    assert cli("--log", "past.db", "show", "20").out
+    assert cli("--log", "w.db", "cut", "a", "--undo", "--json").json == {"returned": done["removed"]}
+    assert cli("--log", "w.db", "show", "20").out
+    assert "archived:" not in cli("--log", "w.db", "verify").out
+    cli("--log", "w.db", "cut", "a", code=2)

@@ -1,0 +1,1 @@
+"""Archives: stretches of a log in folders of files that are checked without the log."""
