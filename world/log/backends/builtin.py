@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 
+STANDBYS: Final = "standbys"
+"""Option of an address by which the operator accepts that standbys lack commits (``standbys=asynchronous``)."""
+
 
 class SqliteBackend:
     """Logs in a SQLite file, or in memory."""
@@ -54,6 +57,8 @@ class PostgresBackend:
             raise ValueError("its server's name has an '@' in it; write %40 for an @ in a password")
         if re.search("[;=]", url.database or ""):
             raise ValueError("its database's name has a ';' or '=' in it; options follow a '?'")
+        if url.query.get(STANDBYS, "asynchronous") != "asynchronous":
+            raise ValueError(f"its option {STANDBYS} has one value, asynchronous")
         return LogAddress("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
 
     def open(self, address: LogAddress, options: StoreOptions) -> Store:

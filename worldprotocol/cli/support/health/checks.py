@@ -125,6 +125,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
             yield _file(world)
         if (role := role_rights(log)) is not None:
             yield _role(role)
+            yield from _replication(desk, world)
         yield from _tables(world)
         yield _head(world)
         index = _index(world)
@@ -285,6 +286,12 @@ def _modes(desk: CommandContext) -> Iterator[Check]:
     from worldprotocol.cli.support.health.file_modes import mode_checks
 
     return mode_checks(desk)
+
+
+def _replication(desk: CommandContext, world: Realm) -> Iterator[Check]:
+    from worldprotocol.cli.support.health.replication import replication_checks
+
+    return replication_checks(world, desk.settings().durability)
 
 
 def _workspace(desk: CommandContext) -> Iterator[Check]:
