@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -142,6 +143,21 @@ class Server:
                 process.kill()
         psutil.wait_procs(all_of_it, timeout=PATIENCE_S)
 
+    @contextlib.contextmanager
+    def receiving_nothing(self) -> Iterator[None]:
+        """Stop the process of this standby that receives the primary's log, as a network that stalls does."""
+        pid = int(self.ask("SELECT pid FROM pg_stat_wal_receiver"))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    @property
+    def has_waiting_commit(self) -> bool:
+        """Whether a commit on this primary waits for standbys."""
+        return bool(self.ask("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+
     def connect(self, user: str = "postgres") -> psycopg.Connection[Any]:
         """Connect to the server's database ``postgres``."""
         return psycopg.connect(host=str(self.socket), user=user, dbname="postgres", autocommit=True)
@@ -235,9 +251,9 @@ class Cluster:
     def fail_over(self) -> Server:
         """Promote the standby that has most of the lost primary's log, have the others follow it; return the lost one.
 
-        A commit is acknowledged when one of the standbys has stored it, and which one differs from commit to commit. The
-        log of a standby has no gaps, so the one that has stored most has all that any of them has: every acknowledged
-        commit. A standby that has more than the promoted one could not follow it either.
+        A commit is acknowledged when one of the standbys has stored it, and which one differs from commit to commit.
+        The log of a standby has no gaps, so the one that has stored most has all that any of them has: every
+        acknowledged commit. A standby that has more than the promoted one could not follow it either.
         """
         lost = self.primary
         standbys = self.standbys

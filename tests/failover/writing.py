@@ -12,8 +12,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -23,6 +25,8 @@ from world.core import Domain, effect, set_
 from world.errors import WorldProtocolError
 from worldprotocol import Realm
 from worldprotocol.api.callers.keyed import submit_keyed
+
+T = TypeVar("T")
 
 WRITERS = 4
 PASSING = ("COMMIT_UNKNOWN", "LOG_UNAVAILABLE", "LOG_BUSY")
@@ -44,7 +48,7 @@ bank = Domain("urn:test:bank", version="1.0.0", state=Tally)
 @bank.action("pay", version="1")
 def pay(ctx: Any, input: Payment) -> Any:  # noqa: A002
     done = yield effect("bank.transfer", to=input.to, amount=input.amount)
-    return [set_("paid", {**ctx.data["paid"], input.to: done["number"]})]
+    return [set_(f"paid.{input.to}", done["number"])]
 
 
 def append_line(path: Path, line: str) -> None:
@@ -67,24 +71,25 @@ def transfers(folder: Path) -> EffectHandler:
     return transfer
 
 
-def submit_until_acknowledged(realm: Realm, intent: Any, repeated: Counter[str]) -> str:
-    """Submit an intent, again after each error that passes; return its status."""
+def until_answered(call: Callable[[], T], repeated: Counter[str]) -> T:
+    """Return what a call returns, which is repeated after each error that passes."""
     while True:
         try:
-            return submit_keyed(realm, intent).status
+            return call()
         except WorldProtocolError as error:
             if error.code not in PASSING:
                 raise
             repeated[error.code] += 1
-            time.sleep(0.05)
+            time.sleep(0.2)
 
 
 def write(realm: Realm, folder: Path, to: str, count: int, repeated: Counter[str]) -> None:
     """Submit intents one after the other."""
     for number in range(count):
-        intent = realm.issue("bot", "pay", {"to": to, "amount": number}, scope=["paid"])
-        status = submit_until_acknowledged(realm, intent, repeated)
-        append_line(folder / "acknowledged", f"{intent.intent_id} {status}")
+        body = {"to": to, "amount": number}
+        intent = until_answered(partial(realm.issue, "bot", "pay", body, scope=[f"paid.{to}"]), repeated)
+        proposal = until_answered(partial(submit_keyed, realm, intent), repeated)
+        append_line(folder / "acknowledged", f"{intent.intent_id} {proposal.status}")
 
 
 def main(address: str, place: str, name: str) -> None:
@@ -103,7 +108,7 @@ def main(address: str, place: str, name: str) -> None:
         print("open", flush=True)
         for line in sys.stdin:
             writers = [
-                threading.Thread(target=work, args=(realm, f"{name}-{one}", int(line))) for one in range(WRITERS)
+                threading.Thread(target=work, args=(realm, f"{name}_{one}", int(line))) for one in range(WRITERS)
             ]
             for one in writers:
                 one.start()

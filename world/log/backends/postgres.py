@@ -85,7 +85,7 @@ class PostgresStore(Store):
                 that standbys may lack commits that were acknowledged.
             read_only: let the server refuse every change.
             durability: when a commit is safe.
-            busy_timeout_ms: how long to wait for a lock, in milliseconds.
+            busy_timeout_ms: how long to wait for a lock, and for standbys at a commit, in milliseconds.
 
         Raises:
             RefusedError: for writing, ``REPLICATION_ASYNCHRONOUS``, or ``WRITER_FENCED`` when the server was primary
@@ -115,6 +115,7 @@ class PostgresStore(Store):
         self._has_begun = False
         self._expect_others_until = 0.0
         self._warnings: list[str] = []
+        self._busy_s = busy_timeout_ms / 1000
         self._is_unconfirmed = True
         self._mutex = threading.Lock()
         self._closed = False
@@ -210,15 +211,21 @@ class PostgresStore(Store):
         elif self._is_unconfirmed and writer.host.waits_for_standbys:
             self.cursor().execute(_WRITE_NOTHING)
         self._warnings.clear()
+        writer.answers_until = time.monotonic() + self._busy_s if writer.host.waits_for_standbys else None
         try:
             self.cursor().execute("COMMIT")
             self._pipeline.sync()
             self._has_begun = False
+        except TimeoutError:
+            self._drop_writer()  # without a cancellation: until a standby has the commit, nobody sees it
+            raise unknown_commit(f"A commit on {self._where} waits for standbys, {self._busy_s:g} s so far") from None
         except psycopg.OperationalError as error:
             if not writer.broken:
                 raise
             self._forget_idle()
             raise unknown_commit(f"The connection to {self._where} broke during a commit") from error
+        finally:
+            writer.answers_until = None
         if self._warnings:
             raise unknown_commit(f"The commit on {self._where} is stored by the primary alone ({self._warnings[0]})")
         self._is_unconfirmed = False

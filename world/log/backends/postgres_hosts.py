@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -74,10 +75,12 @@ class FlushingConnection(Connection[Row]):
     """
 
     host: DatabaseHost
+    answers_until: float | None = None
+    """Time of ``time.monotonic`` after which ``wait`` gives up with ``TimeoutError``; None waits without end."""
 
     def wait(self, gen: Generator[Any, Any, _T], *args: Any, **kwargs: Any) -> _T:
         """Wait for a generator of psycopg's, which yields what the socket must be ready for."""
-        return super().wait(_flushing(gen, self.pgconn), *args, **kwargs)
+        return super().wait(_flushing(gen, self.pgconn, self.answers_until), *args, **kwargs)
 
 
 class PostgresHosts:
@@ -161,12 +164,11 @@ class PostgresHosts:
 
     def _admit(self, host: DatabaseHost) -> None:
         with self._mutex:
-            check_not_older(host, self._newest, self._where)
             if not self._read_only:
+                check_not_older(host, self._newest, self._where)
                 choose_primary((host,), self._where)
-                check_replication(
-                    host, hosts=len(self._each), is_accepted=self._accepts_asynchronous, where=self._where
-                )
+                accepted = self._accepts_asynchronous
+                check_replication(host, hosts=len(self._each), is_accepted=accepted, where=self._where)
             self._newest = host
 
     def _again(self, used: int) -> tuple[FlushingConnection, int]:
@@ -282,8 +284,12 @@ def _reason(error: psycopg.Error) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn) -> Generator[Any, Any, _T]:
-    """Pass a psycopg generator on, and flush what is not sent yet whenever it only waits to read."""
+def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn, until: float | None) -> Generator[Any, Any, _T]:
+    """Pass a psycopg generator on, and flush what is not sent yet whenever it only waits to read.
+
+    Raises:
+        TimeoutError: no answer came until the given time; psycopg resumes a generator in intervals without one.
+    """
     try:
         wanted = next(gen)
         while True:
@@ -293,6 +299,8 @@ def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn) -> Generator[Any, An
                     continue
             else:
                 ready = yield wanted
+            if not ready and until is not None and time.monotonic() > until:
+                raise TimeoutError
             wanted = gen.send(ready)
     except StopIteration as end:
         result: _T = end.value
