@@ -143,9 +143,10 @@ def test_a_base_backup_is_no_standby(tmp_path: Path, user: str) -> None:
         server, database = single.primary, single.database()
         address = single.url(database, "a")
         open_log(address, create=True).close()
-        copy = ["pg_basebackup", "-D", single.root / "copy", "-h", server.socket, "-U", "postgres", "-c", "fast"]
+        program = server.programs / "pg_basebackup"
+        copying = [program, "-D", single.root / "copy", "-h", server.socket, "-U", "postgres", "-c", "fast"]
         backup = subprocess.Popen(
-            [server.programs / copy[0], *copy[1:], "--max-rate=100k"],
+            [*copying, "--max-rate=100k"],
             user=server.user,
             cwd="/",
             stderr=subprocess.DEVNULL,
