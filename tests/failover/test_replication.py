@@ -144,7 +144,17 @@ def test_a_base_backup_is_no_standby(tmp_path: Path, user: str) -> None:
         address = single.url(database, "a")
         open_log(address, create=True).close()
         program = server.programs / "pg_basebackup"
-        copying = [program, "-D", single.root / "copy", "-h", server.socket, "-U", "postgres", "-c", "fast"]
+        copying: list[str | Path] = [
+            program,
+            "-D",
+            single.root / "copy",
+            "-h",
+            server.socket,
+            "-U",
+            "postgres",
+            "-c",
+            "fast",
+        ]
         backup = subprocess.Popen(
             [*copying, "--max-rate=100k"],
             user=server.user,

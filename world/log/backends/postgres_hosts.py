@@ -288,7 +288,7 @@ def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn, until: float | None)
     """Pass a psycopg generator on, and flush what is not sent yet whenever it only waits to read.
 
     Raises:
-        TimeoutError: no answer came until the given time; psycopg resumes a generator in intervals without one.
+        TimeoutError: at the given time there was no answer; psycopg resumes a generator in intervals without one.
     """
     try:
         wanted = next(gen)
