@@ -26,7 +26,7 @@ from typing import Any
 import psycopg
 
 from bench.written import governed, propose, reopened, states_of_one
-from world.log.backends.postgres import FlushingConnection
+from world.log.backends.postgres_hosts import FlushingConnection
 
 CALLERS = 64
 WARM = 30

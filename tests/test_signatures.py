@@ -37,7 +37,7 @@ OPEN_NAMES = {
     "worldprotocol/testing/expected_events.py event": "fields of an event",
     "worldprotocol/testing/scenarios.py Happened.then_data": "data of a world",
     # The signature is that of a class of a library, or is refused as a whole.
-    "world/log/backends/postgres.py FlushingConnection.wait": "psycopg.Connection",
+    "world/log/backends/postgres_hosts.py FlushingConnection.wait": "psycopg.Connection",
     "world/log/log.py EventLog.insert_events": "ApplicationRecorder of eventsourcing",
     "world/model/immutable_json.py FrozenDict.__init__": "refused by the dict",
     "world/model/immutable_json.py FrozenList.__init__": "refused by the list",

@@ -274,7 +274,7 @@ WITHOUT_INPUTS = {
     *("lease.revoked", "run.opened", "run.observed", "run.violated", "run.amended", "run.rolled_back", "run.compared"),
     *("run.closed", "clock.confirmed", "proposal.rescheduled", "proposal.held", "workspace.registered"),
     *("effect.claimed", "effect.extended", "effect.lapsed", "right.granted", "right.revoked"),
-    *("token.created", "token.revoked"),
+    *("token.created", "token.revoked", "writer.opened", "writer.closed"),
 }
 """Topics whose fields are no inputs and not made of any, but for texts and names of resources that may quote one."""
 

@@ -17,7 +17,8 @@ from bench.written import governed, propose, reopened, states_of_one
 from tests.log.test_group_commit import in_threads
 from tests.patience import PATIENCE_S
 from world.log import GroupCommit, Pending
-from world.log.backends.postgres import FlushingConnection, PostgresStore
+from world.log.backends.postgres import PostgresStore
+from world.log.backends.postgres_hosts import FlushingConnection
 from worldprotocol import Realm
 
 PROPOSALS = 2_000

@@ -60,7 +60,7 @@ def open_log(
         durability: ``full`` (a commit survives the loss of power) or ``normal`` (the last commits may not).
         view: a view to keep up to date; it is built or brought up to date before the log is returned.
         max_event_bytes: limit of one event's state, in bytes.
-        busy_timeout_ms: how long a writer waits for the lock, in milliseconds.
+        busy_timeout_ms: how long a writer waits for the lock, and at a commit for standbys, in milliseconds.
         progress: called while the view is built, with events done and events in all.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
@@ -19,6 +19,9 @@ from world.log.url import Backend, LogAddress
 from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead
 from world.log.views import ViewState, view_states
 from world.model.short_repr import short_repr
+
+if TYPE_CHECKING:
+    from world.log.backends.hosts import DatabaseHost
 
 READ_BATCH: Final = 1_000
 """Most events fetched by one query of a reader."""
@@ -282,6 +285,10 @@ class LogReader:
             return False
         rows = self._store.select(self._store.sql.last_snapshot, log_id=self.log_id)
         return (rows[0][0] or 0) >= position
+
+    def hosts(self) -> Sequence[DatabaseHost]:
+        """Ask all hosts of the log's server what they are; empty for a log in a file."""
+        return self._store.hosts()
 
     def query(self, statement: SqlStatement, **values: Any) -> list[Row]:
         """Run a compiled reading statement, such as one on a view's tables, and return its rows."""

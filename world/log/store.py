@@ -23,6 +23,7 @@ from world.log.url import Backend
 from world.log.values import ServerPlace
 
 if TYPE_CHECKING:
+    from world.log.backends.hosts import DatabaseHost
     from world.log.statements import Statements
 
 Row = tuple[Any, ...]
@@ -171,6 +172,10 @@ class Store(ABC):
         Raises:
             WorldProtocolError: ``LOG_MOVED``.
         """
+
+    def hosts(self) -> Sequence[DatabaseHost]:
+        """Ask all hosts of the address what they are; empty for a store in a file."""
+        return ()
 
     @abstractmethod
     def end(self) -> None:

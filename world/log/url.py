@@ -3,7 +3,9 @@
 The scheme of the URL names the storage back end (``world.log.backends.registry``), which reads the rest of it.
 
 Examples: ``world.db``, ``sqlite:///data/world.db#audit``, ``sqlite:///:memory:``,
-``postgresql://user@host/db#main``. The name is what follows the last ``#``; without one it is ``main``.
+``postgresql://user@host/db#main``. The name is what follows the last ``#``; without one it is ``main``. A replicated
+server has several hosts, as libpq writes them (``postgresql://user@a:5432,b:5432/db``) or as SQLAlchemy does
+(``postgresql://user@/db?host=a:5432&host=b:5432``).
 
 An address may hold a password, in the authority or in an option. ``world.masking`` hides it; everything that shows an
 address to people uses it.
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 DEFAULT_NAME: Final = "main"
 MEMORY: Final = ":memory:"
 
+_SEVERAL = re.compile(
+    r"(?P<scheme>[^/?#]*://)(?P<user>[^/?]*@)?(?P<hosts>[^/?@]*,[^/?@]*)(?P<path>/[^?]*)?\??(?P<options>.*)"
+)
+_HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 Backend = Literal["sqlite", "postgresql"]
@@ -83,7 +89,7 @@ def parse_address(text: str) -> LogAddress:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        url = make_url(base)
+        url = make_url(_with_host_options(base))
     except (ArgumentError, ValueError):
         raise _invalid(text, "it is no database URL") from None
     if url.password is not None and base.partition("://")[2].partition("?")[0].count("@") > 1:
@@ -92,6 +98,25 @@ def parse_address(text: str) -> LogAddress:
         return storage_backend(url.get_backend_name()).parse(url, name)
     except (LookupError, ValueError) as error:
         raise _invalid(text, str(error)) from None
+
+
+def _with_host_options(base: str) -> str:
+    """Return a URL whose authority lists several hosts with the hosts in its options, as SQLAlchemy reads them.
+
+    Raises:
+        ValueError: a host is malformed.
+    """
+    several = _SEVERAL.fullmatch(base)
+    if several is None:
+        return base
+    each = [_HOST.fullmatch(one) for one in several["hosts"].split(",")]
+    if not all(one and one["host"] for one in each):
+        raise ValueError(several["hosts"])
+    hosts = ",".join(one["host"].strip("[]") for one in each if one)
+    ports = ",".join(one["port"] or "" for one in each if one)
+    options = f"host={hosts}" + (f"&port={ports}" if ports.strip(",") else "")
+    rest = f"&{several['options']}" if several["options"] else ""
+    return f"{several['scheme']}{several['user'] or ''}{several['path'] or '/'}?{options}{rest}"
 
 
 def _invalid(text: str, reason: str) -> RefusedError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from world.extras import missing_extra
 from world.log.backends.registry import StoreOptions
+from world.log.sql.statement import dialect
 from world.log.store import Store
 from world.log.url import MEMORY, LogAddress
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 _POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
+
+STANDBYS: Final = "standbys"
+"""Option of an address by which the operator accepts that standbys lack commits (``standbys=asynchronous``)."""
 
 
 class SqliteBackend:
@@ -54,6 +58,14 @@ class PostgresBackend:
             raise ValueError("its server's name has an '@' in it; write %40 for an @ in a password")
         if re.search("[;=]", url.database or ""):
             raise ValueError("its database's name has a ';' or '=' in it; options follow a '?'")
+        if url.query.get(STANDBYS, "asynchronous") != "asynchronous":
+            raise ValueError(f"its option {STANDBYS} has one value, asynchronous")
+        from sqlalchemy.exc import ArgumentError
+
+        try:
+            dialect("postgresql").create_connect_args(url)
+        except ArgumentError as error:
+            raise ValueError(str(error)) from None
         return LogAddress("postgresql", name, url=url.set(drivername="postgresql+psycopg"))
 
     def open(self, address: LogAddress, options: StoreOptions) -> Store:

@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 import psycopg
-from psycopg import Connection, Pipeline, errors
+from psycopg import Pipeline
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
+from psycopg.errors import Diagnostic
 from psycopg.pq import Format
-from psycopg.pq.abc import PGconn
 from sqlalchemy import URL
 
 from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
+from world.errors import RefusedError
+from world.log.backends.builtin import STANDBYS
+from world.log.backends.hosts import DatabaseHost
+from world.log.backends.postgres_errors import translated, unknown_commit
+from world.log.backends.postgres_hosts import FlushingConnection, PostgresHosts
 from world.log.backends.registry import Durability
 from world.log.sql.queries import events_query
 from world.log.sql.statement import SqlStatement, dialect
-from world.log.store import Batch, Cursor, LockedQuery, Opening, Row, Store, conflict, key_range, newest
+from world.log.store import Batch, Cursor, LockedQuery, Opening, Row, Store, key_range, newest
 from world.log.values import ServerPlace
 from world.masking import masked
 
@@ -38,29 +42,7 @@ _IDLE: Final = 8  # connections kept for the next reader
 _CATCH_UP: Final = 256  # events of others that are fetched together with the head...
 _EXPECT_S: Final = 5.0  # ... for so long after others were met
 
-_READ: Final = 1
-_READ_WRITE: Final = 3
-
-_T = TypeVar("_T")
-
-_DAMAGE: Final = (
-    errors.DataCorrupted,
-    errors.IndexCorrupted,
-    errors.InternalError_,  # what the server says where something in a page makes no sense
-    errors.IoError,
-    errors.UndefinedFile,
-    errors.CharacterNotInRepertoire,
-)
-
 _LOCK = SqlStatement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
-_PLACE: Final = (
-    "SELECT system_identifier::TEXT, CASE WHEN pg_is_in_recovery() THEN NULL "
-    "ELSE pg_walfile_name(pg_current_wal_insert_lsn()) END FROM pg_control_system()"
-)
-"""The server's place; the name of a WAL segment begins with its timeline, also before the first checkpoint on it."""
-
-_TIMELINE_DIGITS: Final = 8
-
 _INSERT_EVENTS: Final = (
     "WITH event AS (INSERT INTO wp_event (id, log_id, stream, version, topic, schema_version, leaf, state) "
     "SELECT i, l, s, v, t, c, decode(h, 'hex'), j FROM json_to_recordset(%s::json) AS "
@@ -68,18 +50,10 @@ _INSERT_EVENTS: Final = (
 )
 """The events of a commit in one statement, which the statement that stores the tree head follows."""
 
+_NAMES: Final = "SELECT current_setting('synchronous_standby_names')"
 
-class FlushingConnection(Connection[Row]):
-    """A connection that continues to send while it waits for an answer.
-
-    In pipeline mode psycopg hands its last command to libpq, flushes once and then only reads. What did not
-    fit into the socket's buffer is never sent, and both sides wait for ever (the kind of psycopg's issue
-    685).
-    """
-
-    def wait(self, gen: Generator[Any, Any, _T], *args: Any, **kwargs: Any) -> _T:
-        """Wait for a generator of psycopg's, which yields what the socket must be ready for."""
-        return super().wait(_flushing(gen, self.pgconn), *args, **kwargs)
+_WRITE_NOTHING: Final = "SELECT pg_logical_emit_message(true, 'worldprotocol', '')"
+"""A record in the write-ahead log that changes nothing, so that the commit waits for standbys."""
 
 
 class _EscapingLoader(Loader):
@@ -107,36 +81,49 @@ class PostgresStore(Store):
         """Connect.
 
         Args:
-            url: SQLAlchemy URL of the database.
+            url: SQLAlchemy URL of the database, with one host or several; the option ``standbys=asynchronous`` accepts
+                that standbys may lack commits that were acknowledged.
             read_only: let the server refuse every change.
             durability: when a commit is safe.
-            busy_timeout_ms: how long to wait for a lock, in milliseconds.
+            busy_timeout_ms: how long to wait for a lock, and for standbys at a commit, in milliseconds.
 
         Raises:
-            WorldProtocolError: ``LOG_UNAVAILABLE`` when the server cannot be reached.
+            RefusedError: for writing, ``REPLICATION_ASYNCHRONOUS``, or ``WRITER_FENCED`` when the server was primary
+                before a failover.
+            WorldProtocolError: ``LOG_UNAVAILABLE`` when no server can be reached.
         """
         super().__init__("postgresql", read_only=read_only)
         self._where = masked(url.render_as_string(hide_password=True))
-        _, self._arguments = dialect("postgresql").create_connect_args(url)
+        _, arguments = dialect("postgresql").create_connect_args(url.difference_update_query([STANDBYS]))
         settings = {
             "lock_timeout": str(busy_timeout_ms),
             "synchronous_commit": "on" if durability == "full" else "off",
             "default_transaction_read_only": "on" if read_only else "off",
             "default_transaction_isolation": r"read\ committed",  # stricter ones see the state before the lock
+            "client_min_messages": "warning",  # a commit that is not on the standbys is only a warning
         }
-        given = self._arguments.get("options", "")
+        given = arguments.get("options", "")
         chosen = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        self._arguments["options"] = f"{given} {chosen}".strip()
-        self._idle: list[Connection[Row]] = []
-        self._writer: Connection[Row] | None = None
-        self._place: ServerPlace | None = None
+        arguments["options"] = f"{given} {chosen}".strip()
+        accepts = STANDBYS in url.query
+        self._hosts = PostgresHosts(arguments, self._where, read_only=read_only, accepts_asynchronous=accepts)
+        self._idle: list[FlushingConnection] = []
+        self._spare: FlushingConnection | None = None
+        self._writer: FlushingConnection | None = None
         self._within: AbstractContextManager[Pipeline] | None = None
         self._pipeline: Pipeline | None = None
         self._has_begun = False
         self._expect_others_until = 0.0
+        self._warnings: list[str] = []
+        self._busy_s = busy_timeout_ms / 1000
+        self._is_unconfirmed = True
         self._mutex = threading.Lock()
         self._closed = False
-        self._idle.append(self._connect(autocommit=True))
+        connection = self._connect(looks_at_all=True)
+        if read_only:
+            self._idle.append(connection)
+        else:
+            self._spare = connection  # for the first write: had its server been replaced since, it would be broken
 
     def describe(self) -> str:
         """Return the server's URL without a password."""
@@ -152,7 +139,7 @@ class PostgresStore(Store):
                 if fresh or not connection.broken:
                     raise
                 self._forget_idle()
-                connection = self._connect(autocommit=True)
+                connection = self._connect()
                 return self._fetch(connection, sql, parameters)
         except psycopg.Error as error:
             raise self.translate(error) from error
@@ -165,8 +152,9 @@ class PostgresStore(Store):
     @contextmanager
     def migrating(self) -> Iterator[Cursor]:
         """See ``Store.migrating``."""
-        connection = self._connect(autocommit=False)
+        connection = self._connect()
         try:
+            connection.autocommit = False
             cursor = connection.cursor()
             cursor.execute(_LOCK.sql, (LOCK_SPACE, _MIGRATION_LOCK))
             yield cursor
@@ -178,7 +166,7 @@ class PostgresStore(Store):
 
     def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
         """See ``Store.begin``; one round trip, repeated when the idle connection is found broken."""
-        fresh = self._writer is None
+        fresh = self._writer is None and self._spare is None
         try:
             try:
                 return self._open(log_id, known, questions)
@@ -187,6 +175,7 @@ class PostgresStore(Store):
                 if fresh or not broken:
                     raise
                 self._drop_writer()
+                self._forget_idle()
                 return self._open(log_id, known, questions)
         except BaseException as error:
             self.end()
@@ -196,7 +185,7 @@ class PostgresStore(Store):
 
     def place(self) -> ServerPlace | None:
         """See ``Store.place``; a connection that writes stays on one timeline."""
-        return self._place
+        return None if self._writer is None else self._writer.host.place
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
@@ -205,7 +194,12 @@ class PostgresStore(Store):
         return self._writer.cursor(binary=True)
 
     def commit(self, batch: Batch | None) -> None:
-        """See ``Store.commit``; one round trip."""
+        """See ``Store.commit``; one round trip.
+
+        Where commits wait for standbys, a transaction without events waits too, if it may have read events that no
+        standby has. Otherwise a repeated command would be acknowledged because its first attempt, whose wait was broken
+        off, is stored by the primary alone.
+        """
         writer = self._writer
         if writer is None or self._pipeline is None:
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
@@ -214,18 +208,27 @@ class PostgresStore(Store):
             cursor.execute(_INSERT_EVENTS + self.head_statement.sql, (_as_json(batch.events), *self.head_row(batch)))
             for row in batch.chunks:
                 cursor.execute(self.sql.insert_chunk.sql, row)
+        elif self._is_unconfirmed and writer.host.waits_for_standbys:
+            self.cursor().execute(_WRITE_NOTHING)
+        self._warnings.clear()
+        writer.answers_until = time.monotonic() + self._busy_s if writer.host.waits_for_standbys else None
         try:
             self.cursor().execute("COMMIT")
             self._pipeline.sync()
             self._has_begun = False
+        except TimeoutError:
+            self._drop_writer()  # without a cancellation: until a standby has the commit, nobody sees it
+            raise unknown_commit(f"A commit on {self._where} waits for standbys, {self._busy_s:g} s so far") from None
         except psycopg.OperationalError as error:
             if not writer.broken:
                 raise
-            raise WorldProtocolError(
-                ErrorCode.COMMIT_UNKNOWN,
-                f"The connection to {self._where} broke during a commit: it may be stored or not. "
-                "Load the log again and look before you repeat it.",
-            ) from error
+            self._forget_idle()
+            raise unknown_commit(f"The connection to {self._where} broke during a commit") from error
+        finally:
+            writer.answers_until = None
+        if self._warnings:
+            raise unknown_commit(f"The commit on {self._where} is stored by the primary alone ({self._warnings[0]})")
+        self._is_unconfirmed = False
 
     def end(self) -> None:
         """See ``Store.end``."""
@@ -243,7 +246,7 @@ class PostgresStore(Store):
 
     def translate(self, error: Exception) -> Exception:
         """See ``Store.translate``."""
-        return _translate(error, self._where)
+        return translated(error, self._where)
 
     def problems(self, most: int) -> list[str]:
         """See ``Store.problems``; a server's administrator has ``pg_amcheck`` for that."""
@@ -265,39 +268,59 @@ class PostgresStore(Store):
         self._forget_idle()
         self._drop_writer()
 
-    def _connect(self, *, autocommit: bool) -> Connection[Row]:
+    def hosts(self) -> Sequence[DatabaseHost]:
+        """See ``Store.hosts``."""
+        return self._hosts.survey()
+
+    def _connect(self, *, looks_at_all: bool = False) -> FlushingConnection:
         if self._closed:
             raise RefusedError(ErrorCode.LOG_CLOSED, "The log was closed; open it again.")
         try:
-            connection: Connection[Row] = FlushingConnection.connect(**self._arguments, autocommit=autocommit)
+            return self._hosts.connect(looks_at_all=looks_at_all)
         except psycopg.Error as error:
             raise self.translate(error) from error
-        connection.prepare_threshold = 2
-        return connection
+
+    def _take_writer(self) -> FlushingConnection:
+        """Return the connection for writing; a warning that it receives is kept until the end of the commit."""
+        spare, self._spare = self._spare, None
+        writer = spare if spare is not None else self._connect(looks_at_all=True)
+        writer.add_notice_handler(self._note_warning)
+        self._is_unconfirmed = True
+        return writer
+
+    def _note_warning(self, notice: Diagnostic) -> None:
+        """Keep a warning: a commit whose wait for standbys is cancelled succeeds with one (``SyncRepWaitForLSN``)."""
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(f"{notice.message_primary} [{notice.sqlstate}]")
 
     # Reading
 
-    def _reader(self) -> tuple[Connection[Row], bool]:
+    def _reader(self) -> tuple[FlushingConnection, bool]:
         """Return a connection for one query, and whether it was made just now."""
         with self._mutex:
-            if self._idle:
-                return self._idle.pop(), False
-        return self._connect(autocommit=True), True
+            while self._idle:
+                if self._hosts.is_current(connection := self._idle.pop()):
+                    return connection, False
+                connection.close()
+        return self._connect(), True
 
-    def _return(self, connection: Connection[Row]) -> None:
+    def _return(self, connection: FlushingConnection) -> None:
         with self._mutex:
-            if not (self._closed or connection.closed or connection.broken) and len(self._idle) < _IDLE:
+            is_open = not (self._closed or connection.closed or connection.broken)
+            if is_open and len(self._idle) < _IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
 
     def _forget_idle(self) -> None:
+        """Close the connections for reading after one broke; the next one looks for the primary again."""
+        self._hosts.broke()
         with self._mutex:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def _fetch(self, connection: Connection[Row], sql: str, parameters: Sequence[Any]) -> list[Row]:
+    def _fetch(self, connection: FlushingConnection, sql: str, parameters: Sequence[Any]) -> list[Row]:
         """Return the rows; text that is no UTF-8, which only a damaged page holds, comes with escaped bytes."""
         with connection.cursor(binary=True) as cursor:
             cursor.execute(sql, parameters)
@@ -312,8 +335,7 @@ class PostgresStore(Store):
 
     def _open(self, log_id: int, known: int, questions: Sequence[LockedQuery]) -> Opening:
         if self._writer is None:
-            self._writer = self._connect(autocommit=True)  # else psycopg waits for the server before each BEGIN
-            self._place = _place(self._writer)
+            self._writer = self._take_writer()  # in autocommit; else psycopg waits for the server before each BEGIN
             self._within = self._writer.pipeline()
             self._pipeline = self._within.__enter__()
         self._has_begun = True  # the driver learns it from the server with the next Sync, which only a commit sends
@@ -321,6 +343,9 @@ class PostgresStore(Store):
         self._run(_LOCK, space=LOCK_SPACE, key=log_id)
         found = self._run(self.sql.opening, log_id=log_id, **key_range(log_id))
         asked = [self._run(one.statement, **one.values) for one in questions]
+        names = self.cursor() if self._writer.host.waits_for_standbys else None
+        if names is not None:
+            names.execute(_NAMES)
         newer = None
         if time.monotonic() < self._expect_others_until:
             newer = self._run(events_query("postgresql"), count=_CATCH_UP, **key_range(log_id, known))
@@ -328,6 +353,9 @@ class PostgresStore(Store):
         size, root, last = newest([row[:3] for row in rows])
         if size > known:
             self._expect_others_until = time.monotonic() + _EXPECT_S
+            self._is_unconfirmed = True
+        if names is not None:
+            self._hosts.check_waits(self._writer.host, names.fetchone()[0])
         events = newer.fetchall() if newer is not None else None
         views = [row[4:] for row in rows if row[4] is not None]
         answers = [cursor.fetchall() for cursor in asked]
@@ -339,7 +367,9 @@ class PostgresStore(Store):
         return cursor
 
     def _drop_writer(self) -> None:
-        writer, self._writer = self._writer, None
+        if self._spare is not None:
+            self._spare.close()
+        writer, self._writer, self._spare = self._writer, None, None
         pipeline, self._within, self._pipeline = self._within, None, None
         self._has_begun = False
         if writer is None:
@@ -351,15 +381,6 @@ class PostgresStore(Store):
                 pipeline.__exit__(None, None, None)
 
 
-def _place(connection: Connection[Row]) -> ServerPlace | None:
-    """Return where a connection leads; None for a standby, and where the server has not these functions."""
-    try:
-        [(system, segment)] = connection.execute(_PLACE).fetchall()
-    except (errors.InsufficientPrivilege, errors.UndefinedFunction, errors.FeatureNotSupported):
-        return None
-    return None if segment is None else ServerPlace(system, int(segment[:_TIMELINE_DIGITS], 16))
-
-
 def _as_json(events: Sequence[Row]) -> str:
     """Return the rows of events as the JSON that ``_INSERT_EVENTS`` expands."""
     return orjson.dumps(
@@ -368,77 +389,3 @@ def _as_json(events: Sequence[Row]) -> str:
             for key, log_id, stream, version, topic, schema, leaf, state in events
         ]
     ).decode()
-
-
-def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn) -> Generator[Any, Any, _T]:
-    """Pass a psycopg generator on, and flush what is not sent yet whenever it only waits to read."""
-    try:
-        wanted = next(gen)
-        while True:
-            if wanted == _READ and pgconn.flush():
-                ready = (yield _READ_WRITE) & _READ
-                if not ready:
-                    continue
-            else:
-                ready = yield wanted
-            wanted = gen.send(ready)
-    except StopIteration as end:
-        result: _T = end.value
-        return result
-
-
-def _translate(error: Exception, where: str) -> Exception:
-    """Return the error of ours for an error of psycopg; other errors are returned as they are."""
-    if not isinstance(error, psycopg.Error):
-        return error
-    if isinstance(error, (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)):
-        return LogBusyError(
-            ErrorCode.LOG_BUSY, f"Another writer keeps the log on {where} locked; try again.", store=where
-        )
-    if isinstance(error, (errors.UniqueViolation, errors.CheckViolation)):
-        return conflict(error.diag.constraint_name or str(error))
-    if isinstance(error, errors.DiskFull):
-        return StorageFullError(
-            ErrorCode.STORAGE_FULL,
-            f"The server {where} has no room left. Nothing was appended; free some space and try again.",
-            store=where,
-        )
-    if isinstance(error, errors.ReadOnlySqlTransaction):
-        return RefusedError(
-            ErrorCode.LOG_READ_ONLY, f"The log on {where} cannot be written: {error.diag.message_primary}.", store=where
-        )
-    if isinstance(error, errors.InsufficientPrivilege):
-        return RefusedError(
-            ErrorCode.LOG_READ_ONLY,
-            f"The role of {where} lacks a right: {error.diag.message_primary}. Grant it, or use another role.",
-            store=where,
-        )
-    if isinstance(error, errors.InvalidSchemaName):
-        return RefusedError(
-            ErrorCode.LOG_UNAVAILABLE,
-            f"The role of {where} has no place for tables: no schema of its search_path exists and may be used by it. "
-            "Create one, or grant USAGE and CREATE on one that exists.",
-            store=where,
-        )
-    if isinstance(error, _DAMAGE):
-        reason = " ".join(str(error).split())
-        return DamagedLogError(
-            ErrorCode.LOG_DAMAGED, f"The database {where} is damaged: {reason}.", store=where, reason=reason
-        )
-    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
-        return DamagedLogError(
-            ErrorCode.LOG_DAMAGED,
-            f"The database {where} is damaged: {error.diag.message_primary}. `worldctl doctor --rebuild` makes a lost "
-            "index again; restore anything else from a copy.",
-            store=where,
-            reason=error.diag.message_primary,
-        )
-    if isinstance(error, errors.InvalidPassword):
-        return RefusedError(ErrorCode.LOG_UNAVAILABLE, f"{where} refuses the user or the password.", store=where)
-    if error.sqlstate is None or isinstance(error, (errors.AdminShutdown, errors.CrashShutdown)):
-        return WorldProtocolError(
-            ErrorCode.LOG_UNAVAILABLE,
-            f"The server {where} cannot be reached: {str(error).strip()}. Try again when it runs.",
-            store=where,
-        )
-    return WorldProtocolError(ErrorCode.LOG_FAILED, f"PostgreSQL failed on {where}: {error}.", store=where)

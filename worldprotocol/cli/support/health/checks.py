@@ -125,6 +125,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
             yield _file(world)
         if (role := role_rights(log)) is not None:
             yield _role(role)
+            yield from _replication(desk, world)
         yield from _tables(world)
         yield _head(world)
         index = _index(world)
@@ -137,6 +138,8 @@ def _log(desk: CommandContext) -> Iterator[Check]:
             yield Check("realm", False, "not founded", "found it with `worldctl init`")
             return
         yield Check("realm", True, f"{head.size} events, {len(realm.branches)} branches, {realm.active!r} is active")
+        if role is not None:
+            yield _writer(realm)
         yield _authentication(realm)
         yield from _clock(world, realm)
         yield _unsettled(realm)
@@ -148,6 +151,17 @@ def _role(role: RoleRights) -> Check:
         return Check("role", ok=True, facts=f"{role.name} appends events and cannot change them")
     advice = "open the log as world_engine of docs/deploy/postgresql-roles.sql, except to found realms and to upgrade"
     return Check("role", False, f"{role.name} has more rights than it needs: {', '.join(role.surplus)}", advice)
+
+
+def _writer(realm: RealmView) -> Check:
+    """Name the writer epoch, and the place of the server that may write."""
+    writer = realm.writer
+    facts = f"epoch {writer.epoch}"
+    if writer.system is not None:
+        facts += f", timeline {writer.timeline} of the database system {writer.system}"
+    if writer.closed is not None:
+        facts += f"; closed for {writer.closed.reason}"
+    return Check("writer", ok=True, facts=facts)
 
 
 def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
@@ -285,6 +299,12 @@ def _modes(desk: CommandContext) -> Iterator[Check]:
     from worldprotocol.cli.support.health.file_modes import mode_checks
 
     return mode_checks(desk)
+
+
+def _replication(desk: CommandContext, world: Realm) -> Iterator[Check]:
+    from worldprotocol.cli.support.health.replication import replication_checks
+
+    return replication_checks(world, desk.settings().durability)
 
 
 def _workspace(desk: CommandContext) -> Iterator[Check]:
