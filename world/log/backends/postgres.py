@@ -40,6 +40,8 @@ LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock ke
 _MIGRATION_LOCK: Final = 0  # the second half; logs have their ids there
 _IDLE: Final = 8  # connections kept for the next reader
 _CATCH_UP: Final = 256  # events of others that are fetched together with the head...
+_REPLAN_GROWTH: Final = 8  # growth of a log after which statements are planned again...
+_REPLAN_EVENTS: Final = 64  # ... from so many events on
 _EXPECT_S: Final = 5.0  # ... for so long after others were met
 
 _LOCK = SqlStatement("SELECT pg_advisory_xact_lock(%s::INTEGER, %s::INTEGER)", ("space", "key"), {})
@@ -114,6 +116,8 @@ class PostgresStore(Store):
         self._pipeline: Pipeline | None = None
         self._has_begun = False
         self._expect_others_until = 0.0
+        self._planned_size: int | None = None  # events in the log when the writer's statements were planned
+        self._must_replan = False
         self._warnings: list[str] = []
         self._busy_s = busy_timeout_ms / 1000
         self._is_unconfirmed = True
@@ -254,7 +258,7 @@ class PostgresStore(Store):
 
     def compact(self) -> None:
         """See ``Store.compact``; a server uses the space again, and gives back what is at the end of its files."""
-        connection = self._connect(autocommit=True)
+        connection = self._connect()
         try:
             connection.execute("VACUUM wp_event")
         except psycopg.Error as error:
@@ -338,6 +342,9 @@ class PostgresStore(Store):
             self._writer = self._take_writer()  # in autocommit; else psycopg waits for the server before each BEGIN
             self._within = self._writer.pipeline()
             self._pipeline = self._within.__enter__()
+        if self._must_replan:
+            self.cursor().execute("DISCARD PLANS")
+            self._planned_size, self._must_replan = None, False
         self._has_begun = True  # the driver learns it from the server with the next Sync, which only a commit sends
         self.cursor().execute("BEGIN")
         self._run(_LOCK, space=LOCK_SPACE, key=log_id)
@@ -354,12 +361,24 @@ class PostgresStore(Store):
         if size > known:
             self._expect_others_until = time.monotonic() + _EXPECT_S
             self._is_unconfirmed = True
+        self._note_growth(size)
         if names is not None:
             self._hosts.check_waits(self._writer.host, names.fetchone()[0])
         events = newer.fetchall() if newer is not None else None
         views = [row[4:] for row in rows if row[4] is not None]
         answers = [cursor.fetchall() for cursor in asked]
         return Opening(size, last, root, views, events, database_ms=rows[0][3], answers=answers)
+
+    def _note_growth(self, size: int) -> None:
+        """Have the statements planned again after the log has grown much.
+
+        A prepared statement keeps the plan that was made while the tables were nearly empty, and every index looked
+        equally good, until something analyzes the tables.
+        """
+        if self._planned_size is None:
+            self._planned_size = size
+        elif size > _REPLAN_GROWTH * max(self._planned_size, _REPLAN_EVENTS):
+            self._must_replan = True
 
     def _run(self, statement: SqlStatement, **values: Any) -> Cursor:
         cursor = self.cursor()
@@ -372,6 +391,7 @@ class PostgresStore(Store):
         writer, self._writer, self._spare = self._writer, None, None
         pipeline, self._within, self._pipeline = self._within, None, None
         self._has_begun = False
+        self._planned_size, self._must_replan = None, False
         if writer is None:
             return
         with suppress(psycopg.Error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from world.clock import SystemClock
 from world.code.named_modules import admit
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from host.environment import HostEnvironment
     from world.engine.domain_adoption import OpenProposals
     from world.klis.resources.names import NameComparison
+    from worldprotocol.api.options import EngineOptions
     from worldprotocol.cli.support.command_context import CommandContext
 
 CATCHING_UP = "Bringing the index up to date"
@@ -92,7 +93,7 @@ def place_of(directory: str, name: str) -> str:
         return opened.place(name)
 
 
-def open_configured(desk: CommandContext, config: Config, **options: Any) -> Realm:
+def open_configured(desk: CommandContext, config: Config, **options: Unpack[EngineOptions]) -> Realm:
     """Open the realm of a configuration for acting, where a directory places it, if one was named.
 
     Args:

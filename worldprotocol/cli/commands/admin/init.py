@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -69,30 +69,17 @@ def init(desk: CommandContext, folder: str, **options: Any) -> None:
     --domain names the domain, or --template a domain with a policy and a configuration, as copies that are yours to
     change. The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
     """
-    rendered, words = found_in(desk, Path(folder), **options)
+    rendered, words = found_in(desk, Path(folder), options)
     desk.out.tell(rendered, *words)
 
 
-def found_in(
-    desk: CommandContext,
-    where: Path,
-    *,
-    data: str | None,
-    template: str | None,
-    authentication: str | None,
-    force: bool,
-    **options: Any,
-) -> tuple[dict[str, Any], list[str]]:
+def found_in(desk: CommandContext, where: Path, options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Write a configuration into a folder and found the log that it names; --log names another log.
 
     Args:
         desk: the command.
         where: the folder.
-        data: initial data, as text, or the file that has it.
-        template: name of the template; None founds the domain that is named.
-        authentication: what shows whose manifest it is.
-        force: overwrite a configuration that is there.
-        **options: the other values of ``founding_options``.
+        options: the values of ``founding_options``.
 
     Returns:
         What was made, as JSON and in words.
@@ -100,12 +87,14 @@ def found_in(
     from worldprotocol.api.config import CONFIG_NAME
     from worldprotocol.cli.support.templates import refuse_existing
 
+    references = dict(options)
+    data, template = references.pop("data"), references.pop("template")
+    authentication, force = references.pop("authentication"), references.pop("force")
     target = where / CONFIG_NAME
     if not force:
         refuse_existing(target)
     initial = None if data is None else _data(data)
-    founding = {"data": initial, "by": options.pop("by"), "development": options.pop("development")}
-    references = options
+    founding = {"data": initial, "by": references.pop("by"), "development": references.pop("development")}
     if (template is None) == (references["domain"] is None):
         raise click.UsageError("Give either --domain or --template.")
     if template is not None:

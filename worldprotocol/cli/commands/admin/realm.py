@@ -43,7 +43,7 @@ def create(desk: CommandContext, name: str, place: str, folder: str | None, **op
     with _directory(desk, founded_by=by) as directory:
         directory.check_unlisted(name, place)
         desk.log = recorded_address(place)
-        rendered, words = found_in(desk, Path(folder or name), **options)
+        rendered, words = found_in(desk, Path(folder or name), options)
         entry = directory.add(name, place, by=by)
     desk.out.tell(rendered | {"name": name, "place": entry.place}, *words, f"Listed as {name} at {entry.place}.")
 
