@@ -34,6 +34,7 @@ from worldprotocol import (
     ProjectionOutcome,
     ProjectionRequest,
     Realm,
+    RealmDirectory,
     Reject,
     RunOptions,
     Select,
@@ -167,13 +168,14 @@ def test_the_representation_of_every_public_value_is_one_line(tmp_path: Path):
         for name in worldprotocol.__all__
         if inspect.isclass(kind := getattr(worldprotocol, name)) and not issubclass(kind, Exception)
     }
-    with open_shop(str(tmp_path / "shop.db")) as realm:
-        values = public_values(realm)
+    with open_shop(str(tmp_path / "shop.db")) as realm, RealmDirectory.found(tmp_path / "directory.db") as directory:
+        values = public_values(realm) | {"RealmDirectory": directory}
         assert set(values) == classes
         assert {name: type(value).__name__ for name, value in values.items()} == {name: name for name in values}
         wrong = {name: line for name in values if len(line := repr(values[name])) > MAX_REPR or not line.isprintable()}
         assert wrong == {}
         assert "sell" in repr(values["IntentBody"])
+        assert "directory.db#main" in repr(values["RealmDirectory"])
         assert repr(values["AsyncRealm"]).startswith("<AsyncRealm Realm ")
 
 

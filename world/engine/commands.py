@@ -70,17 +70,15 @@ class _Submit:
 class Commands(ABC):
     """Commands of a realm; a subclass runs them."""
 
+    archive: Archive
+    """Past worlds and ended proposals."""
+
     _ids: IdSource
     holds_submissions: bool = False
     """Whether intents are recorded, to be held, while another schema is in force than the loaded domain's."""
 
     observer: Observer | None = None
     """What follows the commands, for traces; None where nothing does."""
-
-    @property
-    @abstractmethod
-    def archive(self) -> Archive:
-        """Past worlds and ended proposals."""
 
     @abstractmethod
     def run(self, command: Callable[[UnitOfWork], R], *, others_too: bool = False, prepare: Prepare | None = None) -> R:

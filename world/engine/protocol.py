@@ -79,7 +79,7 @@ class WorldProtocol(PreparingCommands):
         ``views`` of packages are kept in each commit; ``stopwatch`` gives the seconds of a monotonic clock.
         """
         self._log = log
-        self._archive = Archive(log)
+        self.archive = Archive(log)
         self._domain = domain
         self._authority = authority
         self._executor = executor
@@ -92,7 +92,7 @@ class WorldProtocol(PreparingCommands):
         self._stopwatch = stopwatch
         self._is_unfinished = False
         self._units_left = 0
-        self._live = self._archive.live
+        self._live = self.archive.live
         self._snapshots = SnapshotCache()
         self._performing: set[tuple[str, str]] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
@@ -101,14 +101,9 @@ class WorldProtocol(PreparingCommands):
         self._ledger_kept: int | None = None  # version of the stored copy of the ledger; None before it was read
         self._checkpoint_every = self._limits.checkpoint_every
         self._scheduled = ScheduledWork(self.perform, self._notify, self._recover_soon)
-        self._archive.expectations.on_follow = self._scheduled.follow
-        self.subscribers = Subscribers(self._archive)
+        self.archive.expectations.on_follow = self._scheduled.follow
+        self.subscribers = Subscribers(self.archive)
         self._closing = threading.Event()
-
-    @property
-    def archive(self) -> Archive:
-        """Past worlds and ended proposals."""
-        return self._archive
 
     def now_ms(self) -> int:
         """Return the time that would be recorded now, ms since 1970."""
@@ -166,7 +161,7 @@ class WorldProtocol(PreparingCommands):
 
     def realm(self) -> RealmView:
         """Return the realm as of now, an immutable view."""
-        return self._archive.realm()
+        return self.archive.realm()
 
     # Running commands
 
@@ -214,7 +209,7 @@ class WorldProtocol(PreparingCommands):
         """Make an effect that was requested in the log."""
         try:
             return EffectRecorder(
-                task, make_effect(task, self._executor, self._archive.peek, self._clock, self._closing)
+                task, make_effect(task, self._executor, self.archive.peek, self._clock, self._closing)
             )
         except BaseException:
             self._performing.discard((task.proposal_id, task.requirement.id))
@@ -244,8 +239,8 @@ class WorldProtocol(PreparingCommands):
             try:
                 self._live.prepare()  # before the lock is taken: it may have to read from storage
                 if self._ledger_kept is None:
-                    self._ledger_kept = self._archive.ledger_position()[1]
-                    self._checkpoint_every = self._archive.checkpoint_every() or self._limits.checkpoint_every
+                    self._ledger_kept = self.archive.ledger_position()[1]
+                    self._checkpoint_every = self.archive.checkpoint_every() or self._limits.checkpoint_every
                 committed += self._run_unit(open_commands)
             except _SpoiledError as spoiled:
                 self._forget()
@@ -273,10 +268,12 @@ class WorldProtocol(PreparingCommands):
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
             work, rows = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
-            first = enter_epoch(work, self._log.place(), commands) + confirming
+            place, first = self._log.place(), confirming
+            if place is not None or realm.writer.closed is not None:
+                first = enter_epoch(work, place, commands) + first
             fits = (in_force := work.realm.domain) is None or self._domain.is_form(in_force.schema_hash, in_force.rules)
             asked: list[Task] = []
-            done_first = _run_first(work, first, asked, fits=fits)
+            done_first = _run_first(work, first, asked, fits=fits) if first else []
             recorded = self._unrecorded[:]
             for done in recorded:
                 done.record(work)
@@ -297,7 +294,7 @@ class WorldProtocol(PreparingCommands):
             others, work.tasks = [], []  # their results could not be recorded; the next epoch makes them
             work.claimed.clear()
             outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
-        self._archive.keep_states([item.event for item in work.emitted], self._snapshots)
+        self.archive.keep_states([item.event for item in work.emitted], self._snapshots)
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -336,7 +333,7 @@ class WorldProtocol(PreparingCommands):
         self._follow(realm)
         clock = GuardedClock(self._clock, self._evidence(realm, transaction, boot), is_confirmed=is_confirmed)
         rows = IndexRows()
-        lookup = UnitLookup(transaction, self._archive, rows)
+        lookup = UnitLookup(transaction, self.archive, rows)
         lookup.take_answers(intents)
 
         def on_emit(event: Event, position: int) -> None:
@@ -417,8 +414,7 @@ def _outcome(
     work: UnitOfWork, pending: Pending[Command, Any], others: list[Task], *, fits: bool
 ) -> tuple[Pending[Command, Any], Any, Exception | None]:
     """Run one command; its result comes with the effects it asked for, and ``others`` gets those of what went on."""
-    refused = refusal(work, pending.command, fits=fits)
-    if refused is not None:
+    if (not fits or work.realm.writer.closed) and (refused := refusal(work, pending.command, fits=fits)):
         return pending, None, refused
     before, unit_at = len(work.emitted), work.at
     try:

@@ -89,7 +89,7 @@ class VerifiedProtocol(Writer):
         return LeaseCommands(self.run)
 
     @property
-    def archive(self) -> Archive:
+    def archive(self) -> Archive:  # type: ignore[override]  # that of the writer may change
         """Past worlds and ended proposals."""
         return self._protocol.archive
 

@@ -205,7 +205,7 @@ class EventLog(NotificationReader):
 
     def place(self) -> ServerPlace | None:
         """Return where the writer that has the log's lock writes; None for a file, or where the server does not say."""
-        return self._store.place()
+        return self._store.place
 
     def insert_events(
         self, stored_events: Sequence[StoredEvent], *, transaction: Transaction | None = None, **_: Any

@@ -105,6 +105,8 @@ class Store(ABC):
     """Selects the names of the tables in the database."""
     head_columns_sql: str
     """Selects the names of the columns of ``wp_head``."""
+    place: ServerPlace | None = None
+    """Where the connection for writing leads; None for a file, or where the server does not say."""
     links_heads: bool = True
     """False where ``wp_head`` has no column ``before``, and could not be given one."""
 
@@ -147,10 +149,6 @@ class Store(ABC):
         Raises:
             LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
         """
-
-    def place(self) -> ServerPlace | None:
-        """Return where the connection for writing leads; None for a file, or where the server does not say."""
-        return None
 
     @abstractmethod
     def cursor(self) -> Cursor:

@@ -211,7 +211,7 @@ class FollowingWriter(Writer):
         return self._here.holds_submissions
 
     @property
-    def archive(self) -> Archive:
+    def archive(self) -> Archive:  # type: ignore[override]  # as above
         """Past worlds and ended proposals, of the present place."""
         return self._here.archive
 

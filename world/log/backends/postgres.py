@@ -187,7 +187,8 @@ class PostgresStore(Store):
                 raise self.translate(error) from error
             raise
 
-    def place(self) -> ServerPlace | None:
+    @property
+    def place(self) -> ServerPlace | None:  # type: ignore[override]  # it changes with the connection
         """See ``Store.place``; a connection that writes stays on one timeline."""
         return None if self._writer is None else self._writer.host.place
 

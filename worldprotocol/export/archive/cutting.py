@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
+
 from world.audit.sealing import last_commit, seal
 from world.audit.verify import verify
 from world.engine.writer_epochs import check_place
@@ -179,7 +181,7 @@ def cut(log: EventLog, plan: CutPlan, *, by: str, now_ms: int, progress: Progres
         log.store_snapshot(plan.upto, text)
         _store_derived(log, snapshot)
         event = LogArchived(
-            at=max(now_ms, _last_time(log)),
+            at=now_ms,
             upto=plan.upto,
             root=snapshot.root,
             manifest=plan.archives[-1].digest,
@@ -273,7 +275,6 @@ def _last_time(log: EventLog) -> int:
 def _append(log: EventLog, event: LogArchived, before: int) -> None:
     """Append the event that permits the removal; refuse where another process cut the log, or this may not write."""
     view = WorldIndex()
-    new = NewEvent(REALM_STREAM, LogArchived.TOPIC, LogArchived.VERSION, encode_event(event))
     with log.write() as transaction:
         realm = load_realm(log, Archive(log))
         if realm.writer.closed is not None:
@@ -283,6 +284,8 @@ def _append(log: EventLog, event: LogArchived, before: int) -> None:
             check_place(realm.writer, place)
         if (0 if realm.archived is None else realm.archived.upto) != before:
             raise RefusedError(ErrorCode.LOG_BUSY, "Another process cut the log meanwhile; look, and repeat the cut.")
+        timed = structs.replace(event, at=max(event.at, _last_time(log)))
+        new = NewEvent(REALM_STREAM, LogArchived.TOPIC, LogArchived.VERSION, encode_event(timed))
         log.insert_events([new], transaction=transaction)
         view.apply(transaction.cursor(), transaction.appended)
 
