@@ -39,7 +39,7 @@ BEGIN
         EXECUTE format('GRANT SELECT ON world.%I TO world_engine, world_reader', name);
         IF name IN ('wp_event', 'wp_head') THEN
             EXECUTE format('GRANT INSERT ON world.%I TO world_engine', name);  -- append, and nothing else
-        ELSIF name NOT IN ('wp_store', 'wp_log', 'world_events') THEN
+        ELSIF name NOT IN ('wp_store', 'wp_log', 'wp_snapshot', 'world_events') THEN
             EXECUTE format('GRANT INSERT, UPDATE, DELETE ON world.%I TO world_engine', name);  -- derived from events
         END IF;
     END LOOP;

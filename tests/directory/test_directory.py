@@ -17,7 +17,9 @@ from tests.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import DamagedLogError, RefusedError, WaitTimeoutError, WorldProtocolError
 from world.events.verification import UNAUTHENTICATED
+from world.events.writer_events import WriterOpened
 from world.log import open_log
+from world.read_models.decoding import decoded
 from worldprotocol import Realm, handler
 from worldprotocol.directory.directory import RealmDirectory
 from worldprotocol.directory.events import RealmListed
@@ -149,7 +151,8 @@ def test_a_moved_realm_goes_on_with_everything_that_was_open(directory: RealmDir
     with opened(directory) as again:
         assert again.data()["counts"] == {"a0": 2, "kid": 1}
         assert directory.move(NAME, tmp_path / "b.db").closed_ms is None  # it is there already
-        directory.move(NAME, tmp_path / "a.db")  # back: the old place holds the beginning
+        refused("LOG_NOT_EMPTY", directory.move, NAME, tmp_path / "a.db")  # programs may know the place
+        directory.move(NAME, tmp_path / "c.db")
         assert again.act("a0", "send", {"text": "hello"}).status == "completed"
         assert again.realm().writer.epoch == 2
         assert verify(again.log).findings == ()
@@ -210,7 +213,11 @@ def test_a_move_is_given_up_until_the_directory_records_the_new_place(
         assert directory.abandon(NAME, "move", by="ann").place == f"{tmp_path}/a.db#main"
         assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
         refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "move")
-        assert directory.move(NAME, tmp_path / "b.db").closed_ms is not None  # with what was copied then
+        target = tmp_path / "b.db"  # with what was copied then
+        if step == "compared":  # what was copied ends with the closing of the log
+            refused("LOG_NOT_EMPTY", directory.move, NAME, target)
+            target = tmp_path / "c.db"
+        assert directory.move(NAME, target).closed_ms is not None
         assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
         assert verify(realm.log).findings == ()
         refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "move")
@@ -473,3 +480,44 @@ def test_a_caller_of_a_realm_reads_and_acts_at_the_new_place(directory: RealmDir
         later = caller.act("ann", "count", {"who": "ann"})
         assert caller._acting.archive is realm._placement.current.archive
         assert caller._acting.archive.proposal(later.proposal_id).status == "completed"
+
+
+def test_a_directory_that_does_not_know_of_a_move_opens_nothing(directory: RealmDirectory, tmp_path: Path) -> None:
+    """A restored backup of a directory, another directory, and a new one leave the old place closed."""
+    create(directory, tmp_path / "a.db").close()
+    backup = tmp_path / "backup.db"
+    with closing(sqlite3.connect(tmp_path / "directory.db")) as source, closing(sqlite3.connect(backup)) as target:
+        source.backup(target)
+    with RealmDirectory.found(tmp_path / "second.db", by="bob") as second:
+        second.add(NAME, tmp_path / "a.db")
+        directory.move(NAME, tmp_path / "b.db")
+        refused("LOG_FENCED", second.realm, NAME, domain=yard)
+        refused("LOG_FENCED", second.move, NAME, tmp_path / "c.db")
+    with RealmDirectory.open(backup) as old:
+        refused("LOG_FENCED", old.realm, NAME, domain=yard)
+    with RealmDirectory.found(tmp_path / "third.db", by="bob") as third:
+        refused("LOG_FENCED", third.add, NAME, tmp_path / "a.db")
+    assert not is_open(tmp_path / "a.db")
+    with opened(directory) as realm:
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+
+
+def test_workers_of_a_realm_live_on_when_a_move_was_abandoned(directory: RealmDirectory, tmp_path: Path) -> None:
+    with create(directory, tmp_path / "a.db") as realm:
+        stop_at(directory, tmp_path / "b.db", "closed")
+        directory.abandon(NAME, "move", by="ann")
+        opening = [decoded(one) for one in realm.log.read(topics=[WriterOpened.TOPIC])]
+        assert [(one.reason, one.left) for one in opening if isinstance(one, WriterOpened)] == [("abandon", None)]
+        assert realm.realm().writer.left == frozenset()
+
+
+def test_an_archive_of_another_realm_is_not_replaced(directory: RealmDirectory, tmp_path: Path) -> None:
+    create(directory, tmp_path / "a.db").close()
+    directory.archive(NAME, tmp_path / "kept")
+    before = (tmp_path / "kept" / f"{NAME}.jsonl").read_bytes()
+    with RealmDirectory.found(tmp_path / "second.db", by="bob") as second:
+        create(second, tmp_path / "other.db").close()
+        refused("INVALID_TARGET", second.archive, NAME, tmp_path / "kept")
+        assert second.entry(NAME).status == "open"
+        assert is_open(tmp_path / "other.db")
+    assert (tmp_path / "kept" / f"{NAME}.jsonl").read_bytes() == before

@@ -28,17 +28,18 @@ from world.audit.replay import replay
 from world.audit.sealing import last_commit, seal
 from world.audit.verify import verify
 from world.engine.protocol import WorldProtocol
-from world.errors import RefusedError
+from world.errors import DamagedLogError, RefusedError
 from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.realm_events import LogArchived
 from world.log import EventLog, open_log, verify_consistency
 from world.log.log import rebuild_view
 from world.read_models.archive import Archive
+from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import WorldIndex
 from world.read_models.live.sealed_snapshot import SealedSnapshot, archived_event, open_snapshot
 from world.read_models.live.state_loading import fold_realm, load_realm
 from world.state.realm_view import view_of
-from worldprotocol import Realm
+from worldprotocol import Realm, RealmDirectory
 from worldprotocol.export.archive.cutting import CutLog, CutPlan, cut, open_for_cutting, plan_cut, restore
 from worldprotocol.export.archive.cutting import check_cut as check_archives
 from worldprotocol.export.archive.manifest import ArchiveFolder
@@ -379,3 +380,68 @@ def test_a_log_that_is_closed_to_writers_is_not_cut(cut_log: tuple[Path, SealedS
     assert refused.value.code == "LOG_FENCED"
     with open_log(str(copy), read_only=True) as log:
         check_cut(log)
+
+
+def test_lists_of_a_cut_realm_show_what_its_log_still_has(cut_log: tuple[Path, SealedSnapshot], tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(cut_log[0], copy)
+    with Realm.open_read_only(copy) as realm:
+        shown = list(realm.proposals())
+        assert 0 < len(shown) < 60
+        assert all(realm.proposal(one.proposal_id).status == one.status for one in shown)
+        upto = cut_log[1].upto
+        topics = [logged.position for logged in realm.log.read(skip_archived=True)]
+        assert [position for position in topics if position <= upto] == list(cut_log[1].kept)
+        assert topics[-1] == realm.log.head().size
+        assert clock_jumps(realm.log, limit_ms=10**12, now_ms=10**13) == []
+
+
+def test_a_removed_content_that_no_cut_permits_is_damage_in_lists_too(
+    cut_log: tuple[Path, SealedSnapshot], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(cut_log[0], copy)
+    with sqlite3.connect(copy) as connection:
+        later = cut_log[1].upto + 1
+        connection.execute(f"UPDATE wp_event SET state = '' WHERE id & 1099511627775 = {later}")
+    connection.close()
+    with open_log(str(copy), read_only=True) as log, pytest.raises(DamagedLogError) as damaged:
+        list(log.read(skip_archived=True))
+    assert (damaged.value.code, damaged.value.details["position"]) == ("EVENT_CHANGED", later)
+
+
+def test_a_branch_that_begins_before_the_cut_prevents_it(tmp_path: Path) -> None:
+    path = tmp_path / "branched.db"
+    grown(str(path), 60)
+    realm = BenchRealm(str(path))
+    worlds = [row[0] for row in Archive(realm.log).rows("worlds", {"most": 1_000})]
+    size = realm.log.head().size
+    realm.protocol.create_branch("old", worlds[-2], by="ann")
+    realm.close()
+    with open_for_cutting(str(path)) as log:
+        upto = last_commit(log, size - 40)
+        with pytest.raises(RefusedError) as refused:
+            cut(log, CutPlan((SOME_ARCHIVE,), upto, 0), by="operator", now_ms=0)
+        assert refused.value.code == "BRANCH_BEFORE_CUT"
+        assert archived_event(log) is None
+        check_cut(log)
+
+
+def test_a_cut_realm_is_neither_moved_nor_archived_and_goes_on(
+    cut_log: tuple[Path, SealedSnapshot], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(cut_log[0], copy)
+    with RealmDirectory.found(tmp_path / "directory.db", by="ann") as directory:
+        directory.add("bench", copy)
+        for attempt in (
+            lambda: directory.move("bench", tmp_path / "other.db", by="ann"),
+            lambda: directory.archive("bench", tmp_path / "folder", by="ann"),
+        ):
+            with pytest.raises(RefusedError) as refused:
+                attempt()
+            assert refused.value.code == "EVENT_ARCHIVED"
+            assert "--undo" in refused.value.message
+            assert directory.entry("bench").status == "open"
+    with Realm.open_read_only(copy) as realm:
+        assert realm.realm().writer.closed is None

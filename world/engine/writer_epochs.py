@@ -131,7 +131,8 @@ def close_writer(work: UnitOfWork, reason: CloseReason, by: str, target: str | N
 def open_writer(work: UnitOfWork, reason: OpenReason, place: WriterPlace | None, by: str) -> int:
     """Begin the next writer epoch at this place; return its number.
 
-    Executions that are under way are continued by the next worker: those of earlier epochs cannot record anything.
+    Executions that are under way are continued by the next worker, because those of earlier epochs cannot record
+    anything; unless work was abandoned, so that the log is opened where it was.
 
     Args:
         work: the unit of work.
@@ -147,7 +148,8 @@ def open_writer(work: UnitOfWork, reason: OpenReason, place: WriterPlace | None,
         raise RefusedError(
             ErrorCode.WRITER_OPEN, f"The log is open to writers in epoch {work.realm.writer.epoch}; close it first."
         )
-    return _emit_opened(work, reason, place, left=_workers(work.realm), by=by)
+    left = None if reason == "abandon" else _workers(work.realm)
+    return _emit_opened(work, reason, place, left=left, by=by)
 
 
 def _workers(realm: RealmState) -> list[str]:

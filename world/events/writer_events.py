@@ -9,7 +9,7 @@ from world.events.verification import Verification
 
 __all__ = ["CloseReason", "OpenReason", "WriterClosed", "WriterOpened"]
 
-OpenReason = Literal["failover", "move", "restore"]
+OpenReason = Literal["failover", "move", "restore", "abandon"]
 CloseReason = Literal["move", "archive"]
 
 
@@ -18,7 +18,8 @@ class WriterOpened(Event, frozen=True, kw_only=True):
 
     ``system`` and ``timeline`` name the place on a database server (``world.log.values.ServerPlace``); they are absent
     where the store is a file. ``left`` are the workers of earlier epochs whose executions were open and are continued
-    by others; absent after a failover, which workers survive. ``by`` is absent where the engine noticed the failover.
+    by others; absent where they can record again, after a failover and after an abandoned move. ``by`` is absent where
+    the engine noticed the failover.
     """
 
     TOPIC: ClassVar[str] = "writer.opened"

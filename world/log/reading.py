@@ -31,6 +31,7 @@ BATCH_BYTES: Final = 16 * 1024 * 1024
 
 _FIRST_BATCH: Final = 128
 _ALL: Final = 1 << 62
+_STATE: Final = 5  # of the fields of ``LoggedEvent``
 
 
 class LogReader:
@@ -118,6 +119,7 @@ class LogReader:
         topics: Sequence[str] | None = None,
         stream: str | None = None,
         batch: int = READ_BATCH,
+        skip_archived: bool = False,
     ) -> Iterator[LoggedEvent]:
         """Yield events in log order, as of the moment of the call.
 
@@ -127,12 +129,14 @@ class LogReader:
             topics: only events with one of these topics.
             stream: only events of this stream.
             batch: most events to fetch at once; fewer are fetched where events are large.
+            skip_archived: leave out events whose content was removed from a cut log.
 
         Raises:
             DamagedLogError: ``LOG_GAP`` at the first missing event, when all events are read.
-            RefusedError: ``EVENT_ARCHIVED`` at the first event without its content.
+            RefusedError: ``EVENT_ARCHIVED`` at the first event without its content, unless they are left out.
         """
-        for rows in self.read_rows(after, upto, topics=topics, stream=stream, batch=batch):
+        read = self.read_rows(after, upto, topics=topics, stream=stream, batch=batch, skip_archived=skip_archived)
+        for rows in read:
             for row in rows:
                 yield LoggedEvent(*row)
 
@@ -144,6 +148,7 @@ class LogReader:
         topics: Sequence[str] | None = None,
         stream: str | None = None,
         batch: int = READ_BATCH,
+        skip_archived: bool = False,
     ) -> Iterator[list[Row]]:
         """Yield events as ``read`` does, in lists of tuples with the fields of ``LoggedEvent``."""
         last = self.head().size if upto is None else min(upto, self.stored_head().size)
@@ -159,7 +164,9 @@ class LogReader:
             rows = self._store.select(query, count=limit, **key_range(self.log_id, after, last), **extra)
             if whole and (not rows or rows[-1][0] - after != len(rows)):
                 raise gap(rows, after)
-            if rows:
+            if rows and skip_archived:
+                yield self._with_content(rows)
+            elif rows:
                 self._refuse_removed(rows)
                 yield rows
             if len(rows) < limit:
@@ -270,21 +277,28 @@ class LogReader:
         try:
             refuse_archived(rows)
         except RefusedError as refused:
-            position = refused.details["position"]
-            if self._is_cut_after(position):
-                raise
+            self._check_cut_after(refused.details["position"])
+            raise
+
+    def _with_content(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows that have their content; where others have none, the log must have been cut."""
+        kept = [row for row in rows if row[_STATE]]
+        if len(kept) < len(rows):
+            self._check_cut_after(max(row[0] for row in rows if not row[_STATE]))
+        return kept
+
+    def _check_cut_after(self, position: int) -> None:
+        """Check that an event may have no content, because the log was cut after it."""
+        rows: Sequence[Row] = ()
+        if SNAPSHOT_TABLE in {row[0] for row in self._store.query(self._store.tables_sql, ())}:
+            rows = self._store.select(self._store.sql.last_snapshot, log_id=self.log_id)
+        if not rows or (rows[0][0] or 0) < position:
             raise DamagedLogError(
                 ErrorCode.EVENT_CHANGED,
                 f"Event {position} has no content, and the log was not cut after it. Run `worldctl verify`, and "
                 "restore the log from a copy.",
                 position=position,
-            ) from None
-
-    def _is_cut_after(self, position: int) -> bool:
-        if SNAPSHOT_TABLE not in {row[0] for row in self._store.query(self._store.tables_sql, ())}:
-            return False
-        rows = self._store.select(self._store.sql.last_snapshot, log_id=self.log_id)
-        return (rows[0][0] or 0) >= position
+            )
 
     def hosts(self) -> Sequence[DatabaseHost]:
         """Ask all hosts of the log's server what they are; empty for a log in a file."""

@@ -248,8 +248,8 @@ def archived(position: int) -> RefusedError:
     return RefusedError(
         ErrorCode.EVENT_ARCHIVED,
         f"The content of event {position} was removed from this log, which has only its hash; `worldctl verify` names "
-        "the archive. Import the archives into another log with `worldctl import` and ask there, or begin after the "
-        "cut.",
+        "the archive. Import the archives into another log with `worldctl import` and ask there, or give the "
+        "contents back with `worldctl cut ARCHIVE... --undo`.",
         position=position,
     )
 

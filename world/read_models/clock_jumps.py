@@ -78,7 +78,7 @@ def clock_jumps(log: EventLog, *, limit_ms: int, now_ms: int) -> list[Jump]:
     """Return the jumps of recorded time in a log, in the order of their positions.
 
     Args:
-        log: the log; all its events are read.
+        log: the log; all events that it has are read.
         limit_ms: the largest difference that is ignored, in ms.
         now_ms: the current time, ms since 1970-01-01 UTC.
 
@@ -87,7 +87,7 @@ def clock_jumps(log: EventLog, *, limit_ms: int, now_ms: int) -> list[Jump]:
     """
     gaps: list[Jump] = []
     latest: Jump | None = None  # the event with the latest time so far, in the form of the end of a gap
-    for logged in log.read(0):
+    for logged in log.read(0, skip_archived=True):
         at = _time(logged.state, logged.position)
         if latest is None or at >= latest.to_ms:
             before = None if latest is None else latest.to_ms

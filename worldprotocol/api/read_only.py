@@ -142,14 +142,14 @@ class RealmReader:
     def proposals(
         self, *, actor: str | None = None, status: str | None = None, branch: str | None = None
     ) -> Iterator[Proposal]:
-        """Yield the proposals in the order of submission.
+        """Yield the proposals in the order of submission; of a cut log, those whose events it still has.
 
         Args:
             actor: only those of this actor.
             status: only those with this status now.
             branch: only those on this branch.
         """
-        for logged in self._log.read(topics=[ProposalSubmitted.TOPIC]):
+        for logged in self._log.read(topics=[ProposalSubmitted.TOPIC], skip_archived=True):
             event = decoded(logged)
             assert isinstance(event, ProposalSubmitted)
             if actor in (None, event.actor.actor_id) and branch in (None, event.branch):

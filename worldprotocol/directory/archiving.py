@@ -21,7 +21,7 @@ from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.events import RealmArchived, RealmRestored
 from worldprotocol.directory.moving import begin_work, check_work
 from worldprotocol.directory.state import RealmEntry
-from worldprotocol.directory.writers import close_place, open_place, writer_at
+from worldprotocol.directory.writers import check_whole, close_place, open_place, writer_at
 from worldprotocol.export.jsonl import check_export, export_log, import_log
 from worldprotocol.export.proofs.checkpoint import checkpoint_of, default_origin
 
@@ -48,8 +48,8 @@ def archive_realm(directory: DirectoryLog, name: str, folder: str | Path, *, by:
         The tree head of log and archive.
 
     Raises:
-        RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``, ``WORK_ABANDONED``; ``INVALID_TARGET``
-            where the folder cannot be written.
+        RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``, ``WORK_ABANDONED``; ``EVENT_ARCHIVED``
+            where the log was cut; ``INVALID_TARGET`` where the folder cannot be written.
         DamagedLogError: the log is damaged, or the archive is not what was written.
     """
     place = os.path.abspath(folder)
@@ -58,7 +58,9 @@ def archive_realm(directory: DirectoryLog, name: str, folder: str | Path, *, by:
     if entry.status == "open":
         open_place(directory, name)
     with writer_at(entry.place) as writer:
+        check_whole(writer)
         _make_folder(Path(place))
+        _check_replaceable(archive_files(place, name)[0], writer.archive.log)
         begin_work(directory, name, "archive", place, by)
         head = close_place(writer, "archive", None, by)
         log, checkpoint = archive_files(place, name)
@@ -144,6 +146,28 @@ def _make_folder(folder: Path) -> None:
             raise PermissionError(13, "Permission denied")
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _check_replaceable(file: Path, log: EventLog) -> None:
+    """Refuse to replace a file that is no archive of the beginning of a log.
+
+    Raises:
+        RefusedError: ``INVALID_TARGET``.
+    """
+    if not file.exists():
+        return
+    try:
+        with file.open("rb") as written:
+            head = check_export(written)
+        is_earlier = head.size <= log.head().size and log.root_at(head.size) == head
+    except (OSError, RefusedError, DamagedLogError):
+        is_earlier = False
+    if not is_earlier:
+        raise RefusedError(
+            ErrorCode.INVALID_TARGET,
+            f"{file} is not an earlier archive of this realm, and would be replaced; name another folder.",
+            path=str(file),
+        )
 
 
 def _write(log: EventLog, file: Path, checkpoint: Path, progress: Progress) -> None:

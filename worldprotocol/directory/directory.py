@@ -18,6 +18,8 @@ from world.errors import DamagedLogError, RefusedError
 from world.log import LogFinding, TreeHead, open_log
 from world.log.audit import verify_tree
 from world.model.short_repr import short_repr
+from world.read_models.archive import Archive
+from world.state.writer_epoch import closed_log
 from worldprotocol.api.administration import OPERATOR
 from worldprotocol.api.consumers import consumer_name
 from worldprotocol.api.realm import Realm
@@ -171,13 +173,17 @@ class RealmDirectory:
 
         Raises:
             RefusedError: ``INVALID_NAME``, ``INVALID_ADDRESS``; ``REALM_LISTED`` where the name is taken, or the realm
-                has another name; ``NOT_FOUNDED`` and others of opening the log.
+                has another name; ``LOG_FENCED`` where its log was closed to writers; ``NOT_FOUNDED`` and others of
+                opening the log.
         """
         check_realm_name(name)
         address = recorded_address(str(place))
         self._directory.check_place(address)
         with open_log(address, read_only=True) as log:
             log_id = consumer_name(log).rpartition("/")[2]
+            closed = Archive(log).realm().writer.closed
+        if closed is not None:
+            raise closed_log(closed)
         with self._directory.change() as change:
             for known in change.state.realms.values():
                 if known.name == name or known.log_id == log_id:

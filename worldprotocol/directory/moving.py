@@ -22,13 +22,14 @@ from typing import Final, Literal
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.log import TreeHead
+from world.events.writer_events import WriterClosed
+from world.log import EventLog, TreeHead
 from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.copying import LogCopy, Progress, open_target
 from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.events import RealmMoved, Work, WorkAbandoned, WorkBegun
 from worldprotocol.directory.state import RealmEntry, archived
-from worldprotocol.directory.writers import close_place, open_place, writer_at
+from worldprotocol.directory.writers import check_whole, close_place, open_place, writer_at
 
 __all__ = ["MoveReport", "MoveStep", "OnStep", "abandon", "begin_work", "check_work", "move_realm"]
 
@@ -80,8 +81,8 @@ def move_realm(
     Raises:
         RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``; ``LOG_NOT_EMPTY`` and
             ``INVALID_ADDRESS`` for a target that cannot be one; ``WORK_ABANDONED`` where the move was
-            abandoned meanwhile; those of ``world.log.open_log`` for both places. Until the old place is closed, a
-            refusal leaves it as it was.
+            abandoned meanwhile; ``EVENT_ARCHIVED`` where the log was cut; those of ``world.log.open_log`` for both
+            places. Until the old place is closed, a refusal leaves it as it was.
         DamagedLogError: ``EVENT_CHANGED``, ``TREE_MISMATCH`` where the copy differs from the log.
     """
     target = recorded_address(to)
@@ -94,9 +95,12 @@ def move_realm(
     if entry.status == "open":
         open_place(directory, name)
     with writer_at(entry.place) as old:
+        check_whole(old)
         source = old.archive.log
         into = open_target(target, source)
         with into.log:
+            if entry.work is None:
+                _refuse_left_place(into.log)
             copy = LogCopy.between(source, into)
             begin_work(directory, name, "move", target, by)
             on_step("begun")
@@ -118,6 +122,22 @@ def move_realm(
                 closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
     on_step("opened")
     return MoveReport(entry.place, target, head, head.size - copied, closed_ms)
+
+
+def _refuse_left_place(target: EventLog) -> None:
+    """Refuse a place that a realm has left: programs that know it could write there before the move ends.
+
+    Raises:
+        RefusedError: ``LOG_NOT_EMPTY``.
+    """
+    size = target.head().size
+    if size and target.event_at(size).topic == WriterClosed.TOPIC:
+        raise RefusedError(
+            ErrorCode.LOG_NOT_EMPTY,
+            f"{target.address} holds a log that was closed to writers, and programs that know the place could write "
+            "there before the move ends. Drop that log, or name another place.",
+            events=size,
+        )
 
 
 def abandon(directory: DirectoryLog, name: str, work: Work, *, by: str) -> RealmEntry:

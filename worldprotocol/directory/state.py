@@ -43,6 +43,7 @@ class RealmEntry:
         archive: folder of the archive, while there is no other place.
         size: events of the tree head at which it was last moved, archived or restored.
         root: root of that tree head, in hex.
+        abandoned: what was abandoned last at this place, with the target of a move: it may have closed the log.
     """
 
     name: str
@@ -56,6 +57,7 @@ class RealmEntry:
     archive: str | None = None
     size: int | None = None
     root: str | None = None
+    abandoned: tuple[Work, str | None] | None = None
 
 
 def archived(entry: RealmEntry) -> RefusedError:
@@ -126,12 +128,14 @@ def _changed(entry: RealmEntry | None, event: RealmEvent) -> RealmEntry | None:
         return begun if entry.status == before else None
     ended: Work
     if isinstance(event, WorkAbandoned):
+        given_up = event.work, entry.target if event.work == "move" else None
         ended, changed = event.work, replace(entry, status="archived" if event.work == "restore" else "open")
+        changed = replace(changed, abandoned=given_up)
     elif isinstance(event, RealmArchived):
         ended, changed = "archive", replace(entry, status="archived", archive=event.folder)
     elif isinstance(event, (RealmMoved, RealmRestored)):
         ended = "move" if isinstance(event, RealmMoved) else "restore"
-        changed = replace(entry, status="open", place=event.place, archive=None)
+        changed = replace(entry, status="open", place=event.place, archive=None, abandoned=None)
     else:
         return None
     if isinstance(event, (RealmMoved, RealmArchived, RealmRestored)):

@@ -16,13 +16,15 @@ from world.core import ActionContext, Domain, Patch
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.writer_events import CloseReason
+from world.events.writer_events import CloseReason, OpenReason, WriterClosed
 from world.log import TreeHead
+from world.read_models.live.sealed_snapshot import open_snapshot
 from world.state.writer_epoch import closed_log
 from worldprotocol.api.bootstrap import bootstrap
 from worldprotocol.directory.directory_log import DirectoryLog
+from worldprotocol.directory.state import RealmEntry
 
-__all__ = ["close_place", "open_copy", "open_place", "writer_at"]
+__all__ = ["check_whole", "close_place", "open_copy", "open_place", "writer_at"]
 
 _NO_DOMAIN: Final = "urn:world-protocol:no-domain"
 
@@ -60,6 +62,25 @@ def writer_at(address: str) -> Iterator[Writer]:
             protocol.close()
 
 
+def check_whole(writer: Writer) -> None:
+    """Check that a log has the content of all its events, so that it can be copied or exported as it is.
+
+    Args:
+        writer: of the log.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED`` where it was cut.
+    """
+    snapshot = open_snapshot(writer.archive.log)
+    if snapshot is not None:
+        raise RefusedError(
+            ErrorCode.EVENT_ARCHIVED,
+            f"The log was cut after event {snapshot.upto}: only its archives have the contents of earlier events. "
+            "Give them back first (`worldctl cut ARCHIVE... --undo`); the log can be cut again later.",
+            position=snapshot.upto,
+        )
+
+
 def close_place(writer: Writer, reason: CloseReason, target: str | None, by: str) -> TreeHead:
     """Close a log to writers, unless it is closed for the same reason; return its tree head.
 
@@ -71,7 +92,7 @@ def close_place(writer: Writer, reason: CloseReason, target: str | None, by: str
     """
     closed = writer.realm().writer.closed
     if closed is not None and (closed.reason, closed.target) != (reason, target):
-        writer.open_writer("restore", by=by)  # abandoned work had closed it
+        writer.open_writer("abandon", by=by)  # abandoned work had closed it
         closed = None
     if closed is None:
         try:
@@ -93,7 +114,8 @@ def open_place(directory: DirectoryLog, name: str, writer: Writer | None = None)
         writer: of the place, if it is open already.
 
     Raises:
-        RefusedError: ``UNKNOWN_REALM``; as ``world.log.open_log``.
+        RefusedError: ``UNKNOWN_REALM``; ``LOG_FENCED`` where the directory does not know why the log was closed; as
+            ``world.log.open_log``.
     """
     with directory.change() as change:
         entry = change.state.entry(name)
@@ -103,8 +125,30 @@ def open_place(directory: DirectoryLog, name: str, writer: Writer | None = None)
             closed = at_place.realm().writer.closed
             if closed is None:
                 return False
-            at_place.open_writer("move" if closed.reason == "move" else "restore", by=entry.by)
+            at_place.open_writer(_why_opened(entry, at_place.archive.log.head(), closed), by=entry.by)
     return True
+
+
+def _why_opened(entry: RealmEntry, head: TreeHead, closed: WriterClosed) -> OpenReason:
+    """Return why a closed log may be opened at the place that a directory names.
+
+    A directory that is older than the log, or another one, does not know why it was closed.
+
+    Raises:
+        RefusedError: ``LOG_FENCED`` where neither the end of a move or of a restoration nor abandoned work says it.
+    """
+    if (entry.size, entry.root) == (head.size, head.root_hex):
+        return "move" if closed.reason == "move" else "restore"
+    if entry.abandoned == (closed.reason, closed.target):
+        return "abandon"
+    raise RefusedError(
+        ErrorCode.LOG_FENCED,
+        f"The log of {entry.name!r} at {entry.place} was closed to writers, and this directory does not know why: "
+        f"{closed_log(closed).message} This directory may be an old copy, or another one may have moved the realm.",
+        epoch=closed.epoch,
+        reason=closed.reason,
+        target=closed.target,
+    )
 
 
 def open_copy(address: str, by: str) -> int:

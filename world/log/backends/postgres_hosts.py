@@ -13,6 +13,8 @@ import psycopg
 from psycopg import Connection, errors
 from psycopg.pq.abc import PGconn
 
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
 from world.log.backends.hosts import (
     DatabaseHost,
     Standby,
@@ -217,12 +219,31 @@ class PostgresHosts:
         arguments = self._each[number]
         connection = FlushingConnection.connect(**arguments, autocommit=True)
         try:
+            if not self._read_only:
+                _refuse_hidden_hosts(connection)
             connection.host = _look(connection, _name(arguments))
         except BaseException:
             connection.close()
             raise
         connection.prepare_threshold = 2
         return connection
+
+
+def _refuse_hidden_hosts(connection: FlushingConnection) -> None:
+    """Refuse several hosts that libpq found elsewhere than in the address, because it asks only the first that answers.
+
+    Raises:
+        RefusedError: ``INVALID_ADDRESS``.
+    """
+    used = {option.keyword.decode(): (option.val or b"").decode() for option in connection.pgconn.info}
+    for name in ("host", "hostaddr"):
+        if "," in used.get(name, ""):
+            raise RefusedError(
+                ErrorCode.INVALID_ADDRESS,
+                f"The hosts {used[name]} come from a service file or from the environment. Name them in the address "
+                "(?host=HOST:PORT&host=HOST:PORT), so that a writer asks all of them which one is the primary.",
+                hosts=used[name],
+            )
 
 
 def _look(connection: FlushingConnection, name: str) -> DatabaseHost:

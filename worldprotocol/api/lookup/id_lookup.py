@@ -71,7 +71,7 @@ def _sessions(world: Realm, prefix: str) -> list[str]:
 
 def _decisions(world: Realm, prefix: str) -> Iterator[tuple[str, str]]:
     found = 0
-    for logged in world.log.read(topics=[DecisionMade.TOPIC]):
+    for logged in world.log.read(topics=[DecisionMade.TOPIC], skip_archived=True):
         event = decoded(logged)
         if isinstance(event, DecisionMade) and event.decision.decision_id.startswith(prefix):
             yield "decision", event.proposal_id

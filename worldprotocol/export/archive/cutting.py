@@ -48,6 +48,8 @@ __all__ = ["CutLog", "CutPlan", "check_cut", "cut", "open_for_cutting", "plan_cu
 AT_ONCE: Final = 2_000
 """Contents that are removed or given back in one commit."""
 
+_NOWHERE: Final = 0  # the position of no event
+
 Progress = Callable[[int, int], None]
 
 
@@ -175,6 +177,7 @@ def cut(log: EventLog, plan: CutPlan, *, by: str, now_ms: int, progress: Progres
             ``EventLog.write``.
         DamagedLogError: the log is damaged.
     """
+    log.set_contents([(_NOWHERE, "")])  # a database role that may only append is refused before anything is recorded
     if plan.upto > plan.before:
         snapshot = seal(log, plan.upto, progress)
         text = snapshot.to_text()
@@ -188,11 +191,10 @@ def cut(log: EventLog, plan: CutPlan, *, by: str, now_ms: int, progress: Progres
             snapshot=snapshot_hash(text),
             by=by,
         )
-        _append(log, event, plan.before)
+        _append(log, event, plan.before, snapshot)
     done = archived_event(log)
     assert done is not None
     snapshot = read_snapshot(log, done)
-    _check_branches(log, snapshot)
     removed = _remove(log, snapshot, progress)
     log.drop_snapshots(done.upto)
     return CutLog(done.upto, len(snapshot.kept), removed, done.manifest, done.snapshot)
@@ -272,8 +274,8 @@ def _last_time(log: EventLog) -> int:
     return decoded(log.event_at(log.head().size)).at
 
 
-def _append(log: EventLog, event: LogArchived, before: int) -> None:
-    """Append the event that permits the removal; refuse where another process cut the log, or this may not write."""
+def _append(log: EventLog, event: LogArchived, before: int, snapshot: SealedSnapshot) -> None:
+    """Append the event that permits the removal; refuse where something else happened, or this may not write."""
     view = WorldIndex()
     with log.write() as transaction:
         realm = load_realm(log, Archive(log))
@@ -284,6 +286,7 @@ def _append(log: EventLog, event: LogArchived, before: int) -> None:
             check_place(realm.writer, place)
         if (0 if realm.archived is None else realm.archived.upto) != before:
             raise RefusedError(ErrorCode.LOG_BUSY, "Another process cut the log meanwhile; look, and repeat the cut.")
+        _check_branches(log, snapshot)
         timed = structs.replace(event, at=max(event.at, _last_time(log)))
         new = NewEvent(REALM_STREAM, LogArchived.TOPIC, LogArchived.VERSION, encode_event(timed))
         log.insert_events([new], transaction=transaction)

@@ -237,7 +237,8 @@ class _KeyedLeases(LeaseCommands):
         if not first.queued or first.request_id is None:
             return first
         needle = first.request_id.encode()
-        for logged in self._commands.realm.log.read(topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC]):
+        log = self._commands.realm.log
+        for logged in log.read(topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC], skip_archived=True):
             event = decoded(logged) if needle in logged.state else None
             if isinstance(event, RequestWithdrawn) and event.request_id == first.request_id:
                 return structs.replace(first, queued=False)

@@ -89,7 +89,7 @@ def _subject(call: Call, kind: Kind, name: str) -> Subject:
             if logged.topic == RunOpened.TOPIC:
                 return Subject(kind, name, logged.position)
     elif kind == "decision":
-        for logged in realm.log.read(topics=[DecisionMade.TOPIC]):
+        for logged in realm.log.read(topics=[DecisionMade.TOPIC], skip_archived=True):
             event = decoded(logged)
             if isinstance(event, DecisionMade) and event.decision.decision_id == name:
                 return Subject(kind, name, logged.position)

@@ -138,7 +138,9 @@ async def read_request(call: Authorized, request_id: str, after: After = 0, wait
 def _of_request(call: Call, request_id: str, after: int) -> list[VerdictGiven | RequestWithdrawn]:
     """Return the verdicts on a request after a position, and its withdrawal."""
     needle, found = request_id.encode(), []
-    for one in call.hosted.realm.log.read(after, topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC]):
+    for one in call.hosted.realm.log.read(
+        after, topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC], skip_archived=True
+    ):
         event = decoded(one) if needle in one.state else None
         if isinstance(event, VerdictGiven | RequestWithdrawn) and event.request_id == request_id:
             found.append(event)

@@ -168,7 +168,8 @@ def find_events(call: Call, wanted: LogConditions, stretch: Stretch, limit: int)
     found: list[tuple[LoggedEvent, bool]] = []
     done = stretch.upto if stretch.is_reversed else stretch.after
     for after, upto in _windows(stretch, chosen, limit, is_redacted=bool(call.visibility.rules)):
-        read = call.hosted.realm.log.read(after, upto, topics=wanted.topics, stream=wanted.stream)
+        log = call.hosted.realm.log
+        read = log.read(after, upto, topics=wanted.topics, stream=wanted.stream, skip_archived=True)
         shown = call.visibility.events(read)
         for event, is_hidden in reversed(shown) if stretch.is_reversed else shown:
             if chosen is not None and (is_hidden or chosen.match(event) is None):

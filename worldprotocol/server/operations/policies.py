@@ -185,7 +185,7 @@ def _use(call: Call, policy_hash: str, after: int, upto: int) -> dict[str, Any]:
     applied: Counter[str] = Counter()
     decided: Counter[str] = Counter()
     errors: Counter[str] = Counter()
-    for logged in call.hosted.realm.log.read(after, upto, topics=[DecisionMade.TOPIC]):
+    for logged in call.hosted.realm.log.read(after, upto, topics=[DecisionMade.TOPIC], skip_archived=True):
         event = decoded(logged)
         if not isinstance(event, DecisionMade) or event.decision.policy_hash != policy_hash:
             continue

@@ -63,7 +63,7 @@ async def list_proposals(
         realm, log = call.hosted.realm, call.hosted.realm.log
         found: list[dict[str, Any]] = []
         scanned, cursor, position = 0, None, after
-        for logged in log.read(after, topics=[ProposalSubmitted.TOPIC]):
+        for logged in log.read(after, topics=[ProposalSubmitted.TOPIC], skip_archived=True):
             if len(found) == limit or scanned == MAX_SCANNED:
                 cursor = position
                 break

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from fastapi import Query, Request, Response
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted
 from world.model.paths import parse_path
@@ -166,7 +167,12 @@ def _makers(call: Call, drawing: Drawing) -> dict[str, dict[str, Any]]:
     for row in drawing.rows:
         if row.world is None or len(made) == MOST_DETAILED:
             continue
-        sealed = realm.archive.sealed(row.world.world_id)
+        try:
+            sealed = realm.archive.sealed(row.world.world_id)
+        except RefusedError as refused:
+            if refused.code != ErrorCode.EVENT_ARCHIVED:
+                raise
+            continue  # the log was cut after it
         one: dict[str, Any] = {"at": sealed.at, "proposal": sealed.created_by, "type": "", "actor": ""}
         if sealed.created_by is not None:
             submitted = decoded(realm.log.stream(sealed.created_by, limit=1)[0])

@@ -85,7 +85,8 @@ def _cut(
         plan = plan_cut(log, archives, end_of_archive(Archive(log), *stays), progress)
     if dry_run:
         rendered = {"upto": plan.upto, "before": plan.before}
-        desk.out.tell(rendered, f"would cut after event {plan.upto}; cut after event {plan.before} now")
+        now = f"it is cut after event {plan.before}" if plan.before else "it is not cut yet"
+        desk.out.tell(rendered, f"would cut the log after event {plan.upto}; {now}")
         return 0
     with desk.progress("Cutting") as progress:
         done = cut_log(log, plan, by=by, now_ms=SystemClock().now_ms(), progress=progress)
@@ -96,6 +97,6 @@ def _cut(
         "manifest": done.manifest,
         "snapshot": done.snapshot,
     }
-    words = f"cut after event {done.upto}: {counted(done.removed, 'content')} removed, {done.kept} kept"
+    words = f"cut after event {done.upto}: the contents of {counted(done.removed, 'event')} removed, {done.kept} kept"
     desk.out.tell(summary, f"{words}; archive {done.manifest}")
     return 0
