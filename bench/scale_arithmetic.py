@@ -93,6 +93,7 @@ def need(rate: float, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Ne
     processes = math.ceil(rate * engine / given["utilisation"])
     cores = math.ceil(rate * database / given["utilisation"])
     (http,) = (one for name, one in found["postgresql"]["cpu"].items() if name.startswith("http"))
+    older_days = DAYS_PER_YEAR - given["retention_days"]
     return Need(
         rate=rate,
         realms=math.ceil(rate / (capacity(found, wanted)[1] * given["utilisation"])),
@@ -107,7 +108,7 @@ def need(rate: float, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Ne
         engine_traffic=rate * sizes["database_connection"],
         client_traffic=rate * http["bytes"],
         kept_year=stored * DAY_S * DAYS_PER_YEAR,
-        kept_retention=stored * DAY_S * given["retention_days"],
+        kept_retention=stored * DAY_S * (given["retention_days"] + given["cut_ratio"] * older_days),
         archive_year=archived * DAY_S * DAYS_PER_YEAR,
     )
 
