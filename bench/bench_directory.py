@@ -5,7 +5,7 @@ realms are opened by it. Governed proposals of a pure action, decided and execut
 caller each: on one realm, and on eight, of which each process uses its share in turn. Decisions a second, CPU time of
 the processes for one decision, and the ratio of the CPU times. Then one of the realms is moved from one server to the
 other while eight processes use it: the time in which no writer was open, and the longest time that one of their calls
-took. To reach: as much CPU for a decision on one realm as on eight, at most 1.2 of one process.
+took. What is to be reached is in docs/performance.md.
 """
 
 from __future__ import annotations

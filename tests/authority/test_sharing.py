@@ -18,9 +18,13 @@ import psutil
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.pipeline.shop import open_shop
 from world.errors import DamagedLogError, RefusedError
+from world.log import open_log
+from worldprotocol.analysis.recheck.whole_log import RecheckSetup
 from worldprotocol.analysis.work.free_cores import watch_cores
 from worldprotocol.analysis.work.processes import ProcessCrew
+from worldprotocol.analysis.work.stretches import check_same_log
 from worldprotocol.analysis.work.work_list import AHEAD, MAX_LOSSES, MAX_WAITING, TaskDone, Work, WorkList
 
 ROOT = Path(__file__).parents[2]
@@ -197,3 +201,23 @@ def test_cores_that_others_use_are_not_counted_on(
     idle[:4] = [one + more for one, more in zip(idle, idle_s, strict=False)]
     idle[4] += passed_s  # a core that this process may not use
     assert watched() == free
+
+
+def test_a_worker_that_finds_another_log_at_the_address_is_refused(tmp_path: Path) -> None:
+    for name, items in (("one.db", 3), ("other.db", 1)):
+        with open_shop(f"sqlite:///{tmp_path / name}") as realm:
+            for _ in range(items):
+                realm.act("ann", "sell", {"item": "tea"})
+    with open_log(str(tmp_path / "one.db"), read_only=True) as log:
+        head = log.head()
+        check_same_log(log, head)
+        check_same_log(log, log.root_at(5))
+    for file in ("one.db", "other.db"):
+        setup = RecheckSetup(str(tmp_path / file), "tests.pipeline.shop:shop", expected=head)
+        if file == "one.db":
+            with setup.stretches() as recheck:
+                assert recheck((0, head.size)).first is None
+            continue
+        with pytest.raises(RefusedError) as refused, setup.stretches():
+            pass
+        assert refused.value.code == "CLUSTER_UNFIT"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +23,9 @@ from world.limits import Limits
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
-from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches
+from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches, check_same_log
 from worldprotocol.analysis.work.workers import Workers
-from worldprotocol.api.bootstrap import EventLog, load_any_domain, take_adopted_form
+from worldprotocol.api.bootstrap import EventLog, TreeHead, load_any_domain, take_adopted_form
 from worldprotocol.api.read_only import RealmReader, open_for_reading
 from worldprotocol.policy_tools.hypothetical import policy_named
 
@@ -57,6 +57,7 @@ class BacktestSetup:
         wanted: selection of cases.
         limits: time limits of rules.
         last: number of the newest rulings to which the backtest is limited; None is all.
+        expected: a tree head of the log, which another process compares with what it opens; None compares nothing.
     """
 
     address: str = field(repr=False)
@@ -67,16 +68,18 @@ class BacktestSetup:
     wanted: CaseSelection = field(default_factory=CaseSelection)
     limits: Limits = field(default_factory=Limits)
     last: int | None = None
+    expected: TreeHead | None = None
 
     @contextmanager
     def stretches(self) -> Iterator[Callable[[Stretch], RejudgedCases]]:
         """Open the log, and give the function that judges the cases between two positions; it closes the log.
 
         Raises:
-            RefusedError: as ``judge``.
+            RefusedError: as ``judge``; ``CLUSTER_UNFIT`` for another log than the expected one.
         """
         judge = self.judge()
-        with judge.archive.log:
+        with judge.archive.log as log:
+            check_same_log(log, self.expected)
             yield lambda stretch: judge.stretch(*stretch)
 
     def judge(self) -> CaseRejudger:
@@ -138,10 +141,11 @@ class Backtest:
             RefusedError: as ``BacktestSetup.judge``.
         """
         with self.setup.judge().archive.log as log:
-            self.upto = log.head().size
+            head = log.head()
+            self.upto = head.size
             if self.setup.last is not None:
                 self.after = _before_newest(log, self.upto, self.setup.last)
-        return LogWork(self.setup.address, self.setup.stretches, self.after, self.upto)
+        return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, self.after, self.upto)
 
     def take(self, rejudged: RejudgedCases) -> Iterator[dict[str, Any]]:
         """Add the result of the next stretch, and yield its findings.

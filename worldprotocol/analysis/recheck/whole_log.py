@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.analysis.recheck.recheck import Progress, Rechecking, open_to_recheck
 from worldprotocol.analysis.recheck.results import Rechecked
-from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches
+from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches, check_same_log
 from worldprotocol.analysis.work.workers import Workers
+from worldprotocol.api.bootstrap import TreeHead
 from worldprotocol.api.realm import Realm
 
 __all__ = ["LogRecheck", "RecheckSetup", "recheck_log", "recheck_logs"]
@@ -34,6 +35,7 @@ class RecheckSetup:
         policies: references.
         folder: start of relative references.
         every: continue after the first divergent step.
+        expected: a tree head of the log, which another process compares with what it opens; None compares nothing.
     """
 
     address: str = field(repr=False)
@@ -42,6 +44,7 @@ class RecheckSetup:
     policies: tuple[str, ...] = ()
     folder: Path = field(default_factory=Path)
     every: bool = False
+    expected: TreeHead | None = None
 
     def open(self) -> Realm:
         """Open the log for reading only, with the code for the recheck.
@@ -59,9 +62,10 @@ class RecheckSetup:
         Stretches may come in any order; for one before the last, the log is folded from the beginning again.
 
         Raises:
-            RefusedError: as ``open``.
+            RefusedError: as ``open``; ``CLUSTER_UNFIT`` for another log than the expected one.
         """
         with self.open() as world:
+            check_same_log(world.log, self.expected)
             checking = Rechecking(world, every=self.every)
             begun = 0
 
@@ -100,11 +104,12 @@ class LogRecheck:
             RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``.
         """
         with self.setup.open() as world:
-            size = world.log.head().size
+            head = world.log.head()
+            size = head.size
         last = size if self.upto is None else self.upto
         if last > size:
             raise RefusedError(ErrorCode.NO_SUCH_EVENT, f"There is no event {last}; the log has {size}.", position=last)
-        return LogWork(self.setup.address, self.setup.stretches, self.after, last)
+        return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, self.after, last)
 
 
 def recheck_logs(

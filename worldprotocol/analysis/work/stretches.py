@@ -13,12 +13,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from world.errors import WorldProtocolError
+from world.error_codes import ErrorCode
+from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.analysis.work.free_cores import cores, watch_cores
 from worldprotocol.analysis.work.work_list import TaskDone, Work, WorkList
 from worldprotocol.analysis.work.workers import Workers
+from worldprotocol.api.bootstrap import EventLog, TreeHead
 
-__all__ = ["LogWork", "Stretch", "Stretches"]
+__all__ = ["LogWork", "Stretch", "Stretches", "check_same_log"]
 
 R = TypeVar("R")
 
@@ -54,6 +56,25 @@ class LogWork(Generic[R]):
     begin: Callable[[], AbstractContextManager[Callable[[Stretch], R]]]
     after: int
     upto: int
+
+
+def check_same_log(log: EventLog, expected: TreeHead | None) -> None:
+    """Check that a process works on the log that it was given, and not on another one at the same address.
+
+    Args:
+        log: as the process opened it.
+        expected: a tree head of the log that was meant; None where the caller opened it.
+
+    Raises:
+        RefusedError: ``CLUSTER_UNFIT``.
+    """
+    if expected is not None and (log.head().size < expected.size or log.root_at(expected.size) != expected):
+        raise RefusedError(
+            ErrorCode.CLUSTER_UNFIT,
+            f"A worker found another log at {log.address} than was to be audited. Give an address that leads to the "
+            "same log on every machine: PostgreSQL, or a shared folder.",
+            position=expected.size,
+        )
 
 
 class Stretches(Generic[R]):
