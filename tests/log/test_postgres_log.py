@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from tests.patience import PATIENCE_S
 from world.errors import DamagedLogError, LogBusyError, RefusedError, WorldProtocolError
@@ -218,3 +219,26 @@ def test_events_without_a_tree_head_are_damage(postgres_database: str) -> None:
             assert (caught.value.details["events"], caught.value.details["head"]) == (5, 2)
     with open_log(postgres_database) as log, pytest.raises(DamagedLogError):
         append(log)
+
+
+def test_several_hosts_of_a_service_file_are_refused_for_writing_and_those_of_the_environment_are_asked(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Libpq would take the first one that answers, which may be the primary of before."""
+    host = str(make_url(postgres_url).query["host"])
+    services = tmp_path / "services.conf"
+    services.write_text(f"[one]\nhost={host}\n[several]\nhost={host},{host}\n", encoding="utf-8")
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    monkeypatch.setenv("PGUSER", "postgres")
+    monkeypatch.setenv("PGDATABASE", "postgres")
+    open_log("postgresql:///?service=one#hosts", create=True).close()
+    with pytest.raises(RefusedError) as refused:
+        open_log("postgresql:///?service=several#hosts")
+    assert refused.value.code == "INVALID_ADDRESS"
+    open_log("postgresql:///?service=several#hosts", read_only=True).close()
+    monkeypatch.setenv("PGHOST", f"{host},{tmp_path}")
+    with open_log("postgresql:///?standbys=asynchronous#hosts") as log:
+        assert [one.error is None for one in log.hosts()] == [True, False]
+    monkeypatch.setenv("PGHOST", f"{host},{host}")
+    with open_log("postgresql:///#hosts") as log:
+        assert len(log.hosts()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Generator, Mapping
@@ -99,7 +100,7 @@ class PostgresHosts:
             read_only: a standby will do.
             accepts_asynchronous: write also where standbys may lack what is acknowledged.
         """
-        self._each = _split(arguments)
+        self._each = _split(_with_environment(arguments))
         self._where = where
         self._read_only = read_only
         self._accepts_asynchronous = accepts_asynchronous
@@ -230,7 +231,7 @@ class PostgresHosts:
 
 
 def _refuse_hidden_hosts(connection: FlushingConnection) -> None:
-    """Refuse several hosts that libpq found elsewhere than in the address, because it asks only the first that answers.
+    """Refuse several hosts of a service file, because libpq asks only the first one that answers.
 
     Raises:
         RefusedError: ``INVALID_ADDRESS``.
@@ -240,7 +241,7 @@ def _refuse_hidden_hosts(connection: FlushingConnection) -> None:
         if "," in used.get(name, ""):
             raise RefusedError(
                 ErrorCode.INVALID_ADDRESS,
-                f"The hosts {used[name]} come from a service file or from the environment. Name them in the address "
+                f"The hosts {used[name]} come from a service file. Name them in the address "
                 "(?host=HOST:PORT&host=HOST:PORT), so that a writer asks all of them which one is the primary.",
                 hosts=used[name],
             )
@@ -276,6 +277,17 @@ def _look(connection: FlushingConnection, name: str) -> DatabaseHost:
     )
 
 
+def _with_environment(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the hosts that the environment names where the address names none."""
+    given = dict(arguments)
+    if any(given.get(name) for name in ("host", "hostaddr", "service")) or "PGSERVICE" in os.environ:
+        return given
+    for name, variable in (("host", "PGHOST"), ("hostaddr", "PGHOSTADDR"), ("port", "PGPORT")):
+        if not given.get(name) and os.environ.get(variable):
+            given[name] = os.environ[variable]
+    return given
+
+
 def _split(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the arguments of a connection to each host; libpq's rules for lists of hosts and ports."""
     lists = {name: str(arguments[name]).split(",") for name in ("host", "hostaddr") if arguments.get(name)}
@@ -290,7 +302,8 @@ def _split(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         one |= {name: values[number] for name, values in lists.items() if number < len(values)}
         if number < len(ports) and ports[number]:
             one["port"] = ports[number]
-        each.append(one)
+        if one not in each:
+            each.append(one)
     return each
 
 
