@@ -83,7 +83,7 @@ def test_the_table_names_the_options_and_arguments_of_the_commands() -> None:
         many = [one for one in arguments if one.nargs == -1]
         if path != "bisect":  # its command is never run by a server
             assert len(row.arguments) in (len(arguments), 0), path
-            assert (row.arguments[-1:] or ("",))[0].endswith("...") == bool(many), path
+            assert not row.arguments or row.arguments[-1].endswith("...") == bool(many), path
 
 
 def test_every_other_command_says_why_no_server_executes_it() -> None:

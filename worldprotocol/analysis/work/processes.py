@@ -62,7 +62,8 @@ class _ProcessLane:
     def __init__(self) -> None:
         self._context = _StartContext()
         context: Any = self._context
-        self._executor = ProcessPoolExecutor(1, context, initializer=_enter, initargs=(Path.cwd(),))
+        with _safe_path():  # its semaphores start a process of multiprocessing
+            self._executor = ProcessPoolExecutor(1, context, initializer=_enter, initargs=(Path.cwd(),))
         self._is_broken = False
 
     def submit(self, parcel: Parcel) -> Future[Outcome]:
