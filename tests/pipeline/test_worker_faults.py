@@ -95,6 +95,38 @@ def test_a_report_that_raises_ends_the_worker_and_loses_no_effect(address: str) 
     check_log(address, domain=room)
 
 
+def test_a_report_that_raises_while_the_worker_turns_stops_the_next_claim(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker had begun its turn before the report raised, and claimed another effect at the end of it."""
+    turning = threading.Event()
+    settle = RealmSource.settle
+
+    def closed(report: WorkerReport) -> None:
+        if report.kind == "claimed":
+            assert turning.wait(PATIENCE_S)
+            return
+        raise BrokenPipeError("the reader is gone")
+
+    with offering(address, clock=SystemClock()) as realm:  # type: ignore[arg-type]
+        first, second = work_in(realm, "a"), work_in(realm, "b")
+        with here(address, upper) as other:
+            worker = Worker(other, on_report=closed)
+
+            def settling(self: RealmSource, *, at_once: bool) -> None:
+                if worker.under_way:
+                    turning.set()
+                    until(lambda: not worker.under_way)
+                settle(self, at_once=at_once)
+
+            monkeypatch.setattr(RealmSource, "settle", settling)
+            with pytest.raises(BrokenPipeError, match="the reader"):
+                worker.run()
+        assert [realm.proposal(one).status for one in (first, second)] == ["completed", "executing"]
+        assert [one.state for one in realm.offered_effects()] == ["offered"]
+    check_log(address, domain=room)
+
+
 @pytest.mark.parametrize("error", [LogBusyError("LOG_BUSY", "busy"), WorldProtocolError("LOG_UNAVAILABLE", "away")])
 def test_a_result_is_reported_again_when_the_log_is_back(
     address: str, error: WorldProtocolError, monkeypatch: pytest.MonkeyPatch

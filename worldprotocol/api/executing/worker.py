@@ -227,7 +227,9 @@ class Worker:
             self._wake.wait(self._source.pause_s(self._next_retry(now), now))
 
     def _start(self, pool: ThreadPoolExecutor, *, once: bool) -> bool:
-        """Claim an effect and have a thread perform it; return False where none is offered."""
+        """Claim an effect and have a thread perform it; return False where none is offered, or the worker is stopped."""
+        if self._draining.is_set():  # seen here also where a report raised since the turn began
+            return False
         try:
             claim = self._source.claim(self._types, worker=self.name, workspaces=self._workspaces, once=once)
         except LogBusyError:
