@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,10 @@ from tests.patience import PATIENCE_S
 from world.errors import DamagedLogError, LogBusyError, RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, list_logs, open_log
 from world.log.audit import verify_tree
+from world.log.sql.statement import SqlStatement
+
+HELD = SqlStatement("SELECT pg_backend_pid(), pg_advisory_xact_lock_shared(7)", (), {})
+"""A query that takes as long as another connection holds a lock."""
 
 
 def append(log: EventLog, count: int = 1, state: bytes = b"{}") -> None:
@@ -174,6 +180,22 @@ def test_writers_in_threads_and_a_following_reader_miss_nothing(postgres_databas
         for thread in threads:
             thread.join()
     assert positions == list(range(1, each * writers + 1))
+
+
+def test_many_readers_wait_for_a_few_connections(postgres_database: str) -> None:
+    with (
+        open_log(postgres_database, create=True) as log,
+        psycopg.connect(postgres_database, autocommit=True) as other,
+        ThreadPoolExecutor(32) as pool,
+    ):
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted"
+        other.execute("SELECT pg_advisory_lock(7)")
+        reads = [pool.submit(log.query, HELD) for _ in range(32)]
+        deadline = time.monotonic() + PATIENCE_S
+        while (other.execute(waiting).fetchone() or (0,))[0] < 8:
+            assert time.monotonic() < deadline
+        other.execute("SELECT pg_advisory_unlock(7)")
+        assert len({read.result(PATIENCE_S)[0][0] for read in reads}) == 8  # processes of the server
 
 
 def test_a_server_with_stricter_isolation_by_default_serves_writers_in_turns(postgres_database: str) -> None:

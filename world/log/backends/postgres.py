@@ -38,7 +38,7 @@ from world.masking import masked
 
 LOCK_SPACE: Final = 0x57504C47  # "WPLG", the first half of our advisory lock keys
 _MIGRATION_LOCK: Final = 0  # the second half; logs have their ids there
-_IDLE: Final = 8  # connections kept for the next reader
+_READERS: Final = 8  # connections for reading; a new one takes the server more CPU time than sixty look-ups
 _CATCH_UP: Final = 256  # events of others that are fetched together with the head...
 _REPLAN_GROWTH: Final = 8  # growth of a log after which statements are planned again...
 _REPLAN_EVENTS: Final = 64  # ... from so many events on
@@ -109,6 +109,7 @@ class PostgresStore(Store):
         arguments["options"] = f"{given} {chosen}".strip()
         accepts = STANDBYS in url.query
         self._hosts = PostgresHosts(arguments, self._where, read_only=read_only, accepts_asynchronous=accepts)
+        self._readers = threading.BoundedSemaphore(_READERS)
         self._idle: list[FlushingConnection] = []
         self._spare: FlushingConnection | None = None
         self._writer: FlushingConnection | None = None
@@ -135,20 +136,21 @@ class PostgresStore(Store):
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         """See ``Store.query``; a connection that broke while it was idle is replaced without an error."""
-        connection, fresh = self._reader()
-        try:
+        with self._readers:
+            connection, fresh = self._reader()
             try:
-                return self._fetch(connection, sql, parameters)
-            except psycopg.OperationalError:
-                if fresh or not connection.broken:
-                    raise
-                self._forget_idle()
-                connection = self._connect()
-                return self._fetch(connection, sql, parameters)
-        except psycopg.Error as error:
-            raise self.translate(error) from error
-        finally:
-            self._return(connection)
+                try:
+                    return self._fetch(connection, sql, parameters)
+                except psycopg.OperationalError:
+                    if fresh or not connection.broken:
+                        raise
+                    self._forget_idle()
+                    connection = self._connect()
+                    return self._fetch(connection, sql, parameters)
+            except psycopg.Error as error:
+                raise self.translate(error) from error
+            finally:
+                self._return(connection)
 
     def settle(self) -> None:
         """See ``Store.settle``; there is nothing to prepare."""
@@ -312,7 +314,7 @@ class PostgresStore(Store):
     def _return(self, connection: FlushingConnection) -> None:
         with self._mutex:
             is_open = not (self._closed or connection.closed or connection.broken)
-            if is_open and len(self._idle) < _IDLE:
+            if is_open:
                 self._idle.append(connection)
                 return
         connection.close()
