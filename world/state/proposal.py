@@ -76,9 +76,11 @@ class Proposal:
     ``journal`` holds effect results by requirement id, ``requested`` the effects under way, ``in_doubt``
     those of which it is unknown whether they happened, ``claims`` the claims that workers hold, ``ended_claims`` the
     earlier ones by token, ``failures`` the last failure of effects that are made again, and ``rollback`` the result of
-    giving the workspace back as it was. ``backup`` says whether its leases were backed up,
-    None where that was not recorded, and ``workspace`` where; ``may_linger``, whether a handler was given up or a
-    worker vanished, so that something that was begun may still hold files open.
+    giving the workspace back as it was. ``proposal_id`` is a UUIDv7, ``branch`` the one that it would move,
+    ``scope_rules`` the version of ``world.model.scope_patterns``, and ``intent`` what it carries (INT-14.4).
+    ``backup`` says whether its leases were backed up, None where that was not recorded, and ``workspace`` where;
+    ``may_linger``, whether a handler was given up or a worker vanished, so that something that was begun may still hold
+    files open.
     """
 
     submitted: ProposalSubmitted
@@ -107,45 +109,35 @@ class Proposal:
     dropped: int = 0
     world_id: str | None = None
     error: ErrorValue | None = None
-    _intent: IntentInstance | None = field(default=None, compare=False, repr=False)
+    proposal_id: str = field(init=False, compare=False)
+    branch: str = field(init=False, compare=False)
+    scope_rules: int = field(init=False, compare=False)
+    intent: IntentInstance = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Take what many steps read from the submission, which never changes."""
+        submitted = self.submitted
+        self.proposal_id, self.branch, self.intent = submitted.proposal_id, submitted.branch, submitted.intent
+        self.scope_rules = submitted.scope_rules or 1
 
     def __repr__(self) -> str:
         action, actor = self.submitted.intent.body.type, self.submitted.actor.actor_id
         return short_repr(self, self.proposal_id, f"{action} by {actor}", self.status, f"branch {self.branch}")
 
     @property
-    def proposal_id(self) -> str:
-        """The proposal's id, a UUIDv7."""
-        return self.submitted.proposal_id
-
-    @property
-    def scope_rules(self) -> int:
-        """Version of the scope rules by which its patterns are read; see ``world.model.scope_patterns``."""
-        return self.submitted.scope_rules or 1
-
-    @property
-    def branch(self) -> str:
-        """The branch it would move."""
-        return self.submitted.branch
-
-    @property
     def is_terminal(self) -> bool:
         """Whether nothing can happen to it any more."""
         return self.status in TERMINAL
 
-    @property
-    def intent(self) -> IntentInstance:
-        """The intent it carries (INT-14.4)."""
-        return self._intent or self.submitted.intent
-
     def carries(self, intent: IntentInstance) -> None:
         """Keep the very instance that was submitted for the whole execution (INT-14.3)."""
         if intent.intent_id == self.submitted.intent.intent_id:
-            self._intent = intent
+            self.intent = intent
 
     def copy(self) -> Proposal:
         """Return an independent proposal; recorded values, which are immutable, are shared."""
         twin = Proposal(*_values_of(self))
+        twin.intent = self.intent
         twin.answers = self.answers.copy()
         twin.requested = self.requested.copy()
         twin.in_doubt = self.in_doubt.copy()
@@ -234,8 +226,8 @@ class Proposal:
         return wire
 
 
-_values_of: Final = attrgetter(*(one.name for one in fields(Proposal)))
-"""Returns the values of all fields, in their order."""
+_values_of: Final = attrgetter(*(one.name for one in fields(Proposal) if one.init))
+"""Returns the values of the arguments of a proposal, in their order."""
 
 
 def held_words(event: ProposalHeld) -> str:
