@@ -225,7 +225,7 @@ def test_a_recheck_makes_the_manifests_of_proposals_again(tmp_path: Path) -> Non
     actions = {**office.schema.actions, "write": narrower}
     with pytest.MonkeyPatch.context() as patched, open_to_recheck(address, domain=office) as looked:
         assert looked.parts is not None
-        patched.setattr(looked.parts.domain, "_schema", replace(office.schema, actions=actions))
+        patched.setattr(looked.parts.domain, "schema", replace(office.schema, actions=actions))
         done = recheck(looked)
     (found,) = [one.difference for one in done.divergences if not one.is_drift][:1]
     assert found.code == "VERDICT_DIFFERS"

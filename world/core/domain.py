@@ -24,6 +24,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from pydantic import BaseModel
@@ -109,7 +110,6 @@ class Domain(Generic[S]):
         self._computed: dict[str, Callable[..., Any]] = {}
         self._predicates: dict[str, LocalPredicate] = {}
         self._migrations: dict[str, Migration] = {}
-        self._schema: DomainSchema | None = None
         self._rules, self._is_earlier = RULES, False
         self._origin: Domain[Any] = self
         self._compared: tuple[Mapping[str, str | None], tuple[str, ...]] | None = None
@@ -119,15 +119,18 @@ class Domain(Generic[S]):
         actions = ", ".join(self._portable["actions"]) or "none"
         return short_repr(self, f"{self._portable['id']} {self._portable['version']}", f"actions: {actions}")
 
-    @property
+    @cached_property
     def schema(self) -> DomainSchema:
         """The schema; raises ``RefusedError`` ``INVALID_SCHEMA`` with all its faults."""
-        if self._schema is None:
-            portable = self._portable
-            if self._is_earlier:
-                portable = earlier_form(portable, self._model, {name: one[1] for name, one in self._actions.items()})
-            self._schema = replace(load_schema(portable), rules=self._rules)
-        return self._schema
+        portable = self._portable
+        if self._is_earlier:
+            portable = earlier_form(portable, self._model, {name: one[1] for name, one in self._actions.items()})
+        return replace(load_schema(portable), rules=self._rules)
+
+    def _forget_schema(self) -> None:
+        """Have the schema made again, because what it is made of changed."""
+        vars(self).pop("schema", None)
+        self._compared = None
 
     @property
     def origin(self) -> Domain[Any]:
@@ -152,15 +155,16 @@ class Domain(Generic[S]):
         """
         if self.is_form(schema_hash, rules):
             return True
-        before = self._rules, self._is_earlier, self._schema
+        before = self._rules, self._is_earlier, self.schema
         for is_earlier in (False, True):
-            self._rules, self._is_earlier, self._schema, self._compared = rules, is_earlier, None, None
+            self._rules, self._is_earlier = rules, is_earlier
+            self._forget_schema()
             try:
                 if self.schema.hash == schema_hash:
                     return True
             except RefusedError:  # the earlier form cannot express a model that was written since
                 continue
-        self._rules, self._is_earlier, self._schema = before
+        self._rules, self._is_earlier, self.schema = before
         return False
 
     def in_form(self, schema_hash: str, rules: int | None) -> Domain[S] | None:
@@ -177,7 +181,8 @@ class Domain(Generic[S]):
     def take_newest_form(self) -> None:
         """Take the form in which this domain is adopted now."""
         if self._is_earlier or self._rules != RULES:
-            self._rules, self._is_earlier, self._schema, self._compared = RULES, False, None, None
+            self._rules, self._is_earlier = RULES, False
+            self._forget_schema()
 
     def state_faults(self, data: FrozenDict) -> list[StateFault]:
         """Return what the validators of the state's model refuse, in Python; none where it has no validators."""
@@ -304,7 +309,7 @@ class Domain(Generic[S]):
             check_predicate(action, function)
             name = getattr(function, "__qualname__", type(function).__name__)
             self._predicates[action] = LocalPredicate(function, f"{function.__module__}.{name}")
-            self._schema = self._compared = None
+            self._forget_schema()
             return function
 
         return register
@@ -371,7 +376,7 @@ class Domain(Generic[S]):
     def _new(self, name: str, known: Mapping[str, Any], noun: str) -> None:
         if name in known:
             raise RefusedError(ErrorCode.DUPLICATE_NAME, f"The domain has a {noun} called {name!r} already.", name=name)
-        self._schema = self._compared = None
+        self._forget_schema()
 
     def run_action(self, execution: Execution) -> None:
         """Run the Python function of the execution's action; see ``run_python``."""
@@ -445,6 +450,6 @@ class Domain(Generic[S]):
         refuse_python(schema)
         portable = schema.portable
         domain = cls(schema.id, version=schema.version, state=portable["state"])
-        domain._portable, domain._schema = dict(portable), schema
+        domain._portable, domain.schema = dict(portable), schema
         domain._migrations = dict(migrations or {})
         return domain
