@@ -91,6 +91,9 @@ class HostOptions(TypedDict, total=False):
 class Host:
     """Executes approved proposals; implements ``world.state.ports.Executor``.
 
+    ``enforcement`` says whether patches outside approvedScope are refused (INT-13.5); ``keeper`` has the backups of the
+    workspace, None where there is no workspace.
+
     Args:
         domain: the domain to compute.
         effects: the effect handlers.
@@ -103,13 +106,14 @@ class Host:
     __slots__ = (
         "_domain",
         "_effects",
-        "_enforcement",
         "_environment",
         "_executes",
         "_live",
         "_live_lock",
         "_performer",
         "_time_limit",
+        "enforcement",
+        "keeper",
     )
 
     def __init__(
@@ -123,9 +127,10 @@ class Host:
         self._domain = domain
         self._effects = effects
         self._executes = options.get("execute", True)
-        self._enforcement = check_enforcement(options.get("enforcement", "enforcing"))
+        self.enforcement = check_enforcement(options.get("enforcement", "enforcing"))
         self._time_limit = options.get("time_limit") or TimeLimit()
         self._environment = options.get("environment")
+        self.keeper: BackupService | None = self._environment
         self._live: dict[tuple[str, IntentScope | None], LiveExecution] = {}
         self._live_lock = threading.Lock()
         self._performer = EffectPerformer(
@@ -158,16 +163,6 @@ class Host:
         """Whether this process performs effects; otherwise it offers them to workers."""
         return self._executes
 
-    @property
-    def keeper(self) -> BackupService | None:
-        """The backups of the workspace; None where there is no workspace."""
-        return self._environment
-
-    @property
-    def enforcement(self) -> Enforcement:
-        """Whether patches outside approvedScope are refused (INT-13.5)."""
-        return self._enforcement
-
     def step(self, order: ExecutionOrder) -> StepOutcome:
         """Compute as far as the journal reaches.
 
@@ -194,7 +189,7 @@ class Host:
             return StepOutcome("failed", (), done.snapshot, error=done.error)
         scope = order.approved_scope
         outside = None
-        if self._enforcement == "enforcing":
+        if self.enforcement == "enforcing":
             outside = first_outside(scope, done.patches[new:], order.scope_rules)
         if scope is not None and outside is not None:
             action = order.intent.body.type
