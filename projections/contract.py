@@ -25,7 +25,6 @@ from world.code.time_limit import TimeLimit
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
-from world.model.canonical_json import utf16_key
 from world.model.immutable_json import freeze
 from world.model.intent_origin import API_ORIGIN, DIRECT_PREFIX
 from world.model.short_repr import fields_repr
@@ -78,12 +77,8 @@ class ProjectionRequest:
 
     def __post_init__(self) -> None:
         view = SnapshotView(freeze(self.snapshot.data, "$.data"), freeze(self.snapshot.computed, "$.computed"))
-        seen = {"payload": in_canonical_order(self.source.payload), "occurred_at": None}
         object.__setattr__(self, "snapshot", view)
-        object.__setattr__(self, "source", structs.replace(self.source, **seen))
-        if self.actor.meta is not None:
-            meta = in_canonical_order(self.actor.meta)
-            object.__setattr__(self, "actor", structs.replace(self.actor, meta=meta))
+        object.__setattr__(self, "source", structs.replace(self.source, occurred_at=None))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the request as JSON."""
@@ -231,15 +226,6 @@ def check_sources(projection_id: str, sources: Iterable[Any]) -> frozenset[Sourc
             projection=projection_id,
         )
     return kinds
-
-
-def in_canonical_order(value: Any) -> Any:
-    """Return a frozen value with its members in canonical order (RFC 8785)."""
-    if isinstance(value, dict):
-        return freeze({key: in_canonical_order(value[key]) for key in sorted(value, key=utf16_key)})
-    if isinstance(value, list):
-        return freeze([in_canonical_order(item) for item in value])
-    return value
 
 
 def _refuse_deferred(projection_id: str, function: Any) -> None:

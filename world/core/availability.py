@@ -222,7 +222,8 @@ def actor_fields(actor: ActorRef | None) -> FrozenDict:
     """Return the fields below ``meta`` that a predicate may read: only the actor."""
     if actor is None:
         return _NOBODY
-    return FrozenDict({"actor": freeze({**actor.to_wire(), "id": actor.actor_id, "type": actor.kind})})
+    fields: FrozenDict = freeze({"actor": {**actor.to_wire(), "id": actor.actor_id, "type": actor.kind}})
+    return fields
 
 
 _NOBODY: Final = FrozenDict()

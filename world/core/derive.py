@@ -54,7 +54,8 @@ def recompute(
             continue
         changed.add(spec.name)
         values[spec.name] = _value(program, spec, data, values)
-    return FrozenDict(values)
+    computed: FrozenDict = freeze(values)
+    return computed
 
 
 def _stale(spec: ComputedSpec, data: FrozenDict, old_data: FrozenDict, changed: set[str]) -> bool:
@@ -76,4 +77,5 @@ def _value(program: Program, spec: ComputedSpec, data: FrozenDict, values: Mappi
 def _seen(spec: ComputedSpec, data: FrozenDict, values: Mapping[str, Any]) -> FrozenDict:
     """Return the declared dependencies of a Python function."""
     seen = {root: data[root] for root in spec.roots if root in data}
-    return FrozenDict(seen | {name: values[name] for name in spec.inner if name in values})
+    frozen: FrozenDict = freeze(seen | {name: values[name] for name in spec.inner if name in values})
+    return frozen

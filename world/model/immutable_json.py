@@ -264,7 +264,12 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:  # noqa: C
                 if not _sound_text(key):
                     raise _FaultError("a key holds half of a surrogate pair, which UTF-8 cannot carry.")
             kind = type(item)
-            is_ready = item is None or kind is bool or (kind is str and item.isascii())  # most members, without a call
+            is_ready = (  # most members, without a call
+                item is None
+                or kind is bool
+                or (kind is str and item.isascii())
+                or (kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER)
+            )
             frozen = item if is_ready else _freeze(item, depth + 1)
         except _FaultError as fault:
             fault.steps.append(_step(key))

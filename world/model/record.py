@@ -14,7 +14,7 @@ import msgspec
 from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from world.model.immutable_json import FrozenDict, FrozenList, freeze
+from world.model.immutable_json import MAX_SAFE_INTEGER, FrozenDict, FrozenList, freeze
 from world.model.short_repr import one_line
 from world.model.value import refused_value
 
@@ -130,5 +130,10 @@ def freeze_member(record: msgspec.Struct, name: str) -> None:
     """
     value = getattr(record, name)
     kind = type(value)
-    if kind not in _READY and not (kind is str and value.isascii()):
+    is_ready = (
+        kind in _READY
+        or (kind is str and value.isascii())
+        or (kind is int and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER)
+    )
+    if not is_ready:
         msgspec.structs.force_setattr(record, name, freeze(value))
