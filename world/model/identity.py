@@ -25,9 +25,8 @@ def intent_key(schema_hash: str, action_type: str, action_input: Any = None, sco
     Raises:
         RefusedError: ``NOT_CANONICAL`` when input or scope has no canonical text.
     """
-    scope_text = "null" if scope is None else canonical_text(scope)
-    text = f"{schema_hash}:{action_type}:{canonical_text(action_input)}:{scope_text}"
-    return sha256_hex(text.encode())
+    scope_text = b"null" if scope is None else canonical_bytes(scope)
+    return sha256_hex(f"{schema_hash}:{action_type}:".encode() + canonical_bytes(action_input) + b":" + scope_text)
 
 
 def catalog_hash(
@@ -152,7 +151,7 @@ def policy_hash(description: Mapping[str, Any]) -> str:
 
 def content_id(schema_hash: str, snapshot_hash_hex: str) -> str:
     """Return the id shared by equal contents: SHA-256(JCS({schemaHash, snapshotHash}))."""
-    if _is_word(schema_hash) and _is_word(snapshot_hash_hex):
+    if _is_word(schema_hash + snapshot_hash_hex):
         return sha256_hex(f'{{"schemaHash":"{schema_hash}","snapshotHash":"{snapshot_hash_hex}"}}'.encode())
     return digest({"schemaHash": schema_hash, "snapshotHash": snapshot_hash_hex})
 
@@ -165,7 +164,7 @@ def world_id(schema_hash: str, snapshot_hash_hex: str, parent: str | None) -> st
         snapshot_hash_hex: the snapshotHash.
         parent: the parent's worldId; None for genesis.
     """
-    if _is_word(schema_hash) and _is_word(snapshot_hash_hex) and (parent is None or _is_word(parent)):
+    if _is_word(schema_hash + snapshot_hash_hex + (parent or "")):
         above = "null" if parent is None else f'"{parent}"'
         text = f'{{"parentWorldId":{above},"schemaHash":"{schema_hash}","snapshotHash":"{snapshot_hash_hex}"}}'
         return sha256_hex(text.encode())
