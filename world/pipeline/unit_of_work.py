@@ -356,7 +356,7 @@ class UnitOfWork:
         Raises:
             DamagedLogError: ``STATE_DAMAGED``.
         """
-        known = self._known(world_id)
+        known = self.own.get(world_id) or self.snapshots.get(world_id)
         return self.lookup.checked_state(world_id) if known is None else known.data
 
     def _later(self) -> int:
@@ -403,7 +403,7 @@ class UnitOfWork:
 
     def snapshot(self, world_id: str) -> Snapshot:
         """Return the state of a sealed world as a base to compute on; its ``meta.version`` is its height."""
-        known = self._known(world_id)
+        known = self.own.get(world_id) or self.snapshots.get(world_id)
         if known is None:
             self.budget.check(f"the state of world {world_id}")
             outcome = self.lookup.world_outcome(world_id)
@@ -422,10 +422,6 @@ class UnitOfWork:
 
     def _snapshot(self, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
         return Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
-
-    def _known(self, world_id: str) -> Snapshot | None:
-        """Return the state of a world that this unit sealed, or of a recently used one."""
-        return self.own.get(world_id) or self.snapshots.get(world_id)
 
     def history(self, own: str) -> PastAt:
         """Return the history before the next event, without the proposal that is being judged."""

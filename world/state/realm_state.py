@@ -314,8 +314,9 @@ def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
             raise DamagedLogError(
                 ErrorCode.APPROVED_WITHOUT_LEASES, f"Proposal {name} was approved and holds no lease."
             )
-        realm.queues.setdefault(key, []).append(name)
-        realm.queues[key] = realm.queues[key]  # set, so that the change is noted
+        queue = realm.queues.get(key, [])
+        queue.append(name)
+        realm.queues[key] = queue  # set, so that the change is noted
     if proposal.status in TERMINAL:
         realm.offered.pop(name, None)
         del realm.proposals[name]

@@ -158,12 +158,13 @@ class SqliteStore(Store):
 
         Commits of this process do not change the data_version of its writing connection, so their rows are known.
         """
-        if not isinstance(self._readers, Readers):
+        readers = self._readers
+        if not isinstance(readers, Readers):
             return super().newest_head(log_id)
         if self._files is not None:
             self._files.refuse_moved()
         try:
-            return self._own_newest(log_id) or self._readers.unchanged(log_id, self._last_head)
+            return self._own_newest(log_id) or readers.unchanged(log_id, self._last_head)
         except _UNREADABLE as error:
             raise self._why_unreadable(error) from error
 
@@ -172,10 +173,10 @@ class SqliteStore(Store):
         if self._newest is None or not self._mutex.acquire(blocking=False):
             return None
         try:
-            newest = self._newest
-            if newest is None or newest[0] != log_id:
+            newest, writer = self._newest, self._writer
+            if newest is None or writer is None or newest[0] != log_id:
                 return None
-            (version,) = self._own().execute("PRAGMA data_version").fetchone()
+            (version,) = writer.execute("PRAGMA data_version").fetchone()
             return newest[1] if version == self._commits_of_others else None
         finally:
             self._mutex.release()

@@ -30,11 +30,8 @@ class PersistentMap(Mapping[K, V]):
     def __init__(self, content: Mapping[K, V] | None = None) -> None:
         """Create a map with the entries of a mapping, in its order."""
         numbered = {key: (number, value) for number, (key, value) in enumerate((content or {}).items())}
-        self._set(HashTrieMap(numbered), len(numbered))
-
-    def _set(self, entries: HashTrieMap[K, tuple[int, V]], following: int) -> None:
-        self._entries = entries
-        self._next = following
+        self._entries: HashTrieMap[K, tuple[int, V]] = HashTrieMap(numbered)
+        self._next = len(numbered)
         self._sorted: list[tuple[int, K, V]] | None = None
 
     def __getitem__(self, key: K) -> V:
@@ -87,7 +84,7 @@ class PersistentMap(Mapping[K, V]):
             else:
                 entries = entries.insert(key, (before[0], value))
         twin: PersistentMap[K, V] = PersistentMap.__new__(PersistentMap)
-        twin._set(entries, following)
+        twin._entries, twin._next, twin._sorted = entries, following, None
         return twin
 
     def _in_order(self) -> list[tuple[int, K, V]]:

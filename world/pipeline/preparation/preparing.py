@@ -88,9 +88,9 @@ def prepare_projection(
     work, prepared = begun
     if (work.realm.active if branch is None else branch) not in work.realm.branches:
         return None
-    head = find_branch(work, branch).head
-    record, intent = projector(work.snapshot(head), work.realm.schema_hash, head, work.at)
-    prepared.projection = PreparedProjection(head, work.realm.schema_hash, record, intent)
+    head, schema_hash = find_branch(work, branch).head, work.realm.schema_hash
+    record, intent = projector(work.snapshot(head), schema_hash, head, work.at)
+    prepared.projection = PreparedProjection(head, schema_hash, record, intent)
     selected = select(record, intent, proposal_id)
     if isinstance(selected, Selected):
         asked = replace(submission(selected.intent), record=selected.record)
