@@ -1,0 +1,216 @@
+"""A running server follows a move of its realm: nothing acknowledged is lost, and no client is started again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.patience import PATIENCE_S
+from tests.server.served import ORDER, PATH, Served, founded, serving
+from world.audit.verify import verify
+from world.log import open_log
+from worldprotocol import RealmDirectory
+from worldprotocol.directory.moving import MoveStep
+
+pytestmark = pytest.mark.slow
+
+CLIENTS = 4
+EACH = 5
+"""Acknowledged orders of each client before the move, and after it, at least."""
+
+LIMITS = "requests_per_second = 100000\nburst = 100000"
+
+
+@contextmanager
+def placed(folder: Path, more: str = "") -> Iterator[tuple[Served, RealmDirectory]]:
+    """Run a server over a directory that lists the realm; ``more`` is added to its configuration."""
+    place, address = founded(folder, server=LIMITS), str(folder / "realms.db")
+    with (folder / "world.toml").open("a") as file:
+        file.write(more)
+    with RealmDirectory.found(address) as directory:
+        directory.add("main", place.log)
+        with serving(place, "--directory", address, "--realm", "main=world.toml", "--socket", "main.sock") as served:
+            yield served, directory
+
+
+class Clients:
+    """Clients of a server that submit one order after the other, and a reader of its event stream."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.acknowledged: dict[str, str] = {}
+        self.unexpected: list[str] = []
+        self.seen: list[int] = []
+        self.streams = 0
+        self.is_over = False
+        self._grown = threading.Condition()
+
+    def write(self, client: int) -> None:
+        """Submit orders until it is over; one that the server asks to repeat is repeated with its key."""
+        number = 0
+        with self.served.client("kid") as kid:
+            while not self.is_over and not self.unexpected:
+                key = f"c{client}-{number}"
+                order = ORDER | {"input": {"item": key, "number": key}, "scopeProposal": {"allowedPaths": ["orders"]}}
+                answer = kid.post(f"{PATH}/intents", json=order, headers={"Idempotency-Key": key})
+                self._take(key, answer)
+                number += answer.status_code == 200
+
+    def _take(self, key: str, answer: httpx.Response) -> None:
+        body = answer.json()
+        with self._grown:
+            if answer.status_code == 200:
+                self.acknowledged[key] = body["proposalId"]
+            elif answer.status_code != 503 or body["code"] != "REALM_MOVED" or "Retry-After" not in answer.headers:
+                self.unexpected.append(answer.text)
+            self._grown.notify_all()
+
+    def read(self, upto: threading.Event) -> None:
+        """Read the stream of events, and continue after its end, until the newest event was seen at the end."""
+        with self.served.client("bot") as bot:
+            while not upto.is_set() or self.seen[-1] < bot.get(PATH).json()["position"]:
+                after = self.seen[-1] if self.seen else 0
+                self.streams += 1
+                with bot.stream("GET", f"{PATH}/log/stream", headers={"Last-Event-ID": str(after)}) as stream:
+                    for line in stream.iter_lines():
+                        if line.startswith("id: "):
+                            self.seen.append(int(line[4:]))
+                        if line.startswith("data: ") and upto.is_set():
+                            break
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more orders are acknowledged than now."""
+        with self._grown:
+            wanted = len(self.acknowledged) + more
+            assert self._grown.wait_for(lambda: self.unexpected or len(self.acknowledged) >= wanted, PATIENCE_S)
+            assert self.unexpected == []
+
+
+def check(log: str, acknowledged: dict[str, str], served: Served) -> None:
+    """Check that a log is sound and that the server has each acknowledged proposal."""
+    with open_log(log, read_only=True) as opened:
+        assert verify(opened).findings == ()
+    with served.client("bot") as bot:
+        for key, proposal_id in acknowledged.items():
+            found = bot.get(f"{PATH}/proposals/{proposal_id}").json()
+            assert (found["status"], found["intent"]["intentId"]) == ("completed", key)
+
+
+def order(served: Served, key: str) -> httpx.Response:
+    """Submit one order."""
+    return served.submit("kid", ORDER | {"input": {"item": key, "number": key}}, key)
+
+
+def test_a_server_follows_a_move_under_load(tmp_path: Path) -> None:
+    target = f"{tmp_path}/elsewhere.db"
+    with placed(tmp_path) as (served, directory), ThreadPoolExecutor(CLIENTS + 1) as pool:
+        clients, upto = Clients(served), threading.Event()
+        try:
+            reader = pool.submit(clients.read, upto)
+            writers = [pool.submit(clients.write, number) for number in range(CLIENTS)]
+            clients.wait_for(EACH * CLIENTS)
+            directory.move("main", target, by="ann")
+            clients.wait_for(EACH * CLIENTS)
+            upto.set()
+            clients.wait_for(1)
+        finally:
+            clients.is_over = True
+            upto.set()
+        for writer in writers:
+            writer.result(PATIENCE_S)
+        order(served, "last")
+        reader.result(PATIENCE_S)
+        assert clients.unexpected == []
+        assert clients.streams > 1  # the stream of the old place ended
+        assert clients.seen == list(range(1, clients.seen[-1] + 1))
+        check(target, clients.acknowledged, served)
+
+
+def served_again(served: Served, key: str) -> httpx.Response:
+    """Submit an order until the server does not ask to repeat it."""
+    attempts = iter(range(int(PATIENCE_S)))
+    while (answer := order(served, key)).status_code == 503 and next(attempts) is not None:
+        assert answer.json()["code"] == "REALM_MOVED", answer.text
+        threading.Event().wait(float(answer.headers["Retry-After"]))
+    return answer
+
+
+def test_writers_are_asked_to_repeat_and_readers_go_on_until_the_realm_is_open(tmp_path: Path) -> None:
+    refused: list[httpx.Response] = []
+
+    with placed(tmp_path) as (served, directory), served.client("bot") as bot:
+
+        def on_step(step: MoveStep) -> None:
+            if step in ("closed", "compared"):
+                refused.append(order(served, "early"))
+                assert bot.get(f"{PATH}/log").status_code == 200
+
+        directory.move("main", tmp_path / "elsewhere.db", by="ann", on_step=on_step)
+        assert [answer.status_code for answer in refused] == [503, 503]
+        assert {answer.headers["Retry-After"] for answer in refused} == {"1"}
+        assert {answer.json()["code"] for answer in refused} == {"REALM_MOVED"}
+        made = served_again(served, "early")
+        assert made.status_code == 200
+        assert order(served, "early").json()["proposalId"] == made.json()["proposalId"]
+        directory.move("main", tmp_path / "again.db", by="ann")
+        assert served_again(served, "late").status_code == 200
+        [world] = [one["data"] for one in [bot.get(f"{PATH}/state").json()]]
+        assert set(world["orders"]) == {"early", "late"}
+    with open_log(str(tmp_path / "again.db"), read_only=True) as log:
+        assert verify(log).findings == ()
+
+
+class StoppedError(Exception):
+    """The mover ends."""
+
+
+def test_a_server_stays_where_a_move_is_abandoned(tmp_path: Path) -> None:
+    def on_step(step: MoveStep) -> None:
+        if step == "closed":
+            raise StoppedError
+
+    with placed(tmp_path) as (served, directory):
+        with pytest.raises(StoppedError):
+            directory.move("main", tmp_path / "elsewhere.db", by="ann", on_step=on_step)
+        assert order(served, "one").status_code == 503
+        directory.abandon("main", "move")
+        assert served_again(served, "one").status_code == 200
+        assert directory.place("main") == f"{served.place.log}#main"
+        with served.place.realm() as realm:
+            assert realm.data()["orders"] == {"one": "one"}
+
+
+def test_a_server_follows_an_archived_realm_once_it_is_restored(tmp_path: Path) -> None:
+    with placed(tmp_path) as (served, directory):
+        directory.archive("main", tmp_path / "kept", by="ann")
+        refused = order(served, "one")
+        assert (refused.status_code, refused.json()["code"]) == (409, "LOG_FENCED")
+        directory.restore("main", tmp_path / "restored.db", by="ann")
+        attempts = iter(range(int(PATIENCE_S)))
+        while (answer := order(served, "one")).status_code == 409 and next(attempts) is not None:
+            threading.Event().wait(1)
+        assert answer.status_code == 200
+        with directory.read_only("main") as realm:
+            assert realm.data()["orders"] == {"one": "one"}
+
+
+def test_a_new_place_that_cannot_be_opened_is_said_and_tried_again(tmp_path: Path) -> None:
+    workspace, hidden = tmp_path / "files", tmp_path / "hidden"
+    workspace.mkdir()
+    with placed(tmp_path, more="[workspace]\nroot = 'files'\n") as (served, directory):
+        workspace.rename(hidden)
+        directory.move("main", tmp_path / "elsewhere.db", by="ann")
+        while "cannot be opened" not in (answer := order(served, "one")).json()["detail"]:
+            assert answer.status_code == 503
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert "files" in answer.json()["detail"]
+        with served.client("bot") as bot:
+            assert bot.get(PATH).status_code == 200
+        hidden.rename(workspace)
+        assert served_again(served, "one").status_code == 200
