@@ -2,14 +2,13 @@
 
 The hosted realm is replaced at once. Requests that have begun with the old one end there: those that only read are
 answered, those that write are asked to repeat (``REALM_MOVED``); its streams end, and their readers continue with
-``Last-Event-ID``, because positions are the same at both places. The old realm is closed when no request uses it.
+``Last-Event-ID``, because positions are the same at both places. The old realm is closed after their end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -129,26 +128,15 @@ class Moves:
         old.log_watch.close()
         if old.watching is not None:
             old.watching.cancel()
-        self._close_unused(old)
-        _LOGGER.warning("The realm %s is served at %s now.", new.name, new.realm.log.address)
-
-    def _close_unused(self, old: HostedRealm) -> None:
-        """Close a realm that was left as soon as no request uses it."""
-        loop, unused = asyncio.get_running_loop(), asyncio.Event()
-
-        def note() -> None:
-            with suppress(RuntimeError):  # the event loop has ended
-                loop.call_soon_threadsafe(unused.set)
-
-        weakref.finalize(old, note).atexit = False
-        waiting = asyncio.ensure_future(_closed_after(unused, old.realm, old.log_watch))
+        waiting = asyncio.ensure_future(self._close_left(old.realm, old.log_watch))
         self._left[waiting] = old.realm, old.log_watch
         waiting.add_done_callback(lambda done: self._left.pop(done, None))
+        _LOGGER.warning("The realm %s is served at %s now.", new.name, new.realm.log.address)
 
-
-async def _closed_after(unused: asyncio.Event, realm: Realm, log_watch: LogWatch) -> None:
-    await unused.wait()
-    await _close(realm, log_watch)
+    async def _close_left(self, realm: Realm, log_watch: LogWatch) -> None:
+        """Close a realm that was left, after the end of the requests that had begun before."""
+        await self._service.running.ended_so_far()
+        await _close(realm, log_watch)
 
 
 async def _close(realm: Realm, log_watch: LogWatch) -> None:

@@ -92,7 +92,7 @@ class RealmToServe:
     reopen: Callable[[], RealmToServe | None] | None = None
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True)
 class HostedRealm:
     """A realm in a running service, at one place; ``view`` reads its state, once for requests that arrive together.
 
