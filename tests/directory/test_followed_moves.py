@@ -1,0 +1,92 @@
+"""Running processes of ``worldctl`` follow a move: a worker and a feed go on at the new place."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.realm import COMMAND, environment
+from tests.patience import PATIENCE_S
+from tests.server.kiosk import GATE, handlers, kiosk
+from tests.server.served import founded
+from world.audit.verify import verify
+from world.state.proposal import Proposal
+from worldprotocol import Realm, RealmDirectory
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def placed(folder: Path, more: str = "") -> Iterator[tuple[RealmDirectory, Realm]]:
+    """Found and list a realm; ``more`` is added to its configuration. This process performs no effect."""
+    place = founded(folder)
+    with (folder / "world.toml").open("a") as file:
+        file.write(more)
+    with RealmDirectory.found(folder / "realms.db") as directory:
+        directory.add("main", place.log)
+        with directory.realm("main", domain=kiosk, effects=handlers, execute=False) as realm:
+            yield directory, realm
+
+
+@contextmanager
+def running(folder: Path, *arguments: str, ends_with: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """Run a command over the directory; it is stopped at the end, with an exit code."""
+    options = ["--directory", "realms.db", "--realm", "main", "--config", "world.toml", "--json"]
+    with (folder / "errors.txt").open("w") as complaints:
+        process = subprocess.Popen(
+            [*COMMAND, *options, *arguments],
+            cwd=folder,
+            env=environment() | {GATE: str(folder / "gate")},
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            text=True,
+        )
+    try:
+        yield process
+        process.terminate()
+        assert process.wait(PATIENCE_S) == ends_with, (folder / "errors.txt").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until(is_true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until a condition holds; the process has to run meanwhile."""
+    end = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def pay(realm: Realm, key: str) -> Proposal:
+    """Submit an order whose effect is performed by a worker."""
+    return realm.submit(realm.issue("kid", "order.pay", {"item": key, "number": key}, scope=["orders"]))
+
+
+def completed(realm: Realm, orders: Sequence[Proposal]) -> Callable[[], bool]:
+    """Return whether all orders are completed."""
+    return lambda: all(realm.proposal(one.proposal_id).status == "completed" for one in orders)
+
+
+def test_a_worker_performs_each_effect_once_before_during_and_after_moves(tmp_path: Path) -> None:
+    gate, charged = tmp_path / "gate", tmp_path / "gate.charged"
+    with placed(tmp_path) as (directory, realm), running(tmp_path, "worker") as worker:
+        orders = [pay(realm, "under-way")]
+        wait_until(charged.exists, worker)
+        orders.append(pay(realm, "offered"))
+        directory.move("main", tmp_path / "elsewhere.db", by="ann")
+        orders.append(pay(realm, "moved"))
+        gate.touch()
+        wait_until(completed(realm, orders), worker)
+        directory.move("main", tmp_path / "again.db", by="ann")  # while the worker waits for effects
+        orders.append(pay(realm, "again"))
+        wait_until(completed(realm, orders), worker)
+        assert charged.read_text().split() == ["under-way", "offered", "moved", "again"]
+        assert set(realm.data()["orders"]) == {"under-way", "offered", "moved", "again"}
+        assert verify(realm.log).findings == ()
