@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,8 +17,9 @@ from tests.patience import PATIENCE_S
 from tests.server.kiosk import GATE, handlers, kiosk
 from tests.server.served import founded
 from world.audit.verify import verify
+from world.errors import RefusedError
 from world.state.proposal import Proposal
-from worldprotocol import Realm, RealmDirectory
+from worldprotocol import Realm, RealmDirectory, Worker
 
 pytestmark = pytest.mark.slow
 
@@ -90,3 +93,42 @@ def test_a_worker_performs_each_effect_once_before_during_and_after_moves(tmp_pa
         assert charged.read_text().split() == ["under-way", "offered", "moved", "again"]
         assert set(realm.data()["orders"]) == {"under-way", "offered", "moved", "again"}
         assert verify(realm.log).findings == ()
+
+
+def delivered(folder: Path) -> list[int]:
+    """Return the positions of the events that the feed has delivered."""
+    file = folder / "audit.jsonl"
+    return [json.loads(line)["position"] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_a_feed_delivers_each_event_once_before_and_after_moves_and_restarts(tmp_path: Path) -> None:
+    feed = "[feeds.audit]\nfile = 'audit.jsonl'\nformat = 'json'\n"
+    with placed(tmp_path, feed) as (directory, realm):
+
+        def has_all() -> bool:
+            return len(delivered(tmp_path)) >= realm.log.head().size
+
+        with running(tmp_path, "feed", "run") as feeding:
+            wait_until(has_all, feeding)
+            for number, place in enumerate(["elsewhere.db", "again.db"]):
+                pay(realm, f"before-{number}")
+                directory.move("main", tmp_path / place, by="ann")
+                pay(realm, f"after-{number}")
+                wait_until(has_all, feeding)
+        directory.move("main", tmp_path / "last.db", by="ann")
+        pay(realm, "last")
+        with running(tmp_path, "feed", "run") as feeding:  # at another place than before
+            wait_until(has_all, feeding)
+        assert delivered(tmp_path) == list(range(1, realm.log.head().size + 1))
+
+
+def test_a_worker_without_a_directory_ends_with_the_log_of_its_place(tmp_path: Path) -> None:
+    with placed(tmp_path) as (directory, _):
+        with Realm.open(tmp_path / "world.db", domain=kiosk, effects=handlers, execute=False) as old:
+            working, ended = Worker(old), ThreadPoolExecutor(1)
+            running_worker = ended.submit(working.run)
+            directory.move("main", tmp_path / "elsewhere.db", by="ann")
+            with pytest.raises(RefusedError) as caught:
+                running_worker.result(PATIENCE_S)
+            assert caught.value.code == "LOG_FENCED"
+            ended.shutdown()
