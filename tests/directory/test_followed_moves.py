@@ -123,12 +123,13 @@ def test_a_feed_delivers_each_event_once_before_and_after_moves_and_restarts(tmp
 
 
 def test_a_worker_without_a_directory_ends_with_the_log_of_its_place(tmp_path: Path) -> None:
-    with placed(tmp_path) as (directory, _):
-        with Realm.open(tmp_path / "world.db", domain=kiosk, effects=handlers, execute=False) as old:
-            working, ended = Worker(old), ThreadPoolExecutor(1)
-            running_worker = ended.submit(working.run)
-            directory.move("main", tmp_path / "elsewhere.db", by="ann")
-            with pytest.raises(RefusedError) as caught:
-                running_worker.result(PATIENCE_S)
-            assert caught.value.code == "LOG_FENCED"
-            ended.shutdown()
+    with (
+        placed(tmp_path) as (directory, _),
+        Realm.open(tmp_path / "world.db", domain=kiosk, effects=handlers, execute=False) as old,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        working = pool.submit(Worker(old).run)
+        directory.move("main", tmp_path / "elsewhere.db", by="ann")
+        with pytest.raises(RefusedError) as caught:
+            working.result(PATIENCE_S)
+        assert caught.value.code == "LOG_FENCED"

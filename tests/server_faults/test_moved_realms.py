@@ -9,15 +9,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from host import find_effects, handler
 from tests.patience import PATIENCE_S
 from tests.server.served import ORDER, PATH, Served, founded, serving
 from world.audit.verify import verify
+from world.errors import LogBusyError
 from world.log import open_log
-from worldprotocol import RealmDirectory
+from world.state.effect_claim import EffectClaim
+from world.state.ports import Performed
+from worldprotocol import RealmDirectory, Worker
+from worldprotocol.api.executing.remote_effects import RemoteEffects
 from worldprotocol.directory.moving import MoveStep
 
 pytestmark = pytest.mark.slow
@@ -25,6 +31,8 @@ pytestmark = pytest.mark.slow
 CLIENTS = 4
 EACH = 5
 """Acknowledged orders of each client before the move, and after it, at least."""
+
+SHIPPED = ORDER | {"type": "order.ship"}
 
 LIMITS = "requests_per_second = 100000\nburst = 100000"
 
@@ -233,3 +241,52 @@ def test_a_new_place_that_cannot_be_opened_is_said_and_tried_again(tmp_path: Pat
             assert bot.get(PATH).status_code == 200
         hidden.rename(workspace)
         served_again(served, "one")
+
+
+def test_a_remote_worker_reports_at_the_new_place_what_it_did_at_the_old_one(tmp_path: Path) -> None:
+    shipped: list[str] = []
+    reached, may_end, was_refused = threading.Event(), threading.Event(), threading.Event()
+
+    def ship(params: Any, _call: Any) -> str:
+        shipped.append(params["number"])
+        reached.set()
+        assert may_end.wait(PATIENCE_S)
+        return "gone"
+
+    class Effects(RemoteEffects):
+        def complete(self, claim: EffectClaim, performed: Performed) -> bool:
+            try:
+                return super().complete(claim, performed)
+            except LogBusyError:
+                was_refused.set()
+                raise
+
+    def on_step(step: MoveStep) -> None:
+        if step == "closed":
+            may_end.set()
+            assert was_refused.wait(PATIENCE_S)
+
+    effects = find_effects(entry_points=False)
+    effects.add(handler("cart.ship", time_limit_ms=600_000)(ship))
+    with (
+        placed(tmp_path) as (served, directory),
+        Effects(served.url, "main", served.place.tokens["mule"], effects) as source,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        worker = Worker(source, types=["cart.ship"], name="mule-1")
+        working = pool.submit(worker.run)
+        one = served.submit("kid", SHIPPED | {"input": {"item": "tea", "number": "one"}}).json()["proposalId"]
+        assert reached.wait(PATIENCE_S)
+        directory.move("main", tmp_path / "elsewhere.db", by="ann", on_step=on_step)
+        wait_until(lambda: is_completed(served, one))
+        two = served.submit("kid", SHIPPED | {"input": {"item": "tea", "number": "two"}}).json()["proposalId"]
+        wait_until(lambda: is_completed(served, two))
+        worker.stop()
+        assert working.result(PATIENCE_S).completed == 2
+    assert shipped == ["one", "two"]
+
+
+def is_completed(served: Served, proposal_id: str) -> bool:
+    """Return whether a proposal is completed."""
+    with served.client("bot") as bot:
+        return bool(bot.get(f"{PATH}/proposals/{proposal_id}").json()["status"] == "completed")
