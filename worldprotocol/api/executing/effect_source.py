@@ -198,7 +198,7 @@ class RealmSource:
         """Do what is due, where a time limit has passed or another process left something; follow a move.
 
         Raises:
-            RefusedError: ``LOG_FENCED`` where the log was closed to writers, and no directory says where it goes on.
+            RefusedError: ``LOG_FENCED`` where the log was closed to writers, and no directory names its next place.
         """
         if self._acting.archive.peek(_is_closed):
             self._acting.settle()

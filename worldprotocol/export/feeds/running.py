@@ -120,7 +120,7 @@ class FeedRun:
         once: whether it ends when all events are delivered that the log has at its start, or when the feed is paused.
         on_report: called with each step, in a thread of the run.
         place: for a realm that a directory places: returns the address of its log, None while it is being moved. The
-            run then goes on at the next place once the log was closed to writers. None stays with the log.
+            run continues at the next place once the log was closed to writers. None delivers the events of one log.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class FeedRun:
             self._follow(self._delivery, address)
 
     def _note_left(self, log: EventLog, position: int) -> bool:
-        """Return whether a log ends with its closing to writers, all of it is delivered, and a directory knows more."""
+        """Return whether a log was closed to writers, all of it is delivered, and a directory places the realm."""
         size = log.head().size
         if self._place is not None and 0 < size <= position and log.event_at(size).topic == WriterClosed.TOPIC:
             self._is_left = True
