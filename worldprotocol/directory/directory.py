@@ -9,9 +9,9 @@ with RealmDirectory.found("realms.db", by="ann") as directory:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
@@ -33,6 +33,7 @@ from worldprotocol.directory.listing import ANSWER_S, ListedRealm, look_at
 from worldprotocol.directory.moving import MoveReport, OnStep, abandon, move_realm
 from worldprotocol.directory.placed_realm import PlacedRealm
 from worldprotocol.directory.state import RealmEntry, archived
+from worldprotocol.directory.writers import is_open_somewhere, open_where_placed
 
 if TYPE_CHECKING:
     from world.clock import Clock
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from worldprotocol.api.options import EngineOptions, FoundingOptions
 
 __all__ = ["RealmDirectory", "open_placed"]
+
+R = TypeVar("R")
 
 
 def open_placed(
@@ -250,6 +253,35 @@ class RealmDirectory:
             RefusedError: ``UNKNOWN_REALM``; ``LOG_FENCED`` where it is archived; as ``Realm.open``.
         """
         return PlacedRealm(self._directory, name, domain, options)
+
+    def open_by(self, name: str, open_at: Callable[[str], R]) -> R:
+        """Open a realm by a function where it is now.
+
+        Args:
+            name: of the realm.
+            open_at: opens the realm at an address for acting, as ``Realm.open`` does.
+
+        Raises:
+            RefusedError: ``UNKNOWN_REALM``; ``REALM_ARCHIVED``; ``LOG_FENCED`` where a move does not end; as
+                ``open_at``.
+        """
+        self.place(name)
+        return open_where_placed(self._directory, name, open_at)[1]
+
+    def open_after_move(self, name: str, open_at: Callable[[str], R]) -> R | None:
+        """Open a realm, whose log was closed to writers, where it is now; None while it is open at no place.
+
+        Args:
+            name: of the realm.
+            open_at: as for ``open_by``.
+
+        Raises:
+            RefusedError: ``UNKNOWN_REALM``; ``LOG_FENCED`` where this directory does not know why the log was closed;
+                as ``open_at``.
+        """
+        if not is_open_somewhere(self._directory, name, 0.0):
+            return None
+        return open_where_placed(self._directory, name, open_at)[1]
 
     def place(self, name: str) -> str:
         """Return the address at which a realm is.

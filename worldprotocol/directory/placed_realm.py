@@ -23,7 +23,7 @@ from world.state.writer_epoch import closed_log
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.waiting.proposals import timeout_seconds
 from worldprotocol.directory.directory_log import DirectoryLog
-from worldprotocol.directory.writers import open_place
+from worldprotocol.directory.writers import is_open_somewhere, open_where_placed
 
 if TYPE_CHECKING:
     from world.core import Domain
@@ -37,15 +37,11 @@ if TYPE_CHECKING:
     from worldprotocol.api.options import EngineOptions
     from worldprotocol.api.waiting.proposals import Until
 
-__all__ = ["MOVE_WAIT_S", "PlacedRealm"]
-
-MOVE_WAIT_S: Final = 60.0
-"""Longest wait of a command for the end of a move, in seconds."""
+__all__ = ["PlacedRealm"]
 
 MOST_MOVES: Final = 10
 """Most places at which one command is tried."""
 
-_PAUSE_S: Final = 0.02
 _LOOK_S: Final = 2.0
 """How often a wait looks whether the realm was moved, in seconds."""
 
@@ -87,7 +83,7 @@ class _Placement:
         with self._changing:
             if self.current._acting is not closed:
                 return True  # another thread has followed
-            if not self._is_open_somewhere():
+            if not is_open_somewhere(self._directory, self._name):
                 return False
             if self._directory.state().entry(self._name).place == self._place:
                 return True  # the work that had closed it was abandoned
@@ -108,22 +104,9 @@ class _Placement:
                 self.owned.close()
 
     def _opened(self) -> tuple[str, Realm]:
-        while True:
-            place = self._directory.state().entry(self._name).place
-            try:
-                return place, Realm.open(place, domain=self._domain, **self._options)
-            except RefusedError as refused:
-                if refused.code != ErrorCode.LOG_FENCED or not self._is_open_somewhere():
-                    raise
-
-    def _is_open_somewhere(self) -> bool:
-        """Wait for the end of a move, open the realm's place if it is closed, and return whether it has one."""
-        end = time.monotonic() + MOVE_WAIT_S
-        while (status := self._directory.state().entry(self._name).status) == "moving" and time.monotonic() < end:
-            time.sleep(_PAUSE_S)
-        if status == "open":
-            open_place(self._directory, self._name)
-        return status == "open"
+        return open_where_placed(
+            self._directory, self._name, lambda place: Realm.open(place, domain=self._domain, **self._options)
+        )
 
 
 class _NotedCommand:

@@ -5,9 +5,10 @@ Nothing else is done: with a domain that is not the realm's, the engine runs nei
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -24,9 +25,24 @@ from worldprotocol.api.bootstrap import bootstrap
 from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.state import RealmEntry
 
-__all__ = ["check_whole", "close_place", "open_copy", "open_place", "writer_at"]
+__all__ = [
+    "MOVE_WAIT_S",
+    "check_whole",
+    "close_place",
+    "is_open_somewhere",
+    "open_copy",
+    "open_place",
+    "open_where_placed",
+    "writer_at",
+]
+
+MOVE_WAIT_S: Final = 60.0
+"""Longest wait of a command for the end of a move, in seconds."""
 
 _NO_DOMAIN: Final = "urn:world-protocol:no-domain"
+_PAUSE_S: Final = 0.02
+
+R = TypeVar("R")
 
 
 class _NoState(BaseModel):
@@ -127,6 +143,48 @@ def open_place(directory: DirectoryLog, name: str, writer: Writer | None = None)
                 return False
             at_place.open_writer(_why_opened(entry, at_place.archive.log.head(), closed), by=entry.by)
     return True
+
+
+def is_open_somewhere(directory: DirectoryLog, name: str, wait_s: float = MOVE_WAIT_S) -> bool:
+    """Wait for the end of a move, open the realm's place if it is closed, and return whether it has one.
+
+    Args:
+        directory: the directory.
+        name: of the realm.
+        wait_s: longest wait for the end of a move, in seconds; 0 does not wait.
+
+    Raises:
+        RefusedError: as ``open_place``.
+    """
+    end = time.monotonic() + wait_s
+    while (status := directory.state().entry(name).status) == "moving" and time.monotonic() < end:
+        time.sleep(_PAUSE_S)
+    if status == "open":
+        open_place(directory, name)
+    return status == "open"
+
+
+def open_where_placed(directory: DirectoryLog, name: str, open_at: Callable[[str], R]) -> tuple[str, R]:
+    """Open a realm where a directory places it; return the place, and what was opened.
+
+    A place that is closed to writers because of a move is opened at the end of the move.
+
+    Args:
+        directory: the directory.
+        name: of the realm.
+        open_at: opens the realm at an address for acting, and settles it, so that a closed log is refused.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM``; ``LOG_FENCED`` where the realm is archived, or a move does not end within
+            ``MOVE_WAIT_S``; as ``open_at``.
+    """
+    while True:
+        place = directory.state().entry(name).place
+        try:
+            return place, open_at(place)
+        except RefusedError as refused:
+            if refused.code != ErrorCode.LOG_FENCED or not is_open_somewhere(directory, name):
+                raise
 
 
 def _why_opened(entry: RealmEntry, head: TreeHead, closed: WriterClosed) -> OpenReason:

@@ -117,22 +117,29 @@ class Running:
     """Requests that are being answered."""
 
     def __init__(self) -> None:
-        """Create a counter."""
-        self.count = 0
+        """Count none."""
+        self._ends: set[asyncio.Event] = set()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Count one request."""
-        self.count += 1
+        end = asyncio.Event()
+        self._ends.add(end)
         self._is_idle.clear()
         try:
             yield
         finally:
-            self.count -= 1
-            if not self.count:
+            end.set()
+            self._ends.discard(end)
+            if not self._ends:
                 self._is_idle.set()
+
+    async def ended_so_far(self) -> None:
+        """Return once the requests that are being answered now have ended."""
+        for end in list(self._ends):
+            await end.wait()
 
     async def ended(self, timeout_s: float) -> None:
         """Return once there is none, or after a time.

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from world.errors import WorldProtocolError
+from world.events.writer_events import WriterClosed
 from world.state.access import ACCESS_STEPS
 from world.state.offers import CHANGES_OFFERS
 from worldprotocol.server.connections.event_stream import Frames
@@ -83,6 +84,8 @@ class LogWatch:
         self._window: deque[LoggedEvent] = deque(maxlen=WINDOW)
         self._position = 0
         self.access_changes = 0
+        self.on_writer_closed: Callable[[], object] = lambda: None
+        """Called in the event loop when the log was closed to writers."""
         self.frames = Frames(WINDOW)
         self._batches: dict[int, list[LoggedEvent]] = {}
         self._readers: tuple[set[_LogReader], ...] = tuple(set() for _ in range(PING_S))
@@ -102,7 +105,7 @@ class LogWatch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the watch has ended, because the server stops."""
+        """Whether the watch has ended, because the server stops, or the realm is served at another place."""
         return self._is_closed
 
     @property
@@ -161,6 +164,8 @@ class LogWatch:
         for event in batch:
             for waiter in self._waiters.get(event.stream, ()):
                 waiter.set()
+        if any(event.topic == WriterClosed.TOPIC for event in batch):
+            self.on_writer_closed()
         if any(event.topic in OFFER_TOPICS for event in batch):
             for waiter in self._waiters.get(OFFERS, ()):
                 waiter.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -12,6 +12,9 @@ from starlette.exceptions import HTTPException
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
+
+if TYPE_CHECKING:
+    from worldprotocol.server.service import Service
 
 __all__ = ["MEDIA_TYPE", "TooManyRequestsError", "install", "problem", "type_of"]
 
@@ -85,8 +88,10 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _failed)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, WorldProtocolError)
+async def _refused(request: Request, raised: Exception) -> Response:
+    assert isinstance(raised, WorldProtocolError)
+    service: Service = request.app.state.service
+    error = service.answered(request.path_params.get("realm"), raised)
     code = ErrorCode(error.code)
     if code.http_status in (401, 403):
         _LOGGER.warning("%s %s refused: %s %s", request.method, request.url.path, code.value, error.message)

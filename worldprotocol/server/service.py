@@ -6,11 +6,12 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from world.clock import SystemClock
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WorldProtocolError
 from world.state.realm_view import RealmView
 from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
@@ -30,6 +31,7 @@ from worldprotocol.server.jobs.realm_jobs import RealmJobs, Slots
 from worldprotocol.server.limits import Rates, Running, Waits
 from worldprotocol.server.log_watch import LogWatch
 from worldprotocol.server.metrics import Metrics
+from worldprotocol.server.moves import Moves
 from worldprotocol.server.pages.browser_sessions import Links
 from worldprotocol.server.sign_in import SignIn
 from worldprotocol.server.telemetry.requests import name_spans
@@ -76,6 +78,8 @@ class RealmToServe:
         program: log and code of the realm, which jobs load; None permits verification only.
         agents: how it takes calls of coding agents; None takes none.
         run_command: executes a command of ``worldctl``; None executes none.
+        reopen: after a move, opens the realm where its directory places it; returns None while it is open nowhere.
+            None for a realm that no directory places.
     """
 
     name: str
@@ -85,11 +89,15 @@ class RealmToServe:
     program: RealmProgram | None = None
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
+    reopen: Callable[[], RealmToServe | None] | None = None
 
 
 @dataclass(slots=True)
 class HostedRealm:
-    """A realm in a running service; ``view`` reads its current state, once for requests that arrive together."""
+    """A realm in a running service, at one place; ``view`` reads its state, once for requests that arrive together.
+
+    ``fault`` is why the realm cannot be opened where it was moved to; None where no attempt failed.
+    """
 
     name: str
     realm: Realm
@@ -103,7 +111,9 @@ class HostedRealm:
     jobs: RealmJobs
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
+    reopen: Callable[[], RealmToServe | None] | None = None
     watching: asyncio.Task[None] | None = None
+    fault: str | None = None
 
     def checkpoint(self, size: int | None) -> Checkpoint:
         """Return a checkpoint over so many first events, None of all, signed where a key is configured."""
@@ -144,6 +154,11 @@ class Service:
     address: str = ""
     clock: SystemClock = field(default_factory=SystemClock)
     mcp: McpEndpoint | None = None
+    moves: Moves = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Follow the moves of the realms."""
+        self.moves = Moves(self)
 
     @classmethod
     def of(
@@ -163,32 +178,28 @@ class Service:
             RefusedError: ``INVALID_CONFIG`` where a realm that is not served is public, ``INVALID_REDACTION``.
         """
         threads, slots, clock = Threads(config.threads), Slots(), SystemClock()
-        hosted = {}
-        for one in realms:
-            jobs = RealmJobs(one.program or program_of(one.realm), slots, clock.now_ms)
-            hosted[one.name] = _hosted(one, threads, config.public.get(one.name, ()), jobs)
-        unknown = sorted(set(config.public) - set(hosted))
-        if unknown:
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG,
-                f"[server.public] names {unknown[0]!r}, which is not served; there is {', '.join(hosted)}.",
-            )
-        metrics = Metrics()
-        for name, realm in hosted.items():
-            time_writes(realm.realm, metrics.writes_of(name))
         sign_in = SignIn(config.oidc, config.peers)
         made = cls(
             config=config,
-            realms=hosted,
+            realms={},
             threads=threads,
             sign_in=sign_in,
             rates=Rates(config.requests_per_second, config.burst),
             waits=Waits(config.max_waits),
-            metrics=metrics,
+            metrics=Metrics(),
             commands=RunningCommands(config.threads),
             flows=flows_of(sign_in.issuers.values(), client_secrets or {}),
             clock=clock,
         )
+        for one in realms:
+            jobs = RealmJobs(one.program or program_of(one.realm), slots, clock.now_ms)
+            made.realms[one.name] = made.hosted(one, jobs)
+        unknown = sorted(set(config.public) - set(made.realms))
+        if unknown:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"[server.public] names {unknown[0]!r}, which is not served; there is {', '.join(made.realms)}.",
+            )
         if client_secrets:  # servers with the same configuration finish each other's sign-ins
             made.flow_key = shared_key(client_secrets)
         return made
@@ -201,16 +212,83 @@ class Service:
     async def start(self) -> None:
         """Begin to follow the realms."""
         for one in self.realms.values():
-            await one.log_watch.start()
-            if one.agents is not None:
-                watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
-                one.watching = asyncio.create_task(watch)
+            await self.begin(one)
+
+    async def begin(self, one: HostedRealm) -> None:
+        """Begin to follow the log of a realm, and the moves of one that a directory places."""
+        if one.reopen is not None:
+            one.log_watch.on_writer_closed = partial(self.moves.follow, one.name)
+        await one.log_watch.start()
+        if one.reopen is not None:
+            self.moves.follow(one.name)  # where it was closed before the log was followed
+        if one.agents is not None:
+            watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
+            one.watching = asyncio.create_task(watch)
+
+    def hosted(self, one: RealmToServe, jobs: RealmJobs) -> HostedRealm:
+        """Return a realm as the service has it while it serves the realm at one place.
+
+        Args:
+            one: the realm, open at that place.
+            jobs: its jobs, which the next ones at that place join.
+
+        Raises:
+            RefusedError: ``INVALID_REDACTION``.
+        """
+        realm = one.realm
+
+        def unsigned(size: int | None) -> tuple[Checkpoint, Sequence[SigningKey]]:
+            head = realm.log.head() if size is None else realm.log.root_at(size)
+            return checkpoint_of(head, default_origin(realm.log)), ()
+
+        jobs.program = one.program or program_of(realm)
+        made = HostedRealm(
+            name=one.name,
+            realm=realm,
+            log_watch=LogWatch(realm.log, self.threads),
+            view=Shared(self.threads, realm.realm),
+            redactions=Redactions(realm.log, one.roles, self.config.public.get(one.name, ())),
+            signed=one.signed or unsigned,
+            request_keys=RequestKeys(realm.log),
+            past=PastViews(realm),
+            cloud_events=CloudEvents(realm.log),
+            jobs=jobs,
+            agents=one.agents,
+            run_command=one.run_command,
+            reopen=one.reopen,
+        )
+        name_spans(realm, one.name)
+        time_writes(realm, self.metrics.writes_of(one.name))
+        return made
+
+    def answered(self, name: str | None, error: WorldProtocolError) -> WorldProtocolError:
+        """Return an error as it is answered: a request to a realm that is followed to another place may be repeated.
+
+        Args:
+            name: of the realm; None where the request names none.
+            error: what the request raised.
+        """
+        hosted = self.realms.get(name or "")
+        is_moved = error.code == ErrorCode.LOG_FENCED and error.details.get("reason") == "move"
+        if hosted is None or hosted.reopen is None or not is_moved:
+            return error
+        then = (
+            ""
+            if hosted.fault is None
+            else f" It cannot be opened there yet, and the server tries again: {hosted.fault}"
+        )
+        return RefusedError(
+            ErrorCode.REALM_MOVED,
+            f"The realm {name} is being moved to another place. Send the request again, with the same Idempotency-Key "
+            f"or intentId.{then}",
+        )
 
     def begin_stop(self) -> None:
         """Refuse new requests, and end those that wait."""
         self.is_stopping = True
         if self.mcp is not None:
             self.mcp.begin_stop()
+        self.moves.begin_stop()
         for one in self.realms.values():
             one.log_watch.close()
             if one.watching is not None:
@@ -222,36 +300,11 @@ class Service:
         self.begin_stop()
         if self.mcp is not None:
             await self.mcp.join()
+        await self.moves.join()
         await self.commands.close()
         await self.threads.close()
+        await self.moves.close()
         for one in self.realms.values():
             await one.jobs.join()
             await one.log_watch.join()
             await asyncio.to_thread(one.realm.close)
-
-
-def _hosted(one: RealmToServe, threads: Threads, public: Iterable[str], jobs: RealmJobs) -> HostedRealm:
-    realm = one.realm
-    name_spans(realm, one.name)
-
-    def unsigned(size: int | None) -> tuple[Checkpoint, Sequence[SigningKey]]:
-        head = realm.log.head() if size is None else realm.log.root_at(size)
-        return checkpoint_of(head, default_origin(realm.log)), ()
-
-    log_watch = LogWatch(realm.log, threads)
-    view, keys = Shared(threads, realm.realm), RequestKeys(realm.log)
-    redactions = Redactions(realm.log, one.roles, public)
-    return HostedRealm(
-        name=one.name,
-        realm=realm,
-        log_watch=log_watch,
-        view=view,
-        redactions=redactions,
-        signed=one.signed or unsigned,
-        request_keys=keys,
-        past=PastViews(realm),
-        cloud_events=CloudEvents(realm.log),
-        jobs=jobs,
-        agents=one.agents,
-        run_command=one.run_command,
-    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from host import EffectRegistry
 from world.errors import LogBusyError, WorldProtocolError
@@ -17,6 +17,9 @@ from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 from worldprotocol.api.executing.workspaces import take_up_workspace
 from worldprotocol.api.realm import Realm
+
+if TYPE_CHECKING:
+    from worldprotocol.api.bootstrap import Components, EventLog
 
 __all__ = ["EffectSource", "RealmSource", "WhyOver"]
 
@@ -111,10 +114,17 @@ class RealmSource:
     def __init__(self, realm: Realm) -> None:
         """Use the writer of the realm."""
         self._realm = realm
-        self._acting, self._parts = realm._acting, realm._composed
+        self._acting = realm._acting
+        self._worker = ""
         self._workspaces: list[str] = []
+        self._watched: EventLog | None = None
+        self._watch: Callable[[EventLog], object] = lambda log: None
         self._settled = 0.0
         self._looked = -1
+
+    @property
+    def _parts(self) -> Components:
+        return self._realm._composed  # those of its place
 
     @property
     def effects(self) -> EffectRegistry:
@@ -127,6 +137,7 @@ class RealmSource:
         Raises:
             RefusedError: ``OTHER_WORKSPACE``, ``WORKSPACE_COPIED`` where it is not the realm's.
         """
+        self._worker = worker
         take_up_workspace(self._acting, self._parts, by=worker, executes=True)
         environment = self._parts.executor.environment
         self._workspaces = [] if environment is None or environment.workspace_id is None else [environment.workspace_id]
@@ -163,19 +174,35 @@ class RealmSource:
 
     @contextmanager
     def watching(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call ``wake`` whenever the log grows."""
-        log = self._acting.archive.log
-        follower = log.follow(log.head().size, poll_ms=POLL_MS)
-        watching = threading.Thread(target=_watch, args=(follower, wake), name="worldprotocol-worker-log", daemon=True)
-        watching.start()
-        try:
+        """Call ``wake`` whenever the log grows, after a move at its new place."""
+        with ExitStack() as watches:
+
+            def watch(log: EventLog) -> None:
+                watches.close()
+                watches.enter_context(_watched(log, wake))
+
+            self._watch = watch
+            self._watch_here()
             yield
-        finally:
-            follower.stop()
-            watching.join()  # it reads the log, which the caller may close then
+
+    def _watch_here(self) -> None:
+        """Watch the log where the realm is, and take up the workspace there after a move."""
+        log = self._acting.archive.log
+        if log is not self._watched:
+            if self._watched is not None:
+                self.begin(self._worker)
+            self._watched = log
+            self._watch(log)
 
     def settle(self, *, at_once: bool) -> None:
-        """Do what is due, where a time limit has passed or another process left something."""
+        """Do what is due, where a time limit has passed or another process left something; follow a move.
+
+        Raises:
+            RefusedError: ``LOG_FENCED`` where the log was closed to writers, and no directory names its next place.
+        """
+        if self._acting.archive.peek(_is_closed):
+            self._acting.settle()
+        self._watch_here()
         now = time.monotonic()
         if (not at_once and now - self._settled < SETTLE_S) or not self._acting.archive.peek(self._is_due):
             return
@@ -220,6 +247,23 @@ def _is_retried(proposal: Proposal, claim: EffectClaim) -> bool:
     """Return whether the effect is offered again after the failure that was reported under a claim."""
     failure = proposal.failures.get(claim.requirement.id)
     return failure is not None and failure.claim is not None and failure.claim.token == claim.token
+
+
+def _is_closed(realm: RealmView) -> bool:
+    return realm.writer.closed is not None
+
+
+@contextmanager
+def _watched(log: EventLog, wake: Callable[[], None]) -> Iterator[None]:
+    """Call ``wake`` whenever a log grows, in a thread."""
+    follower = log.follow(log.head().size, poll_ms=POLL_MS)
+    watching = threading.Thread(target=_watch, args=(follower, wake), name="worldprotocol-worker-log", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        follower.stop()
+        watching.join()  # it reads the log, which the caller may close then
 
 
 def _watch(follower: Iterable[object], wake: Callable[[], None]) -> None:

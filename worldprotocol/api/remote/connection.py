@@ -46,7 +46,9 @@ LONGEST_PAUSE_S: Final = 2.0
 AGAIN: Final = (429, 502, 503, 504)
 """Statuses with which a server, or a proxy before it, asks to send a request again."""
 
-PASSING: Final = frozenset({"LOG_UNAVAILABLE", "LOG_BUSY", "TOO_MANY_REQUESTS", "SERVER_STOPPING", "REQUEST_TIMED_OUT"})
+PASSING: Final = frozenset(
+    {"LOG_UNAVAILABLE", "LOG_BUSY", "TOO_MANY_REQUESTS", "SERVER_STOPPING", "REALM_MOVED", "REQUEST_TIMED_OUT"}
+)
 """Codes of refusals after which the same request may succeed."""
 
 _TYPES: Final[Mapping[str, type[RefusedError]]] = {

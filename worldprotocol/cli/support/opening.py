@@ -93,6 +93,18 @@ def place_of(directory: str, name: str) -> str:
         return opened.place(name)
 
 
+def place_after_move(directory: str, name: str) -> str | None:
+    """Return the address at which a directory places a realm; None while it is being moved or archived.
+
+    Raises:
+        RefusedError: as ``place_of``.
+    """
+    from worldprotocol.directory.directory import RealmDirectory
+
+    with RealmDirectory.open(directory, read_only=True) as opened:
+        return None if opened.entry(name).work is not None else opened.place(name)
+
+
 def open_configured(desk: CommandContext, config: Config, **options: Unpack[EngineOptions]) -> Realm:
     """Open the realm of a configuration for acting, where a directory places it, if one was named.
 

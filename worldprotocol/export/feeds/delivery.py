@@ -12,6 +12,7 @@ from eventsourcing.persistence import Tracking
 from eventsourcing.projection import Projection
 
 from world.clock import Clock
+from world.events.writer_events import WriterClosed
 from worldprotocol.api.sections.feeds import FeedConfig
 from worldprotocol.export.feeds.messages import FeedMessage, MessageSource
 from worldprotocol.export.feeds.sinks import Sink
@@ -87,6 +88,8 @@ class Delivery:
         self._position: int | None = None
         self._stopping = threading.Event()
         self.on_report: Callable[[FeedReport], None] = lambda _: None
+        self.on_writer_closed: Callable[[int], object] = lambda position: None
+        """Called with the position of an event that closed the log to writers, once it is delivered."""
 
     def stop(self) -> None:
         """Begin no further attempt, from any thread."""
@@ -164,5 +167,7 @@ def consumer_of(delivery: Delivery) -> type[Projection[FeedState]]:
 
         def process_event(self, domain_event: Any, tracking: Tracking) -> None:
             delivery.advance(self.view, tracking)
+            if isinstance(domain_event, WriterClosed):
+                delivery.on_writer_closed(tracking.notification_id)
 
     return FeedConsumer

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from host.secrets import Secrets
 from world.clock import Clock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
+from world.events.writer_events import WriterClosed
 from world.log import EventLog, open_log
 from world.private_files import make_private, open_private
 from worldprotocol.api.bootstrap import log_files, secrets_of
@@ -33,6 +35,9 @@ from worldprotocol.export.feeds.state import FeedState
 from worldprotocol.export.redaction import Redaction
 
 __all__ = ["ConfiguredFeed", "FeedRun", "configured_feeds", "opened_state"]
+
+MOVE_POLL_S: Final = 0.5
+"""Time between two looks at where a realm is whose log was closed to writers, in seconds."""
 
 _NAME_PREFIX: Final = "world-protocol/"
 
@@ -75,13 +80,16 @@ class ConfiguredFeed:
         )
 
 
-def configured_feeds(config: Config, address: str, names: Sequence[str] = ()) -> list[ConfiguredFeed]:
+def configured_feeds(
+    config: Config, address: str, names: Sequence[str] = (), *, is_placed: bool = False
+) -> list[ConfiguredFeed]:
     """Return the feeds that a configuration has.
 
     Args:
         config: the configuration.
         address: of the log.
         names: only these; none are all.
+        is_placed: whether a directory gave the address; databases of feeds are not beside the log then, which moves.
 
     Raises:
         RefusedError: ``UNKNOWN_FEED``.
@@ -93,7 +101,7 @@ def configured_feeds(config: Config, address: str, names: Sequence[str] = ()) ->
             raise RefusedError(
                 ErrorCode.UNKNOWN_FEED, f"[feeds] in world.toml has no feed {name!r}; its feeds: {listed}.", name=name
             )
-    files = log_files(address)
+    files = () if is_placed else log_files(address)
     beside = files[0] if files else str(config.folder / "world")
     secrets = secrets_of(config.placed_secrets(), address, config.folder)
     placed = {name: known[name].in_folder(config.folder) for name in names or known}
@@ -111,6 +119,8 @@ class FeedRun:
         clock: gives the time.
         once: whether it ends when all events are delivered that the log has at its start, or when the feed is paused.
         on_report: called with each step, in a thread of the run.
+        place: for a realm that a directory places: returns the address of its log, None while it is being moved. The
+            run continues at the next place once the log was closed to writers. None delivers the events of one log.
     """
 
     def __init__(
@@ -120,8 +130,11 @@ class FeedRun:
         *,
         once: bool = False,
         on_report: Callable[[FeedReport], None] = lambda _: None,
+        place: Callable[[], str | None] | None = None,
     ) -> None:
         """Prepare; nothing is opened yet."""
+        self._place = place
+        self._is_left = False
         self.feed = feed
         self._clock = clock
         self._once = once
@@ -144,7 +157,7 @@ class FeedRun:
 
         Raises:
             RefusedError: ``FEED_BUSY`` where another process runs the feed; those of ``ConfiguredFeed.sink``, of
-                ``run_consumer`` and of redaction rules.
+                ``run_consumer``, of redaction rules, and of ``place``.
             DamagedLogError: an event is not what was logged.
             OSError: the database of the feed cannot be read or written.
         """
@@ -152,24 +165,54 @@ class FeedRun:
         with ExitStack() as opened:
             opened.enter_context(_plain_errors(feed))
             opened.enter_context(_alone(feed))
-            log = opened.enter_context(open_log(feed.address, read_only=True))
+            sink = opened.enter_context(closing(feed.sink(self._clock)))
+            address: str | None = feed.address
+            while address is not None:
+                self._is_left = False
+                self._deliver(address, sink)
+                address = self._next_place()
+
+    def _deliver(self, address: str, sink: Sink) -> None:
+        """Deliver the events of the log at an address, until the run is over, or the log was left."""
+        feed = self.feed
+        with open_log(address, read_only=True) as log:
             redaction = Redaction(feed.config.redact, feed.roles)
             redaction.learn(log)
-            sink = opened.enter_context(closing(feed.sink(self._clock)))
             name = consumer_name(log)
-            self._upto = log.head().size
-            if self._is_over(_begun(feed, log, name)):
+            position, self._upto = _begun(feed, log, name), self._upto or log.head().size
+            if self._is_over(position) or self._note_left(log, position):
                 return
             source = MessageSource(log, feed.config, redaction)
             log_id = name.removeprefix(_NAME_PREFIX)
             self._delivery = Delivery(feed.name, log_id, feed.config, source, sink, self._clock)
             self._delivery.on_report = self._take
-            self._follow(self._delivery)
+            self._delivery.on_writer_closed = partial(self._note_left, log)
+            self._follow(self._delivery, address)
 
-    def _follow(self, delivery: Delivery) -> None:
-        runner = run_consumer(self.feed.address, consumer_of(delivery), FeedState, _settings(self.feed.state))
+    def _note_left(self, log: EventLog, position: int) -> bool:
+        """Return whether a log was closed to writers, all of it is delivered, and a directory places the realm."""
+        size = log.head().size
+        if self._place is not None and 0 < size <= position and log.event_at(size).topic == WriterClosed.TOPIC:
+            self._is_left = True
+            if self._runner is not None:
+                self._runner.stop()
+        return self._is_left
+
+    def _next_place(self) -> str | None:
+        """Wait for the end of a move, and return where the realm is; None where the run is over."""
+        self._runner = None
+        while self._is_left and self._place is not None and not self._stopping.wait(MOVE_POLL_S):
+            address = self._place()
+            if address is not None:
+                return address
+        return None
+
+    def _follow(self, delivery: Delivery, address: str) -> None:
+        runner = run_consumer(address, consumer_of(delivery), FeedState, _settings(self.feed.state))
         self._runner = runner
         with closing(runner.view.datastore), runner:
+            if self._is_left:  # before the runner was known here
+                runner.stop()
             if self._stopping.is_set():
                 self.stop()
             runner.run_forever()

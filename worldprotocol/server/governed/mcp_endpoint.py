@@ -101,7 +101,9 @@ class McpEndpoint:
         owner = AccessToken(token="", client_id=f"{actor_id}@{hosted.name}", scopes=[])
         self._check_sessions(request, manager, owner.client_id)
         url = f"{self._service.public_url}/realms/{quote(hosted.name, safe='')}/inbox"
-        access = ApiRealm(_Operations(self._app, scope, hosted.name), url, lambda: _position(hosted))
+        access = ApiRealm(
+            _Operations(self._app, scope, hosted.name), url, lambda: _position(self._service, hosted.name)
+        )
         state = {**scope.get("state", {}), ACCESS: access}
         fields = [(name, value.strip(b" \t")) for name, value in scope["headers"]]  # RFC 9110, 5.5
         inner = {**scope, "headers": fields, "state": state, "user": AuthenticatedUser(owner)}
@@ -202,12 +204,13 @@ def _has_right(service: Service, verified: Verification, view: RealmView) -> boo
     return right_fault(view, verified, RIGHTS, service.clock.now_ms()) is None
 
 
-def _position(hosted: HostedRealm) -> int:
-    """Return the position of the newest event.
+def _position(service: Service, name: str) -> int:
+    """Return the position of the newest event of a realm, wherever it is served now.
 
     Raises:
         RefusedError: ``SERVER_STOPPING``.
     """
+    hosted = service.realms[name]
     if hosted.log_watch.is_closed:
         raise RefusedError(ErrorCode.SERVER_STOPPING, "The server is stopping; connect again later.")
     return hosted.log_watch.position

@@ -81,7 +81,8 @@ async def _run(call: Call, row: RemoteCommand, run: RunCommand, request: Command
         except CommandStoppedError:
             return STOPPED
         except WorldProtocolError as error:
-            return _ended(request, error.code, error.message)
+            answered = call.service.answered(call.hosted.name, error)
+            return _ended(request, answered.code, answered.message)
         except Exception:
             _LOGGER.exception("The command %r failed", row.path)
             words = "The server failed to run this command; its log has the cause."
@@ -133,6 +134,8 @@ async def _take_events(
             code = await commands.in_thread(lambda step=step: execute(step))  # type: ignore[misc]
             if code:
                 return 0 if code == ENOUGH else code
+    if not service.is_stopping:
+        return _ended(request, ErrorCode.REALM_MOVED, "The realm was moved to another place; run the command again.")
     return _ended(request, ErrorCode.SERVER_STOPPING, "The server is stopping; run the command again later.")
 
 

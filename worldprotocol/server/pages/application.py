@@ -116,8 +116,10 @@ def _static(name: str) -> bytes:
     return (base_style() + text(name) + text("records.css") if name == "style.css" else text(name)).encode()
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, WorldProtocolError)
+async def _refused(request: Request, raised: Exception) -> Response:
+    assert isinstance(raised, WorldProtocolError)
+    service: Service = request.app.state.service
+    error = service.answered(request.path_params.get("realm"), raised)
     code = ErrorCode(error.code)
     request.state.error_code = code.value
     values = {"title": code.text, "code": code.value, "message": error.message, "sign_in": _sign_in(request, code)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +51,8 @@ def serve(
     """Serve realms over HTTP, until SIGTERM or Ctrl-C; running calls are finished then.
 
     Without --realm, the realms of [realms] in world.toml are served, and the configured log as `main`. With
-    --directory, a realm that names a world.toml is served where the directory places it. Callers sign in with API
-    tokens (`worldctl token create`) and need rights (`worldctl rights grant`).
+    --directory, a realm that names a world.toml is served where the directory places it, after a move too. Callers
+    sign in with API tokens (`worldctl token create`) and need rights (`worldctl rights grant`).
     """
     from worldprotocol.cli.support.opening import settings_of
 
@@ -101,38 +103,70 @@ def _split(text: str) -> tuple[str, str]:
 
 def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) -> RealmToServe:
     """Open a realm; its configuration is the file that the address names, else the one in force."""
-    from worldprotocol.api.realm import Realm
     from worldprotocol.api.remote.realm_names import check_realm_name
-    from worldprotocol.cli.remote.execution import run_command
-    from worldprotocol.cli.support.opening import CATCHING_UP, composed, place_of
-    from worldprotocol.cli.support.signing import signed_checkpoint
-    from worldprotocol.server.jobs.program import RealmProgram
-    from worldprotocol.server.service import RealmToServe
+    from worldprotocol.cli.support.opening import CATCHING_UP, composed
+    from worldprotocol.directory.directory import RealmDirectory
 
+    check_realm_name(name)
     own = CommandContext(json=desk.json)
     own.trust, own.quiet, own.paranoid = desk.trust, desk.quiet, desk.paranoid
     own.config, log = (address, None) if address.endswith(".toml") else (desk.config, address)
     config = composed(own)
-    if log is None and desk.directory is not None and "directory" in desk.typed:
-        log = place_of(desk.directory, name)
+    directory = desk.directory if log is None and "directory" in desk.typed else None
     with desk.progress(CATCHING_UP) as progress:
-        realm = opened.enter_context(Realm.from_config(config, address=log, progress=progress))
+        if directory is None:
+            found = _at_place(own, config, name, log or config.log_address, progress)
+        else:
+            with RealmDirectory.open(directory) as places:
+                found = places.open_by(name, lambda place: _at_place(own, config, name, place, progress))
+            found = replace(found, reopen=lambda: _reopened(own, config, name, directory))
+    opened.enter_context(found.realm)
+    return found
+
+
+def _reopened(own: CommandContext, config: Config, name: str, directory: str) -> RealmToServe | None:
+    """Open a realm, whose log was closed to writers, where a directory places it; None while it is open nowhere."""
+    from worldprotocol.directory.directory import RealmDirectory
+
+    def open_at(place: str) -> RealmToServe:
+        return _at_place(own, config, name, place, lambda _done, _total: None)
+
+    with RealmDirectory.open(directory) as places:
+        found = places.open_after_move(name, open_at)
+    return None if found is None else replace(found, reopen=lambda: _reopened(own, config, name, directory))
+
+
+def _at_place(
+    own: CommandContext, config: Config, name: str, place: str, progress: Callable[[int, int], None]
+) -> RealmToServe:
+    """Open a realm at an address."""
+    from worldprotocol.api.realm import Realm
+    from worldprotocol.cli.remote.execution import run_command
+    from worldprotocol.cli.support.signing import signed_checkpoint
+    from worldprotocol.server.jobs.program import RealmProgram
+    from worldprotocol.server.service import RealmToServe
+
+    realm = Realm.from_config(config, address=place, progress=progress)
 
     def signed(size: int | None) -> tuple[Checkpoint, list[SigningKey]]:
         return signed_checkpoint(own, realm, size, (), None)
 
     def run(request: CommandRequest) -> int:
-        return run_command(request, config, log or config.log_address)
+        return run_command(request, config, place)
 
-    return RealmToServe(
-        name=check_realm_name(name),
-        realm=realm,
-        roles=config.redact,
-        signed=signed,
-        program=RealmProgram(log or config.log_address, config),
-        agents=_agents(own, config, realm),
-        run_command=run,
-    )
+    try:
+        return RealmToServe(
+            name=name,
+            realm=realm,
+            roles=config.redact,
+            signed=signed,
+            program=RealmProgram(place, config),
+            agents=_agents(own, config, realm),
+            run_command=run,
+        )
+    except BaseException:
+        realm.close()
+        raise
 
 
 def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def run(desk: CommandContext, names: tuple[str, ...], once: bool) -> int:
     total = sum(feed_status(one)["events"] for one in feeds)
     with desk.progress("Delivering") as progress:
         printer = _Printer(desk, total, progress)
-        runs = [FeedRun(one, SystemClock(), once=once, on_report=printer.take) for one in feeds]
+        runs = [FeedRun(one, SystemClock(), once=once, on_report=printer.take, place=_place(desk)) for one in feeds]
         with noted_signals(notes.put):
             for one in runs:
                 threading.Thread(target=_run, args=(one, notes), name=f"feed {one.feed.name}").start()
@@ -203,7 +204,15 @@ def resume(desk: CommandContext, name: str) -> None:
 def _feeds(desk: CommandContext, names: tuple[str, ...]) -> list[ConfiguredFeed]:
     from worldprotocol.export.feeds.running import configured_feeds
 
-    return configured_feeds(desk.settings(), desk.address(), tuple(dict.fromkeys(names)))
+    chosen, is_placed = tuple(dict.fromkeys(names)), desk.placed is not None
+    return configured_feeds(desk.settings(), desk.address(), chosen, is_placed=is_placed)
+
+
+def _place(desk: CommandContext) -> Callable[[], str | None] | None:
+    """Return what gives the present place of the realm; None where no directory places it."""
+    from worldprotocol.cli.support.opening import place_after_move
+
+    return None if desk.placed is None else partial(place_after_move, *desk.placed)
 
 
 def _statuses(desk: CommandContext, names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -1,0 +1,135 @@
+"""Running processes of ``worldctl`` follow a move: a worker and a feed go on at the new place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.realm import COMMAND, environment
+from tests.patience import PATIENCE_S
+from tests.server.kiosk import GATE, handlers, kiosk
+from tests.server.served import founded
+from world.audit.verify import verify
+from world.errors import RefusedError
+from world.state.proposal import Proposal
+from worldprotocol import Realm, RealmDirectory, Worker
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def placed(folder: Path, more: str = "") -> Iterator[tuple[RealmDirectory, Realm]]:
+    """Found and list a realm; ``more`` is added to its configuration. This process performs no effect."""
+    place = founded(folder)
+    with (folder / "world.toml").open("a") as file:
+        file.write(more)
+    with RealmDirectory.found(folder / "realms.db") as directory:
+        directory.add("main", place.log)
+        with directory.realm("main", domain=kiosk, effects=handlers, execute=False) as realm:
+            yield directory, realm
+
+
+@contextmanager
+def running(folder: Path, *arguments: str, ends_with: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """Run a command over the directory; it is stopped at the end, with an exit code."""
+    options = ["--directory", "realms.db", "--realm", "main", "--config", "world.toml", "--json"]
+    with (folder / "errors.txt").open("w") as complaints:
+        process = subprocess.Popen(
+            [*COMMAND, *options, *arguments],
+            cwd=folder,
+            env=environment() | {GATE: str(folder / "gate")},
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            text=True,
+        )
+    try:
+        yield process
+        process.terminate()
+        assert process.wait(PATIENCE_S) == ends_with, (folder / "errors.txt").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until(is_true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until a condition holds; the process has to run meanwhile."""
+    end = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def pay(realm: Realm, key: str) -> Proposal:
+    """Submit an order whose effect is performed by a worker."""
+    return realm.submit(realm.issue("kid", "order.pay", {"item": key, "number": key}, scope=["orders"]))
+
+
+def completed(realm: Realm, orders: Sequence[Proposal]) -> Callable[[], bool]:
+    """Return whether all orders are completed."""
+    return lambda: all(realm.proposal(one.proposal_id).status == "completed" for one in orders)
+
+
+def test_a_worker_performs_each_effect_once_before_during_and_after_moves(tmp_path: Path) -> None:
+    gate, charged = tmp_path / "gate", tmp_path / "gate.charged"
+    with placed(tmp_path) as (directory, realm), running(tmp_path, "worker") as worker:
+        orders = [pay(realm, "under-way")]
+        wait_until(charged.exists, worker)
+        orders.append(pay(realm, "offered"))
+        directory.move("main", tmp_path / "elsewhere.db", by="ann")
+        orders.append(pay(realm, "moved"))
+        gate.touch()
+        wait_until(completed(realm, orders), worker)
+        directory.move("main", tmp_path / "again.db", by="ann")  # while the worker waits for effects
+        orders.append(pay(realm, "again"))
+        wait_until(completed(realm, orders), worker)
+        assert charged.read_text().split() == ["under-way", "offered", "moved", "again"]
+        assert set(realm.data()["orders"]) == {"under-way", "offered", "moved", "again"}
+        assert verify(realm.log).findings == ()
+
+
+def delivered(folder: Path) -> list[int]:
+    """Return the positions of the events that the feed has delivered."""
+    file = folder / "audit.jsonl"
+    return [json.loads(line)["position"] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_a_feed_delivers_each_event_once_before_and_after_moves_and_restarts(tmp_path: Path) -> None:
+    feed = "[feeds.audit]\nfile = 'audit.jsonl'\nformat = 'json'\n"
+    with placed(tmp_path, feed) as (directory, realm):
+
+        def has_all() -> bool:
+            return len(delivered(tmp_path)) >= realm.log.head().size
+
+        with running(tmp_path, "feed", "run") as feeding:
+            wait_until(has_all, feeding)
+            for number, place in enumerate(["elsewhere.db", "again.db"]):
+                pay(realm, f"before-{number}")
+                directory.move("main", tmp_path / place, by="ann")
+                pay(realm, f"after-{number}")
+                wait_until(has_all, feeding)
+        directory.move("main", tmp_path / "last.db", by="ann")
+        pay(realm, "last")
+        with running(tmp_path, "feed", "run") as feeding:  # at another place than before
+            wait_until(has_all, feeding)
+        assert delivered(tmp_path) == list(range(1, realm.log.head().size + 1))
+
+
+def test_a_worker_without_a_directory_ends_with_the_log_of_its_place(tmp_path: Path) -> None:
+    with (
+        placed(tmp_path) as (directory, _),
+        Realm.open(tmp_path / "world.db", domain=kiosk, effects=handlers, execute=False) as old,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        working = pool.submit(Worker(old).run)
+        directory.move("main", tmp_path / "elsewhere.db", by="ann")
+        with pytest.raises(RefusedError) as caught:
+            working.result(PATIENCE_S)
+        assert caught.value.code == "LOG_FENCED"
