@@ -99,13 +99,14 @@ def test_a_log_is_cut_asked_and_given_back(small_commits: Inside) -> None:
     assert done["removed"] + done["kept"] == done["upto"]
     report = cli("--log", "w.db", "verify", "--against", against, "--archive", "a", "--json").json
     assert (report["ok"], report["archived"]["removed"]) == (True, done["removed"])
-    assert "archived:" in cli("--log", "w.db", "verify").out
+    assert "--archive compares them" in cli("--log", "w.db", "verify").out
+    assert "the archives have them" in cli("--log", "w.db", "verify", "--archive", "a").out
     assert cli("verify", "receipt.json", "--against", against).out.startswith("proven")
     after = cli("--log", "w.db", "replay", "--json").json
     assert {name: after[name] for name in ("branches", "proposals", "worlds")} == {
         name: before[name] for name in ("branches", "proposals", "worlds")
     }
-    assert f"events 1 to {done['upto']} are not listed" in cli("--log", "w.db", "log", "--limit", "2").err
+    assert f"Events 1 to {done['upto']} are archived" in cli("--log", "w.db", "log", "--limit", "2").err
     for command in (
         ["show", "20"],
         ["sql", "select 1", "--at", "20"],
@@ -117,6 +118,8 @@ def test_a_log_is_cut_asked_and_given_back(small_commits: Inside) -> None:
     assert cli("--log", "past.db", "show", "20").out
     assert cli("--log", "w.db", "cut", "a", "--undo", "--json").json == {"returned": done["removed"]}
     assert cli("--log", "w.db", "show", "20").out
+    listed = cli("--log", "w.db", "log", "--limit", "2")
+    assert (listed.out.splitlines()[1].split("\t")[0], listed.err) == ("1", "")
     assert "archived:" not in cli("--log", "w.db", "verify").out
     cli("--log", "w.db", "cut", "a", code=2)
 

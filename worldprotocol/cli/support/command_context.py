@@ -115,8 +115,8 @@ class CommandContext:
         upto = archived_upto(log)
         if upto:
             self.out.remark(
-                f"Events 1 to {upto} are archived and left out, but for what was open then; `worldctl verify` names "
-                "the archive. To read them, import the archives into another log with `worldctl import`."
+                f"Events 1 to {upto} are archived and left out; `worldctl verify` names the archive. To read them, "
+                "import the archives into another log with `worldctl import`."
             )
         return upto
 
