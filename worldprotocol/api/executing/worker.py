@@ -227,7 +227,7 @@ class Worker:
             self._wake.wait(self._source.pause_s(self._next_retry(now), now))
 
     def _start(self, pool: ThreadPoolExecutor, *, once: bool) -> bool:
-        """Claim an effect and have a thread perform it; return False where none is offered, or the worker is stopped."""
+        """Claim an effect and have a thread perform it; return False where none is offered, or the worker stops."""
         if self._draining.is_set():  # seen here also where a report raised since the turn began
             return False
         try:
