@@ -2,7 +2,8 @@
 
 Usage: ``python -m bench retention [--proposals N] [--keep N]``. A realm is filled, archived but for its newest
 proposals, and cut. Printed are bytes, and the CPU time of each step for each event that it handles. A receipt and a
-checkpoint from before the cut have to hold afterwards, and `verify` has to find nothing.
+checkpoint from before the cut have to hold afterwards, also against the archive, and `verify` has to find nothing. What
+was open in the first commits (``bench.open_items``) has to be open after the cut, and is finished then.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from bench.realms import BenchRealm
+from bench.open_items import OpenItems, YardRealm
 from world.audit.verify import verify
-from world.log import EventLog, open_log, verify_consistency
+from world.log import EventLog, TreeHead, open_log, verify_consistency
+from world.log.merkle import Frontier
 from world.read_models.archive import Archive
 from world.read_models.live.state_loading import load_realm
-from worldprotocol.export.archive.checking import check_archive
+from worldprotocol.export.archive.checking import check_archive, tile_path
 from worldprotocol.export.archive.cutting import cut, open_for_cutting, plan_cut
+from worldprotocol.export.archive.manifest import ArchiveFolder
 from worldprotocol.export.archive.writing import end_of_archive, plan_archive, write_archive
 from worldprotocol.export.proofs.checkpoint import Trusted, checkpoint_of
 from worldprotocol.export.proofs.note import SigningKey
 from worldprotocol.export.proofs.receipt import Subject, check_proof, make_receipt
+from worldprotocol.export.proofs.tiles import WIDTH, Tile
 
 PROPOSALS, KEEP = 200_000, 10_000
 EVENTS_EACH = 8
@@ -46,7 +50,7 @@ def timed(what: str, events: int, work: Callable[[], T]) -> T:
 
 def grown(address: str, proposals: int) -> None:
     """Fill a realm."""
-    realm = BenchRealm(address, durability="normal")
+    realm = YardRealm(address)
     realm.grow(EVENTS_EACH * proposals)
     realm.close()
 
@@ -60,6 +64,7 @@ def mebibytes(*paths: Path) -> float:
 def measure(folder: Path, proposals: int, keep: int) -> None:
     """Fill, archive and cut a realm, and check what has to hold."""
     path = folder / "realm.db"
+    items = OpenItems(str(path))
     timed("fill", EVENTS_EACH * proposals, lambda: grown(str(path), proposals))
     with open_log(str(path), read_only=True) as log:
         size, whole = log.head().size, mebibytes(path)
@@ -76,7 +81,12 @@ def measure(folder: Path, proposals: int, keep: int) -> None:
         timed("compact", size, log.compact)
         assert timed("verify, after", log.head().size, lambda: verify(log)).ok
         timed("state from the index", 1, lambda: load_realm(log, Archive(log)))
-        check_old(log, receipt, size // 3)
+        timed("old receipt against the archive", size // 3, lambda: check_old(log, archive, receipt, size // 3))
+    for item in timed("finish what was open", 1, items.finish):
+        assert item.begun <= cutting.upto
+        print(f"open since event {item.begun:<4} {item.what:<22} {item.ended}", flush=True)
+    with open_log(str(path), read_only=True) as log:
+        assert timed("verify, all finished", log.head().size, lambda: verify(log)).ok
     print(f"{'events':<44} {size:>9,}", flush=True)
     print(f"{'contents removed, kept before the cut':<44} {done.removed:>9,} {done.kept:>9,}", flush=True)
     print(f"{'log before and after, MiB':<44} {whole:>9.0f} {mebibytes(path):>9.0f}", flush=True)
@@ -84,12 +94,23 @@ def measure(folder: Path, proposals: int, keep: int) -> None:
         print(f"{'archive: ' + name + ', MiB':<44} {mebibytes(folder / 'archive' / name):>9.0f}", flush=True)
 
 
-def check_old(log: EventLog, receipt: bytes, size: int) -> None:
-    """Check a receipt and a checkpoint from before the cut."""
+def check_old(log: EventLog, archive: ArchiveFolder, receipt: bytes, size: int) -> None:
+    """Check a receipt and a checkpoint from before the cut against the log, and against the archive alone."""
     checked = check_proof(receipt, Trusted((KEY.verifier,)))
-    assert checked.checkpoints[0].head == log.root_at(size)
+    head = checked.checkpoints[0].head
+    assert head == log.root_at(size) == archived_head(archive, size)
     proof = log.prove_consistency(size)
     assert verify_consistency(size, proof.second.size, proof.first.root, proof.second.root, proof.path)
+
+
+def archived_head(archive: ArchiveFolder, size: int) -> TreeHead:
+    """Return the tree head after so many events, computed from the tiles of an archive."""
+    frontier = Frontier()
+    for index in range(-(-size // WIDTH)):
+        data = archive.folder.joinpath(tile_path(0, Tile(index))).read_bytes()
+        leaves = [data[at : at + 32] for at in range(0, len(data), 32)]
+        frontier = frontier.extended(leaves[: size - index * WIDTH])
+    return TreeHead(frontier.size, frontier.root())
 
 
 def main() -> None:

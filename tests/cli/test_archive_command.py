@@ -99,18 +99,64 @@ def test_a_log_is_cut_asked_and_given_back(small_commits: Inside) -> None:
     assert done["removed"] + done["kept"] == done["upto"]
     report = cli("--log", "w.db", "verify", "--against", against, "--archive", "a", "--json").json
     assert (report["ok"], report["archived"]["removed"]) == (True, done["removed"])
-    assert "archived:" in cli("--log", "w.db", "verify").out
+    assert "--archive compares them" in cli("--log", "w.db", "verify").out
+    assert "the archives have them" in cli("--log", "w.db", "verify", "--archive", "a").out
     assert cli("verify", "receipt.json", "--against", against).out.startswith("proven")
     after = cli("--log", "w.db", "replay", "--json").json
     assert {name: after[name] for name in ("branches", "proposals", "worlds")} == {
         name: before[name] for name in ("branches", "proposals", "worlds")
     }
-    assert f"events 1 to {done['upto']} are not listed" in cli("--log", "w.db", "log", "--limit", "2").err
-    for command in (["show", "20"], ["export", "x.jsonl"], ["replay", "--at", "20"], ["doctor", "--rebuild"]):
+    assert f"Events 1 to {done['upto']} are archived" in cli("--log", "w.db", "log", "--limit", "2").err
+    for command in (
+        ["show", "20"],
+        ["sql", "select 1", "--at", "20"],
+        ["replay", "--at", "20"],
+        ["doctor", "--rebuild"],
+    ):
         assert "EVENT_ARCHIVED" in cli("--log", "w.db", *command, code=1).err
     cli("--log", "past.db", "import", "a/events.jsonl")
     assert cli("--log", "past.db", "show", "20").out
     assert cli("--log", "w.db", "cut", "a", "--undo", "--json").json == {"returned": done["removed"]}
     assert cli("--log", "w.db", "show", "20").out
+    listed = cli("--log", "w.db", "log", "--limit", "2")
+    assert (listed.out.splitlines()[1].split("\t")[0], listed.err) == ("1", "")
     assert "archived:" not in cli("--log", "w.db", "verify").out
     cli("--log", "w.db", "cut", "a", code=2)
+
+
+@pytest.fixture
+def cut_realm(small_commits: Inside) -> Inside:
+    small_commits("--log", "w.db", "archive", "a", "--keep", "5")
+    small_commits("--log", "w.db", "cut", "a", "--keep", "5")
+    return small_commits
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_an_export_of_a_cut_log_continues_the_log_that_its_archives_give(cut_realm: Inside) -> None:
+    cli = cut_realm
+    head = cli("--log", "w.db", "verify", "--json").json["head"]
+    made = cli("--log", "w.db", "export", "kept.jsonl", "--json")
+    upto = made.json["archivedUpto"]
+    assert (made.json["events"], made.json["head"]) == (head["size"] - upto, head)
+    assert f"Events 1 to {upto} are archived" in made.err
+    assert "LOG_NOT_EMPTY" in cli("--log", "alone.db", "import", "kept.jsonl", code=1).err
+    cli("--log", "again.db", "import", "a/events.jsonl")
+    cli("--log", "again.db", "import", "kept.jsonl")
+    assert cli("--log", "again.db", "verify", "--json").json["head"] == head
+    assert cli("--log", "again.db", "show", "20").out
+    whole = cli("--log", "again.db", "export", "whole.jsonl", "--json")
+    assert ("archivedUpto" in whole.json, whole.err) == (False, "")
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_tables_of_a_cut_log_have_what_is_after_the_cut(cut_realm: Inside) -> None:
+    cli = cut_realm
+    tables = cli("--log", "w.db", "export", "tables", "--format", "parquet", "--json").json
+    asked = cli("--log", "w.db", "sql", "select min(log_position) as least, count(*) as rows from events", "--json")
+    upto = tables["archivedUpto"]
+    assert f"Events 1 to {upto} are archived" in asked.err
+    assert asked.json == {"least": upto + 1, "rows": tables["events"]}
+    later = cli("--log", "w.db", "sql", "select count(*) as n from proposals", "--json").json["n"]
+    assert 5 <= later < 80
+    refused = cli("--log", "w.db", "sql", "select 1", "--at", str(upto - 1), code=1).err
+    assert ("EVENT_ARCHIVED" in refused, "--undo" in refused) == (True, True)

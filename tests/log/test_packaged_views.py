@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table
 
+from tests.log.test_cut_logs import cut_at, grown
 from tests.log.test_persisted_views import Counts
+from world.audit.sealing import last_commit
 from world.errors import RefusedError
 from world.log import EventLog, LoggedEvent, NewEvent, ViewCursor, ViewState, open_log
 from world.read_models.packaged_views import PackagedViews
+from worldprotocol.export.archive.cutting import open_for_cutting
 
 
 class Failing(Counts):
@@ -116,3 +120,30 @@ def test_two_views_of_one_name_or_one_table_are_refused() -> None:
         with pytest.raises(RefusedError) as refused:
             PackagedViews([given(), other])
         assert refused.value.code == "DUPLICATE_NAME"
+
+
+@pytest.mark.requirement("CARD-log")
+def test_a_cut_log_is_opened_with_a_view_that_cannot_be_made_and_nothing_of_it_is_dropped(tmp_path: Path) -> None:
+    address, name = str(tmp_path / "cut.db"), f"p{next(_numbers)}"
+    grown(address, 40)
+    older, later, new = (
+        PackagedViews([Counts(name)]),
+        PackagedViews([Counts(name, 2)]),
+        PackagedViews([Counts("p_new")]),
+    )
+    with open_for_cutting(address) as log:
+        older.catch_up(log)
+        assert cut_at(log, last_commit(log, 200))
+        older.catch_up(log)
+        counted = Counts(name).read(log)
+        assert (older.failed, sum(counted.values())) == ({}, log.head().size)
+        for views in (later, new):
+            views.catch_up(log)
+            [message] = views.failed.values()
+            assert "worldctl cut --undo" in message
+            with pytest.raises(RefusedError) as refused:
+                views.rebuild(log)
+            assert refused.value.code == "VIEW_FAILED"
+        assert Counts(name).read(log) == counted
+        assert list(older.behind(log)) == [(name, ViewState(1, log.head().size), True)]
+        assert [state for _, state, is_whole in new.behind(log) if not is_whole] == [None]

@@ -26,6 +26,7 @@ from world.log import EventLog, LoggedEvent, PersistedView, ViewCursor, ViewStat
 from world.log.sql.queries import statements
 from world.log.tables import creation, removal
 from world.log.views import OF_ALL_LOGS, REBUILD_BATCH, Progress
+from world.read_models.live.sealed_snapshot import archived_upto
 
 __all__ = ["ENTRY_POINTS", "PackagedViews"]
 
@@ -133,9 +134,11 @@ class PackagedViews:
             progress: as for ``catch_up``.
 
         Raises:
-            RefusedError: ``VIEW_FAILED`` where the code of a view fails.
+            RefusedError: ``VIEW_FAILED`` where the code of a view fails, and where contents of events were removed from
+                the log; nothing of the view was dropped then.
         """
         for view in self._views:
+            _refuse_cut(log, view, 0)
             with log.write() as transaction, _guarded(view, transaction.cursor()) as cursor:
                 _make_tables(cursor, view)
             self._catch_up(log, view, progress)
@@ -167,6 +170,9 @@ class PackagedViews:
         state = log.view_state(view.name)
         if state is not None and (state.version, state.position) == (view.version, size):
             return
+        if state is None or state.version <= view.version:
+            covered = 0 if state is None or state.version < view.version else state.position or 0
+            _refuse_cut(log, view, covered)
         with log.write() as transaction, _guarded(view, transaction.cursor()) as cursor:
             position = _prepare(cursor, view)
         while position < size:
@@ -182,6 +188,25 @@ class PackagedViews:
             position = upto
             if progress is not None:
                 progress(upto, size)
+
+
+def _refuse_cut(log: EventLog, view: PersistedView, covered: int) -> None:
+    """Refuse to make what a view lacks from events whose contents were removed, before anything is dropped.
+
+    Raises:
+        RefusedError: ``VIEW_FAILED``.
+    """
+    upto = archived_upto(log)
+    if covered < upto:
+        raise RefusedError(
+            ErrorCode.VIEW_FAILED,
+            f"The view {view.name} covers the first {covered} events, and the contents of events up to {upto} were "
+            "removed from this log. It stays as it is: give the contents back with `worldctl cut --undo ARCHIVE...`, "
+            "open the log with the view, and cut it again.",
+            view=view.name,
+            covered=covered,
+            upto=upto,
+        )
 
 
 def _follow(cursor: ViewCursor, view: PersistedView, transaction: _Transaction, logged: Sequence[LoggedEvent]) -> None:

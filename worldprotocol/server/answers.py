@@ -235,7 +235,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"projectionId": "orders", "reason": None, "proposal": _PROPOSAL},
     ),
     "proposals.list": (
-        _object(proposals=_array(_ref("Proposal")), next=_or_null(INT)),
+        _object("archivedUpto", proposals=_array(_ref("Proposal")), archivedUpto=INT, next=_or_null(INT)),
         {"proposals": [{"position": 9, **_PROPOSAL}], "next": None},
     ),
     "proposals.read": _ANSWERED,
@@ -331,7 +331,9 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "effects.complete": (_object(proposalId=TEXT, status=TEXT), {"proposalId": _ID, "status": "completed"}),
     "commands.run": (TEXT, '["out","No proposal waits.\\n"]\n["exit",0]\n'),
     "log.read": (
-        _object(events=_array(_ref("Event")), after=INT, upto=INT, next=_or_null(INT)),
+        _object(
+            "archivedUpto", events=_array(_ref("Event")), after=INT, upto=INT, archivedUpto=INT, next=_or_null(INT)
+        ),
         {"events": [_EVENT], "after": 0, "upto": 7, "next": None},
     ),
     "log.stream": (TEXT, 'id: 7\nevent: actor.registered\ndata: {"position": 7}\n\n'),

@@ -15,6 +15,7 @@ from msgspec import structs
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.verification import UNAUTHENTICATED, Verification
+from world.read_models.live.sealed_snapshot import archived_upto
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
@@ -66,6 +67,11 @@ class Call:
     def actor_id(self) -> str:
         """The verified actor."""
         return self.verified.actor_id or ""
+
+    def left_out(self) -> dict[str, int]:
+        """Return the member of lists of a cut log that says up to which event they leave out what is archived."""
+        upto = 0 if self.view.archived is None else archived_upto(self.hosted.realm.log)
+        return {"archivedUpto": upto} if upto else {}
 
     @property
     def realm(self) -> Realm:

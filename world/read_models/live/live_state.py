@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from world.events.base import Event
 from world.events.execution_events import EffectDropped
+from world.events.realm_events import LogArchived
 from world.log import EventLog, LoggedEvent, Transaction
 from world.read_models.decoding import known
 from world.state.catch_up import apply_others
@@ -163,6 +164,8 @@ class LiveState:
         for event in events:
             if type(event) is EffectDropped:
                 self._ended.pop(event.proposal_id, None)
+            elif type(event) is LogArchived:
+                self._ended.clear()  # contents of archived proposals are refused, whatever this process has seen
         for name, proposal in cast("TrackedDict[str, Proposal]", state.proposals).gone.items():
             self._ended[name] = proposal
         while len(self._ended) > KEPT_ENDED:

@@ -32,6 +32,7 @@ __all__ = [
     "SealedSnapshot",
     "SealedWorld",
     "archived_event",
+    "archived_upto",
     "kept_events",
     "open_snapshot",
     "read_snapshot",
@@ -104,6 +105,12 @@ def archived_event(log: EventLog) -> LogArchived | None:
         if isinstance(event, LogArchived):
             found = event
     return found
+
+
+def archived_upto(log: EventLog) -> int:
+    """Return the position up to which contents of events are missing from a log; 0 where none is."""
+    event = archived_event(log)
+    return event.upto if event is not None and _is_cut(log, event.upto) else 0
 
 
 def open_snapshot(log: EventLog) -> SealedSnapshot | None:

@@ -108,6 +108,18 @@ class CommandContext:
 
         return Realm.open_read_only(self.address())
 
+    def archived_upto(self, log: EventLog) -> int:
+        """Return the position up to which contents are missing from a cut log, 0 for others, and remark on it."""
+        from world.read_models.live.sealed_snapshot import archived_upto
+
+        upto = archived_upto(log)
+        if upto:
+            self.out.remark(
+                f"Events 1 to {upto} are archived and left out; `worldctl verify` names the archive. To read them, "
+                "import the archives into another log with `worldctl import`."
+            )
+        return upto
+
     @property
     def streams(self) -> Streams:
         """Where results, remarks and errors go."""

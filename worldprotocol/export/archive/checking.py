@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import EventLog, LoggedEvent, TreeHead
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
-from worldprotocol.export.archive.manifest import EVENTS, TILES, ArchiveFolder, bad_archive, hash_of
+from worldprotocol.export.archive.manifest import EVENTS, TILES, ArchiveFolder, bad_archive, hash_of, open_file
 from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, read_items
 from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, read_checkpoint
 from worldprotocol.export.proofs.receipt import event_text
@@ -79,7 +78,8 @@ def checkpoint_in(archive: ArchiveFolder, trusted: Trusted | None = None) -> Che
             raise RefusedError(ErrorCode.NOT_SIGNED, f"{archive.folder} has no checkpoint, so it is not signed.")
         return None
     try:
-        checkpoint = read_checkpoint(archive.folder.joinpath(CHECKPOINT).read_bytes())
+        with open_file(archive.folder / CHECKPOINT) as file:
+            checkpoint = read_checkpoint(file.read())
     except OSError as error:
         raise bad_archive(archive.folder, f"{CHECKPOINT} cannot be read: {error.strerror}") from None
     except RefusedError as refused:
@@ -152,14 +152,14 @@ class _Pass:
                 self._take(item)
                 if progress is not None and item.position % CHUNK_LEAVES == 0:
                     progress(item.position - self._archive.manifest.after, self._archive.events)
-        if last is None or self._leaves:
+        if last is None or self._leaves or not self._roots:
             raise self._bad(f"{EVENTS} does not end with the tree head of whole chunks")
         self._check_upper()
         return self._frontier
 
     def _items(self) -> Iterator[tuple[int, ExportHeader | LoggedEvent | Hidden | TreeHead]]:
         try:
-            with self._folder.joinpath(EVENTS).open("rb") as lines:
+            with open_file(self._folder / EVENTS) as lines:
                 yield from read_items(lines, lambda _: None)
         except OSError as error:
             raise self._bad(f"{EVENTS} cannot be read: {error.strerror}") from None
@@ -214,7 +214,8 @@ class _Pass:
         if path not in self._files:
             raise self._bad(f"its manifest names no {path}")
         try:
-            return Path(self._folder, path).read_bytes()
+            with open_file(self._folder / path) as file:
+                return file.read()
         except OSError as error:
             raise self._bad(f"{path} cannot be read: {error.strerror}") from None
 

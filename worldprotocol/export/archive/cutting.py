@@ -39,7 +39,7 @@ from world.read_models.live.sealed_snapshot import (
 from world.read_models.live.state_loading import load_realm
 from world.state.writer_epoch import closed_log
 from worldprotocol.export.archive.checking import check_archive, check_row
-from worldprotocol.export.archive.manifest import EVENTS, ArchiveFolder, bad_archive
+from worldprotocol.export.archive.manifest import EVENTS, ArchiveFolder, bad_archive, open_file
 from worldprotocol.export.jsonl import import_log
 from worldprotocol.export.jsonl_lines import read_items
 
@@ -146,7 +146,7 @@ def check_cut(log: EventLog, archives: Sequence[ArchiveFolder], progress: Progre
     with tempfile.TemporaryDirectory(prefix="archives-") as scratch:
         address = str(Path(scratch, "scratch.db"))
         for archive in archives:
-            with archive.folder.joinpath(EVENTS).open("rb") as lines:
+            with open_file(archive.folder / EVENTS) as lines:
                 import_log(lines, address, progress=progress)
         with open_log(address, read_only=True) as whole:
             for finding in verify(whole, progress=progress).findings:
@@ -240,7 +240,7 @@ def _missing(log: EventLog, archives: Sequence[ArchiveFolder]) -> Iterator[tuple
     """Yield position and archived content of each event without content."""
     for archive in archives:
         rows: dict[int, tuple[bytes, bytes]] = {}
-        with archive.folder.joinpath(EVENTS).open("rb") as lines:
+        with open_file(archive.folder / EVENTS) as lines:
             for _, item in read_items(lines, lambda _: None):
                 if not isinstance(item, LoggedEvent):
                     continue

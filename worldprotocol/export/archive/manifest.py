@@ -5,11 +5,14 @@ It is one line of canonical JSON, and its SHA-256 names the archive.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
@@ -33,6 +36,7 @@ __all__ = [
     "hash_of",
     "is_archive",
     "open_archive",
+    "open_file",
 ]
 
 FORMAT: Final = 1
@@ -135,7 +139,8 @@ def open_archive(folder: Path) -> ArchiveFolder:
         RefusedError: ``BAD_ARCHIVE``; ``LOG_FORMAT`` for a later layout.
     """
     try:
-        data = folder.joinpath(MANIFEST).read_bytes()
+        with open_file(folder / MANIFEST) as file:
+            data = file.read()
     except OSError as error:
         raise bad_archive(folder, f"its {MANIFEST} cannot be read: {error.strerror}") from None
     try:
@@ -174,10 +179,21 @@ def _faults(manifest: ArchiveManifest) -> list[str]:
     return []
 
 
+def open_file(path: Path) -> IO[bytes]:
+    """Open a file of an archive for reading; raises ``OSError``, also for a FIFO, a device and a folder."""
+    file: IO[bytes] = open(  # noqa: SIM115  # the caller closes it
+        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+    )
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
 def hash_of(path: Path) -> tuple[int, str]:
     """Return size in bytes and SHA-256 in hex of a file; raises ``OSError``."""
     digest, size = sha256(), 0
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
             size += len(block)

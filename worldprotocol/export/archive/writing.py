@@ -175,6 +175,7 @@ def _write_parts(
     unbundled = _write_tiles(log, part, plan, _slice(progress, 1, 4))
     _write(part / CHECKPOINT, checkpoint.to_text().encode())
     if plan.has_tables:
+        part.joinpath(TABLES).mkdir(mode=0o700)
         export_tables(log, part / TABLES, after=plan.after, upto=plan.upto, progress=_slice(progress, 2, 4))
     return unbundled
 
@@ -220,9 +221,16 @@ def _describe(log: EventLog, part: Path, plan: ArchivePlan, unbundled: list[int]
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(path.parent)
     with open_private(path) as file:
         file.write(data)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that only the owner can read, and its missing parents, to which ``mkdir`` gives another mode."""
+    if not folder.exists():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700)
 
 
 def _sync(folder: Path) -> None:

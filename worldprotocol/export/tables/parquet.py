@@ -77,7 +77,8 @@ def export_tables(
 
     Raises:
         RefusedError: ``INVALID_TARGET`` for files that are there, and for a folder that cannot be written;
-            ``NOT_LOADED`` without pyarrow; ``EVENT_ARCHIVED`` for rows of events before the cut of a log.
+            ``NOT_LOADED`` without pyarrow; ``EVENT_ARCHIVED`` for rows of events before the cut of a log; from the
+            position of the cut on (``archived_upto``) they can be written.
         DamagedLogError: the first event that is not as it was recorded, or a tree head of another root.
     """
     check_packages()
@@ -125,6 +126,14 @@ def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], prog
     after, size = span
     snapshot = open_snapshot(log)
     start = snapshot.upto if snapshot is not None and snapshot.upto <= after else 0
+    if size < start:
+        raise RefusedError(
+            ErrorCode.EVENT_ARCHIVED,
+            f"The contents of events 1 to {start} were removed from this log, so there are no tables of the log as it "
+            f"was at event {size}. Import the archives into another log with `worldctl import` and ask there, or give "
+            "the contents back with `worldctl cut ARCHIVE... --undo`.",
+            position=size,
+        )
     frontier = log.frontier(start)
     if snapshot is not None and start:
         for logged in kept_events(log, snapshot):

@@ -66,7 +66,7 @@ async def read_log(
             return orjson.dumps(forms), found.cursor
         rendered = [logged_form(one, is_hidden=is_hidden) for one, is_hidden in found.events]
         searched = {"after": found.searched.after, "upto": found.searched.upto}
-        return orjson.dumps({"events": rendered, **searched, "next": found.cursor}), found.cursor
+        return orjson.dumps({"events": rendered, **searched, "next": found.cursor, **call.left_out()}), found.cursor
 
     data, cursor = await call.run(run)
     headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "Cache-Control": "private, no-cache"}

@@ -76,7 +76,7 @@ async def list_proposals(
                     if "redacted" in shown and _tells_more(wanted):
                         continue
                     found.append({"position": logged.position, **shown})
-        return {"proposals": found, "next": cursor}
+        return {"proposals": found, "next": cursor, **call.left_out()}
 
     return answer(await call.run(run))
 

@@ -167,18 +167,17 @@ def _makers(call: Call, drawing: Drawing) -> dict[str, dict[str, Any]]:
     for row in drawing.rows:
         if row.world is None or len(made) == MOST_DETAILED:
             continue
+        world_id = row.world.world_id
         try:
-            sealed = realm.archive.sealed(row.world.world_id)
+            sealed = realm.archive.sealed(world_id)
+            made[world_id] = {"at": sealed.at, "proposal": sealed.created_by, "type": "", "actor": ""}
+            if sealed.created_by is not None:
+                submitted = decoded(realm.log.stream(sealed.created_by, limit=1)[0])
+                if isinstance(submitted, ProposalSubmitted):
+                    made[world_id] |= {"type": submitted.intent.body.type, "actor": submitted.actor.actor_id}
         except RefusedError as refused:
             if refused.code != ErrorCode.EVENT_ARCHIVED:
-                raise
-            continue  # the log was cut after it
-        one: dict[str, Any] = {"at": sealed.at, "proposal": sealed.created_by, "type": "", "actor": ""}
-        if sealed.created_by is not None:
-            submitted = decoded(realm.log.stream(sealed.created_by, limit=1)[0])
-            if isinstance(submitted, ProposalSubmitted):
-                one |= {"type": submitted.intent.body.type, "actor": submitted.actor.actor_id}
-        made[row.world.world_id] = one
+                raise  # otherwise the log was cut after the world, or after the proposal of a world that is needed
     return made
 
 

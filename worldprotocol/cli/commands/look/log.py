@@ -84,9 +84,7 @@ def log(
         listing = _Listing(desk, wanted, limit, hidden, leaves_out)
         if follow:
             return desk.follow(world.log, topics, listing.take)
-        after = 0 if (cut := world.archive.realm().archived) is None else cut.upto
-        if after:
-            desk.out.remark(f"The log was cut: events 1 to {after} are not listed; `worldctl verify` says more.")
+        after = desk.archived_upto(world.log)
         for logged in _events(world.log, topics, (after, upto), reverse=reverse):
             if listing.take(logged):
                 break

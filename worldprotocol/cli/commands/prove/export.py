@@ -31,6 +31,8 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
 
     With --redact, hidden events are replaced by their leaf hashes: tree heads and proofs stay checkable, and it cannot
     be imported. With --format parquet, FILE is a folder that gets a Parquet file of each table of `worldctl sql`.
+
+    Of a cut log, the events after the cut are written; they are imported into a log that has those of the archives.
     """
     if form == "parquet":
         return _export_tables(desk, file, force=force, rules=rules)
@@ -39,9 +41,10 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
 
     hidden = redaction(desk, rules)
     with desk.look() as world, desk.progress("Exporting") as progress:
+        after = desk.archived_upto(world.log)
         if file is None or file == "-":
             out = desk.streams.out.buffer
-            export_log(world.log, out, progress=progress, redaction=hidden)
+            export_log(world.log, out, after=after, progress=progress, redaction=hidden)
             out.flush()
             return 0
         path = Path(file)
@@ -50,7 +53,7 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
         part = path.with_name(path.name + ".part")
         try:
             with open_private(part, replaces=path) as target:
-                head = export_log(world.log, target, progress=progress, redaction=hidden)
+                head = export_log(world.log, target, after=after, progress=progress, redaction=hidden)
                 target.flush()
                 os.fsync(target.fileno())
             part.replace(path)
@@ -60,9 +63,15 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
             ) from None
         finally:
             part.unlink(missing_ok=True)
-    rendered = {"file": str(path), "events": head.size, "head": {"size": head.size, "root": head.root_hex}}
-    desk.out.tell(rendered, f"{counted(head.size, 'event')} in {path}; tree head {head}")
+    events = head.size - after
+    rendered = {"file": str(path), "events": events, "head": {"size": head.size, "root": head.root_hex}}
+    desk.out.tell(rendered | _cut_at(after), f"{counted(events, 'event')} in {path}; tree head {head}")
     return 0
+
+
+def _cut_at(after: int) -> dict[str, int]:
+    """Return up to where the events of a cut log are archived, as JSON; nothing for others."""
+    return {"archivedUpto": after} if after else {}
 
 
 def _export_tables(desk: CommandContext, folder: str | None, *, force: bool, rules: tuple[str, ...]) -> int:
@@ -74,8 +83,11 @@ def _export_tables(desk: CommandContext, folder: str | None, *, force: bool, rul
     if rules:
         raise click.UsageError("--redact hides whole events, of which tables would show parts; leave --format out.")
     with desk.look() as world, desk.progress("Exporting") as progress:
-        head = export_tables(world.log, Path(folder), force=force, progress=progress)
+        after = desk.archived_upto(world.log)
+        head = export_tables(world.log, Path(folder), after=after, force=force, progress=progress)
     files = [str(file_of(Path(folder), table)) for table in TABLES]
-    rendered = {"files": files, "events": head.size, "head": {"size": head.size, "root": head.root_hex}}
-    desk.out.tell(rendered, f"{counted(head.size, 'event')} in {len(files)} tables in {folder}; tree head {head}")
+    events = head.size - after
+    rendered = {"files": files, "events": events, "head": {"size": head.size, "root": head.root_hex}}
+    words = f"{counted(events, 'event')} in {len(files)} tables in {folder}; tree head {head}"
+    desk.out.tell(rendered | _cut_at(after), words)
     return 0

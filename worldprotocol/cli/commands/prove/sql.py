@@ -30,7 +30,7 @@ def sql(desk: CommandContext, query: str | None, tables: str | None, at: str | N
 
     The tables are events, proposals, decisions and worlds; the SQL is DuckDB's. The query reads nothing else. The whole
     log is read for each question; of a large one, export the tables once and ask them with --tables. With --json, each
-    row is one line.
+    row is one line. Of a cut log, the tables have what is after the cut, and the proposals that were open there.
     """
     if query is None:
         return _list_columns(desk)
@@ -70,7 +70,8 @@ def _folder(desk: CommandContext, tables: str | None, at: str | None) -> Iterato
         folder = Path(name)
         with desk.look() as world, desk.progress("Reading") as progress:
             upto = None if at is None else moment(world, at).position
-            export_tables(world.log, folder, upto=upto, progress=progress)
+            after = desk.archived_upto(world.log)
+            export_tables(world.log, folder, after=after, upto=upto, progress=progress)
         yield folder
 
 

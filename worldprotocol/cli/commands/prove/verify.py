@@ -88,7 +88,7 @@ def verify(
         what = ", ".join(counted(number, noun) for number, noun in parts) + saved.in_words()
         _conclude(desk, report, what)
         _tell_branched(desk, report)
-        _tell_archived(desk, report)
+        _tell_archived(desk, report, is_compared=bool(archives))
     saved.remark(desk)
     return _exit_code(report)
 
@@ -234,13 +234,13 @@ def _tell_branched(desk: CommandContext, report: VerificationReport) -> None:
         )
 
 
-def _tell_archived(desk: CommandContext, report: VerificationReport) -> None:
+def _tell_archived(desk: CommandContext, report: VerificationReport, *, is_compared: bool) -> None:
     if report.archived is not None:
         archived = report.archived
         contents = counted(archived.removed, "content")
         desk.out.text(
             f"archived: {contents} of the first {archived.upto} events, under the manifest {archived.manifest}; "
-            "--archive compares them"
+            + ("the archives have them" if is_compared else "--archive compares them")
         )
 
 
