@@ -122,6 +122,45 @@ def test_a_backtest_on_a_cluster_answers_as_one_process(dask: DaskCluster, realm
     assert (shared[-1]["realms"], shared[-1]["failed"]) == (2, 0)
 
 
+@pytest.fixture
+def databases(realms: Inside, postgres_url: str, tmp_path: Path) -> Inside:
+    """Two of the realms, with their logs in PostgreSQL and none in a file."""
+    for name in ("shop", "garden"):
+        (tmp_path / name).mkdir()
+        exported = tmp_path / f"{name}.jsonl"
+        exported.write_text(Inside(realms.folder / name)("export").out)
+        address = f"{postgres_url}#cluster-{os.getpid()}-{name}"
+        Inside(tmp_path / name)("import", str(exported), "--log", address)
+        config = (realms.folder / name / "world.toml").read_text()
+        lines = [line for line in config.splitlines() if not line.startswith("log ")]
+        (tmp_path / name / "world.toml").write_text("\n".join([f'log = "{address}"', *lines]))
+        for file in (realms.folder / name).glob("*.py"):
+            shutil.copy(file, tmp_path / name)
+        assert not list((tmp_path / name).glob("*.db"))
+    (tmp_path / "strict.toml").write_text(STRICT)
+    return Inside(tmp_path)
+
+
+@pytest.mark.requirement("CARD-replay", "CARD-policy")
+def test_workers_read_logs_in_postgresql_and_answer_as_one_process(
+    dask: DaskCluster, databases: Inside, realms: Inside
+) -> None:
+    names = ("shop", "garden")
+    wanted = ["recheck", *names, "--all", "--json"]
+    one = databases(*wanted, "--jobs", "1", code=1).json
+    assert databases(*wanted, "--executor", dask.executor, code=1).json == one
+    assert one == realms(*wanted, "--jobs", "1", code=1).json
+    wanted = ["policy", "backtest", *names, "--with", str(databases.folder / "strict.toml"), "--json"]
+    one = databases(*wanted, "--jobs", "1", code=1).lines
+    shared = databases(*wanted, "--executor", dask.executor, code=1).lines
+    for name in names:
+        assert [line for line in shared if line.get("realm") == name] == [
+            line for line in one if line.get("realm") == name
+        ]
+    assert shared[-1] == one[-1]
+    assert shared[-1]["flips"] > 0
+
+
 def test_a_realm_that_cannot_be_opened_does_not_end_the_others(dask: DaskCluster, realms: Inside) -> None:
     for wanted in (["--jobs", "1"], ["--executor", dask.executor]):
         told = realms("recheck", "clean", "none.db", "--config", "shop/world.toml", "--json", *wanted, code=2).json

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["Begin", "Outcome", "Parcel", "perform"]
+__all__ = ["MAX_BEGUN", "Begin", "Outcome", "Parcel", "perform"]
 
 Begin = Callable[[], AbstractContextManager[Callable[[Any], Any]]]
 """Loads what the tasks of a work need, and gives the function for a task; serialisable."""

@@ -50,12 +50,15 @@ class LogWork(Generic[R]):
             serialisable.
         after: position before the first event.
         upto: the last position.
+        fold: cost of folding an event that another process handles, relative to handling it; 0 if a stretch needs no
+            earlier event.
     """
 
     address: str
     begin: Callable[[], AbstractContextManager[Callable[[Stretch], R]]]
     after: int
     upto: int
+    fold: float = 0
 
 
 def check_same_log(log: EventLog, expected: TreeHead | None) -> None:
@@ -168,7 +171,7 @@ class Stretches(Generic[R]):
             self._workers.jobs if self._workers.is_cluster else min(many, count),
             [self._works[number].address for number in left],
         )
-        works = [Work(self._works[number].begin, tasks.get(number, ())) for number in range(len(self._works))]
+        works = [Work(work.begin, tasks.get(number, ()), work.fold) for number, work in enumerate(self._works)]
         self._list = WorkList(works, crew)
         for done in self._list.results():
             if done.error is not None:

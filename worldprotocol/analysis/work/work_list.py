@@ -2,9 +2,9 @@
 
 A work is a sequence of tasks that share what a process loads for them, such as the stretches of one log. Each process
 is a lane: an executor of ``concurrent.futures`` that performs one task after the other. A lane keeps to its work as
-long as that has tasks, so that few processes fold the same state, and then helps with the work that has the most left.
-The results of a work come in the order of its tasks, and the number of results that wait for an earlier one is
-limited, so memory is bounded.
+long as that has tasks, so that few processes fold the same state, and then helps with the work that has the most left,
+unless the lanes of that work will be done before this one has folded the state. The results of a work come in the
+order of its tasks, and the number of results that wait for an earlier one is limited, so memory is bounded.
 
 When a lane is lost, its tasks are performed by other lanes; a task with which several lanes were lost is given up.
 """
@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from worldprotocol.analysis.work.performing import Begin, Outcome, Parcel
+from worldprotocol.analysis.work.performing import MAX_BEGUN, Begin, Outcome, Parcel
 
 __all__ = ["Crew", "Lane", "LaneLostError", "TaskDone", "Work", "WorkList"]
 
@@ -88,10 +88,13 @@ class Work:
     Args:
         begin: begins the work in a process.
         tasks: its tasks, in order; they and their results are serialisable.
+        fold: cost of folding the state over a task that another process performs, relative to performing it; 0 if a
+            task needs no earlier one.
     """
 
     begin: Begin
     tasks: Sequence[Any]
+    fold: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,12 @@ class _Progress:
         """Return whether a task may be assigned now."""
         return bool(self.again) or self.handed < min(len(self.work.tasks), self.come + most_waiting)
 
+    def next(self) -> int:
+        """Return the number of the next task, which exists."""
+        return self.again[0] if self.again else self.handed
+
     def take_next(self) -> int:
-        """Return the number of the next task."""
+        """Return the number of the next task, which is assigned now."""
         if self.again:
             return heapq.heappop(self.again)
         self.handed += 1
@@ -146,11 +153,26 @@ class _Progress:
 
 @dataclass(slots=True, eq=False)
 class _Assigned:
-    """A lane with its tasks, in the order of their assignment."""
+    """A lane with its tasks, in the order of their assignment, and the last task of each work that it keeps."""
 
     lane: Lane
     work: int | None = None
     tasks: list[tuple[int, int, Future[Outcome]]] = field(default_factory=list)
+    kept: dict[int, int] = field(default_factory=dict)
+
+    def note(self, work: int, task: int, future: Future[Outcome]) -> None:
+        """Record a task that was handed to the lane."""
+        self.work = work
+        self.tasks.append((work, task, future))
+        self.kept.pop(work, None)
+        self.kept[work] = task
+        for old in list(self.kept)[:-MAX_BEGUN]:
+            del self.kept[old]
+
+    def to_fold(self, work: int, task: int) -> int:
+        """Return the number of earlier tasks whose events the lane has to fold before it performs one."""
+        last = self.kept.get(work, -1)
+        return task - (last + 1 if last < task else 0)
 
 
 class WorkList(Generic[R]):
@@ -240,17 +262,28 @@ class WorkList(Generic[R]):
                 except BrokenExecutor:  # the next look finds the lane lost, with its other tasks
                     heapq.heappush(progress.again, task)
                     continue
-                one.work = number
-                one.tasks.append((number, task, future))
+                one.note(number, task, future)
 
     def _next_work(self, lane: _Assigned) -> int | None:
         """Return the work of a lane, or else the one with the most tasks left for each of its lanes."""
         most_waiting = MAX_WAITING * len(self._assigned)
-        if lane.work in self._left and self._left[lane.work].has_next(most_waiting):
+        own = self._left.get(-1 if lane.work is None else lane.work)
+        if own is not None and own.has_next(most_waiting):
             return lane.work
+        if own is not None and own.left() and own.work.fold:
+            return None  # it waits for a result, which takes less time than folding another state and this one again
         lanes = Counter(one.work for one in self._assigned if one is not lane)
-        ready = [number for number, progress in self._left.items() if progress.has_next(most_waiting)]
+        ready = [
+            number
+            for number, progress in self._left.items()
+            if progress.has_next(most_waiting) and self._pays(lane, number, lanes[number])
+        ]
         return min(ready, key=lambda number: (lanes[number] / self._left[number].left(), number), default=None)
+
+    def _pays(self, lane: _Assigned, work: int, lanes: int) -> bool:
+        """Return whether a work gets done earlier with another lane, which has to fold its state first."""
+        progress = self._left[work]
+        return lane.to_fold(work, progress.next()) * progress.work.fold * lanes < progress.left()
 
     def _in_order(self) -> Iterator[TaskDone[R]]:
         """Yield the results that wait for no earlier one."""
