@@ -82,6 +82,8 @@ def test_a_directory_has_no_passwords(directory: RealmDirectory, tmp_path: Path)
         "postgresql://ann:secret@db/realms",
         "postgresql://ann@db/realms?password=secret",
         "postgresql://ann@db/realms?sslpassword=secret#main",
+        "postgresql://ann%3Asecret@db/realms",
+        "postgresql://ann%3asecret@db:5432/realms#main",
     ):
         for call in (directory.add, directory.move):
             error = refused("INVALID_ADDRESS", call, NAME, address) if call == directory.add else None
