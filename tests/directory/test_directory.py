@@ -107,6 +107,12 @@ def test_the_list_is_of_the_whole_directory(directory: RealmDirectory, tmp_path:
     assert f"leave {option} out" in said
 
 
+def test_the_helps_of_both_archives_name_each_other(tmp_path: Path) -> None:
+    cli = Inside(tmp_path)
+    assert "`worldctl realm archive`" in " ".join(cli("archive", "--help").out.split())
+    assert "`worldctl archive`" in " ".join(cli("realm", "archive", "--help").out.split())
+
+
 def test_a_place_that_does_not_answer_hides_no_other(directory: RealmDirectory, tmp_path: Path) -> None:
     create(directory, tmp_path / "a.db").close()
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never says a word

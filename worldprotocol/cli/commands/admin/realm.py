@@ -139,6 +139,7 @@ def archive(desk: CommandContext, name: str, folder: str | None, *, abandon: boo
     """Close a realm, write its whole log and a checkpoint into FOLDER, and read them back.
 
     The log stays where it was, closed to writers. The same command continues what was interrupted.
+    `worldctl archive` instead writes the beginning of an open log.
     """
     if (folder is None) == (not abandon):
         raise click.UsageError("Give either FOLDER or --abandon.")
