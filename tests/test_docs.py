@@ -134,7 +134,7 @@ def test_a_page_has_each_section_once(shown: Path) -> None:
 def found(line: str) -> tuple[click.Context, click.Command, list[str]]:
     """Return the context and the command that a command line names, and its arguments; fails where there is none."""
     _, *words = shlex.split(line, comments=True)
-    words = words[: next((at for at, word in enumerate(words) if word in ("|", ">", "<", "&&")), None)]
+    words = words[: next((at for at, word in enumerate(words) if word in ("|", ">", "<", "<<SQL", "&&")), None)]
     valued = {name for one in command_line.root.params for name in one.opts if not getattr(one, "is_flag", False)}
     start = 0
     while start < len(words) and words[start].startswith("-"):

@@ -3,12 +3,14 @@
     python -m examples.repository.demo
 
 founds a world in ``build/demo``, imports the history, shows the result, verifies it, kills an import in the middle
-and continues it, replays, rechecks, and compares the worlds. Then programs that know nothing of all this work on one
-checkout at the same time. It ends with exit code 0 only if all of it held.
+and continues it, replays, rechecks, and compares the worlds. It announces a release in a process that is killed after
+the mail was sent and before its result was recorded, and resolves the doubt. Then programs that know nothing of all
+this work on one checkout at the same time. It ends with exit code 0 only if all of it held.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sys
@@ -18,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from examples.repository.account import Account, account_of, differences, proposal_of
+from examples.repository.announcing import RELEASE, announce_and_die
 from examples.repository.domain import entry_of
-from examples.repository.effects import DEMO, messages
+from examples.repository.effects import DEMO, MAILING_LIST_NAME, messages
 from examples.repository.history import Session, read_sessions
 from examples.repository.importing import WORLD_NAME, Import, Progress
 from examples.repository.killing import kill_import
@@ -80,6 +83,7 @@ class Demo:
             self._check_log(realm)
             self._replay(realm)
             self._recheck(realm)
+        self._announce()
         self._govern()
 
     def _imported(self) -> Realm:
@@ -189,6 +193,35 @@ class Demo:
             print(f"          {one.position} {one.topic}: {one.difference.message}")
         steps = ", ".join(f"{number} {noun}" for noun, number in sorted(rechecked.steps.items()))
         self.check(rechecked.ok and bool(steps), f"recheck: {steps}, and nothing diverges, {seconds:.1f} s")
+
+    def _announce(self) -> None:
+        self.step("Announcing a release in a process that is killed after its mail was sent")
+        announce_and_die(self.folder)
+        running = Import(self.folder, self.sessions)
+        with running.realm as realm:
+            stuck = realm.host.stuck()
+            for effect in stuck:
+                print(f"   in doubt: {effect['effect']} {json.dumps(effect['params'])} of {effect['action']}")
+            self.check(len(stuck) == 1, "the mail is in doubt, and was not sent again")
+            if not stuck:
+                return
+            mails = messages(self.folder, MAILING_LIST_NAME)
+            print(f"   the maintainer finds in the archive of the mailing list: {mails[-1]['subject']}")
+            running.ids.about("found-in-the-archive")
+            ended = realm.host.resolve(
+                stuck[0]["proposalId"],
+                "happened",
+                by=MAINTAINER,
+                reason="the mail is in the archive of the mailing list",
+                value={"message": len(mails)},
+            )
+            self.check(
+                ended.status == "completed"
+                and realm.data()["releases"].keys() == {RELEASE}
+                and len(messages(self.folder, MAILING_LIST_NAME)) == 1,
+                f"release {RELEASE} is recorded, and its readers got one mail",
+            )
+            self._check_log(realm)
 
     def _govern(self) -> None:
         programs = Programs(self.folder / SHARED_NAME, self.check)

@@ -46,10 +46,18 @@ class Area(BaseModel):
     counts: Counts
 
 
+class Release(BaseModel):
+    """A release that was announced, and the number of its mail on the mailing list."""
+
+    at: int
+    message: int
+
+
 class Tree(BaseModel):
     """The state."""
 
     areas: dict[str, Area] = {}
+    releases: dict[str, Release] = {}
 
 
 class Change(BaseModel):
@@ -73,6 +81,13 @@ class Sweep(BaseModel):
 
     before: int
     paths: list[str] = Field(min_length=1)
+
+
+class Announce(BaseModel):
+    """Input of ``release.announce``: which release. ``at`` is its time, in ms since 1970."""
+
+    version: str = Field(pattern=r"^\d+(\.\d+)*$")
+    at: int
 
 
 def area_of(path: str) -> str:
@@ -195,3 +210,15 @@ def sweep(ctx: ActionContext, swept: Sweep) -> ActionSteps:
         counts = ctx.data["areas"][area]["counts"]
         removed.append(set_(counts_of(area), {**counts, "deleted": counts["deleted"] - number}))
     return removed
+
+
+@repository.action(
+    "release.announce", version="1", manifest=[{"predicate": "MUTATES", "resource": "FILE:/mailing_list.jsonl"}]
+)
+def announce(ctx: ActionContext, release: Announce) -> ActionSteps:
+    """Send one mail to the mailing list, then record the release; fails if that release was announced before."""
+    if release.version in ctx.data["releases"]:
+        ctx.fail("ANNOUNCED_ALREADY", f"Release {release.version} was announced before.", version=release.version)
+    sent = yield effect("mail.send", subject=f"Release {release.version}")
+    place = format_path(("releases", release.version))
+    return [set_(place, {"at": release.at, "message": sent["message"]})]

@@ -1,15 +1,16 @@
-"""The one effect of this domain: a line in the maintainer's outbox.
+"""The two effects of this domain: a line in the maintainer's outbox, and a mail to the mailing list.
 
-A file stands for the mail server. The line carries the effect's idempotency key, and a key that is there already is
-not written again; so the handler may promise to be idempotent, and an effect that was cut off by a crash is made again
-without anybody getting the same mail twice.
+Files stand for the mail servers. The outbox's line carries the effect's idempotency key, and a key that is there
+already is not written again; so the handler may promise to be idempotent, and an effect that was cut off by a crash is
+made again without anybody getting the same mail twice. The mailing list knows no keys: every call sends a mail to all
+readers, so its handler is not idempotent, and a call that was cut off by a crash is in doubt until a person looks.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ from host import Answer, EffectCallInfo, EffectFailure, EffectHandler, EffectRes
 
 OUTBOX_NAME: Final = "outbox.jsonl"
 """The outbox's file, in the folder of the world."""
+
+MAILING_LIST_NAME: Final = "mailing_list.jsonl"
+"""The mailing list's file, in the folder of the world."""
 
 DEMO: Final = Path(__file__).parents[2] / "build" / "demo"
 """Where the demo keeps its world and its outbox."""
@@ -38,10 +42,31 @@ def outbox(folder: Path) -> EffectHandler:
     return notify
 
 
-def messages(folder: Path) -> list[dict[str, Any]]:
-    """Return the messages in a folder's outbox, oldest first."""
+def mailing_list(folder: Path, *, sent: Callable[[], None] | None = None) -> EffectHandler:
+    """Return the handler of ``mail.send`` that writes into a folder's mailing list.
+
+    Args:
+        folder: holds the file of the list.
+        sent: called after a mail was sent and before its result is returned.
+    """
+    file = folder / MAILING_LIST_NAME
+
+    @handler("mail.send", time_limit_ms=10_000, idempotent=False, touches=[("MUTATES", f"FILE:/{MAILING_LIST_NAME}")])
+    def send(params: Mapping[str, Any], call: EffectCallInfo) -> Answer:
+        """Send the mail, however often it was sent before."""
+        with file.open("a", encoding="utf-8") as written:
+            written.write(json.dumps(dict(params)) + "\n")
+        if sent is not None:
+            sent()
+        return EffectResult({"message": len(messages(folder, MAILING_LIST_NAME))})
+
+    return send
+
+
+def messages(folder: Path, name: str = OUTBOX_NAME) -> list[dict[str, Any]]:
+    """Return the messages in a folder's outbox, or in its mailing list, oldest first."""
     try:
-        lines = (folder / OUTBOX_NAME).read_text(encoding="utf-8").splitlines()
+        lines = (folder / name).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in lines]
@@ -63,5 +88,5 @@ def _append_once(file: Path, key: str, params: Mapping[str, Any]) -> int:
     return len(known) + 1
 
 
-handlers = [outbox(DEMO)]
+handlers = [outbox(DEMO), mailing_list(DEMO)]
 """What ``world.toml`` names."""

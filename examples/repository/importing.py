@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from examples.repository.branches import branch
 from examples.repository.domain import repository
-from examples.repository.effects import outbox
+from examples.repository.effects import mailing_list, outbox
 from examples.repository.history import DAY_MS, Session, members_of, read_sessions
 from examples.repository.inbox import answer_to
 from examples.repository.rules import MAINTAINER, policy
@@ -61,13 +61,15 @@ class Import:
     Args:
         folder: holds the log and the outbox; made where it is missing.
         sessions: the branches, in the order of merging.
+        sent: called after a mail to the mailing list was sent and before its result is recorded.
     """
 
-    def __init__(self, folder: Path, sessions: Sequence[Session]) -> None:
+    def __init__(self, folder: Path, sessions: Sequence[Session], *, sent: Callable[[], None] | None = None) -> None:
         """Open or found the world, and register all actors."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.sessions = sessions
+        self._sent = sent
         self.done, now_ms = _done_before(folder / WORLD_NAME)
         self.clock = HistoryClock(now_ms or sessions[0].start_ms)
         self.ids = HistoryIds(self.clock)
@@ -132,7 +134,7 @@ class Import:
             "domain": repository,
             "projections": [branch],
             "policies": [policy],
-            "effects": [outbox(self.folder)],
+            "effects": [outbox(self.folder), mailing_list(self.folder, sent=self._sent)],
             "clock": self.clock,
             "ids": self.ids,
         }

@@ -8,6 +8,7 @@ core modules                       a newcomer's change of them goes to the maint
 more than ``WIDE`` paths           go to the maintainer
 clean-ups                          may be proposed by the system only, and may write the named tombstones
                                    and their counts, nothing else
+announcements of releases          go to the maintainer: a mail cannot be taken back
 a branch signed by somebody else   is refused
 =================================  =====================================================================
 
@@ -124,6 +125,15 @@ def clean_ups_touch_tombstones_only(case: Case) -> Opinion | None:
     return Narrow(scope_of(told["paths"]), f"{len(told['paths'])} tombstones and the counts of their areas")
 
 
+@rule
+def announcements_are_approved_before(case: Case) -> Opinion | None:
+    """The maintainer approves what all readers of the mailing list get."""
+    told: Any = case.intent.body.input
+    if case.intent.body.type != "release.announce":
+        return None
+    return Escalate(MAINTAINER, f"release {told['version']}: a mail cannot be taken back")
+
+
 policy = Policy(
     "repository",
     [
@@ -134,6 +144,7 @@ policy = Policy(
         documentation_is_welcome,
         ordinary_changes_pass,
         clean_ups_touch_tombstones_only,
+        announcements_are_approved_before,
     ],
 )
 """Named ``repository`` in the actors' bindings."""

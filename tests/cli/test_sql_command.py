@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
+from examples.repository import demo
+from examples.repository.importing import WORLD_NAME
 from tests.cli.inside import Inside
 from tests.golden.generate import FORGED
 from world.log import TreeHead, open_log
@@ -29,7 +32,10 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 LOGS = sorted(path.stem for path in GOLDEN.glob("*.jsonl") if path.stem != FORGED)
 PAGE = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
-QUESTIONS = dict(re.findall(r"^### (.+?)\n.*?```sql\n(.+?)```", PAGE, re.DOTALL | re.MULTILINE))
+QUESTIONS = dict(re.findall(r"^### (.+?)\n.*?```sh\n[^\n]*<<'SQL'\n(.+?)SQL\n```", PAGE, re.DOTALL | re.MULTILINE))
+CONFIG = "examples/repository/world.toml"
+DEMO = "demo"
+"""The name, among those of the golden logs, of the realm that `make demo` makes."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,28 @@ class Recorded:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=() if name == "garden" else pytest.mark.slow) for name in LOGS]
+    scope="module",
+    params=[pytest.param(name, marks=() if name == "garden" else pytest.mark.slow) for name in [*LOGS, DEMO]],
 )
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    if request.param == DEMO:
+        shared: Recorded = request.getfixturevalue("demonstrated")
+        return shared
     cli = Inside(tmp_path_factory.mktemp("tables"))
     cli("import", str(GOLDEN / f"{request.param}.jsonl"), "--log", "w.db")
+    return with_tables(cli)
+
+
+@pytest.fixture(scope="module")
+def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """The realm that `make demo` leaves behind."""
+    folder = tmp_path_factory.mktemp("demo")
+    assert demo.main(folder / "demo") == 0
+    (folder / "demo" / WORLD_NAME).rename(folder / "w.db")
+    return with_tables(Inside(folder))
+
+
+def with_tables(cli: Inside) -> Recorded:
     said = cli("--log", "w.db", "export", "--format", "parquet", "tables", "--json").json
     assert [Path(name).name for name in said["files"]] == [f"{table}.parquet" for table in TABLES]
     return Recorded(cli)
@@ -139,21 +162,19 @@ def test_the_files_name_the_log_and_its_tree_head(recorded: Recorded) -> None:
 
 def test_who_did_what(recorded: Recorded) -> None:
     counted: Counter[tuple[str, str, str]] = Counter()
-    actors = {event["state"]["actor"]["actorId"] for event in recorded.log("--topic", "proposal.submitted")}
-    for actor in actors:
-        for status in (
-            "completed",
-            "failed",
-            "rejected",
-            "superseded",
-            "submitted",
-            "evaluating",
-            "approved",
-            "executing",
-        ):
-            for event in recorded.log("--topic", "proposal.submitted", "--status", status, "--actor", actor):
-                if event["state"]["actor"]["actorId"] == actor:
-                    counted[actor, event["state"]["intent"]["body"]["type"], status] += 1
+    for status in (
+        "completed",
+        "failed",
+        "rejected",
+        "superseded",
+        "submitted",
+        "evaluating",
+        "approved",
+        "executing",
+    ):
+        for event in recorded.log("--topic", "proposal.submitted", "--status", status):
+            submitted = event["state"]
+            counted[submitted["actor"]["actorId"], submitted["intent"]["body"]["type"], status] += 1
     rows = recorded.ask("Who did what")
     assert {(row["actor_id"], row["action"], row["status"]): row["proposals"] for row in rows} == counted
 
@@ -233,7 +254,7 @@ def test_what_waits_for_people(recorded: Recorded) -> None:
 
 
 def test_how_worlds_descend(recorded: Recorded) -> None:
-    shown = recorded.cli("--log", "w.db", "worlds", "--json").lines
+    shown = recorded.cli("--log", "w.db", "worlds", "--limit", "10000", "--json").lines
     rows = recorded.ask("How do the worlds descend")
     assert {(row["world_id"], row["parent"], row["depth"]) for row in rows} == {
         (one["worldId"], one["parent"], one["height"]) for one in shown
@@ -271,9 +292,7 @@ def test_which_effects_were_in_doubt(recorded: Recorded) -> None:
 
 # What the page shows
 
-SHOWN = re.findall(
-    r"^### (.+?)\n.*?```sql\n(.+?)```\n\n`(\w+)` answers:\n\n```text\n(.+?)```", PAGE, re.DOTALL | re.MULTILINE
-)
+SHOWN = re.findall(r"^### (.+?)\n.*?```sh\n(.+?)```\n\n```text\n(.+?)```", PAGE, re.DOTALL | re.MULTILINE)
 ROWS = 5
 """Most rows of an answer on the page."""
 
@@ -282,26 +301,21 @@ def test_the_page_shows_an_answer_to_every_question() -> None:
     assert [title for title, *_ in SHOWN] == list(QUESTIONS)
 
 
-@pytest.mark.parametrize(("title", "question", "name", "answer"), SHOWN, ids=[title for title, *_ in SHOWN])
-def test_the_page_shows_the_answers_of_a_recorded_log(
-    title: str, question: str, name: str, answer: str, recorded_tables: dict[str, Inside]
+@pytest.mark.slow
+@pytest.mark.parametrize(("title", "command", "answer"), SHOWN, ids=[title for title, *_ in SHOWN])
+def test_the_commands_of_the_page_give_its_answers_on_the_demo(
+    title: str, command: str, answer: str, demonstrated: Recorded
 ) -> None:
-    said = recorded_tables[name]("sql", "--tables", "tables", "-", given=question).out.splitlines()
-    shown = [re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1...", line).rstrip() for line in said]
-    more = [] if len(shown) <= 1 + ROWS else [f"({len(shown) - 1 - ROWS} more rows)"]
-    assert answer.splitlines() == [*shown[: 1 + ROWS], *more], title
-    assert len(shown) > 1
-
-
-@pytest.fixture(scope="module")
-def recorded_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Inside]:
-    """The tables of the logs whose answers the page shows."""
-    made = {}
-    for name in sorted({name for _, _, name, _ in SHOWN}):
-        made[name] = Inside(tmp_path_factory.mktemp(name))
-        made[name]("import", str(GOLDEN / f"{name}.jsonl"), "--log", "w.db")
-        made[name]("--log", "w.db", "export", "--format", "parquet", "tables")
-    return made
+    line, given = command.split("\n", 1)
+    arguments = shlex.split(line.removesuffix(" <<'SQL'"))[1:]
+    assert (arguments[:2], arguments[2:], given.splitlines()[-1]) == (["--config", CONFIG], ["sql", "-"], "SQL")
+    query = given.removesuffix("SQL\n")
+    said = demonstrated.cli("--config", str(ROOT / CONFIG), "--log", "w.db", *arguments[2:], given=query).out
+    assert demonstrated.cli("sql", "--tables", "tables", "-", given=query).out == said
+    lines = [re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1...", line).rstrip() for line in said.splitlines()]
+    more = [] if len(lines) <= 1 + ROWS else [f"({len(lines) - 1 - ROWS} more rows)"]
+    assert answer.splitlines() == [*lines[: 1 + ROWS], *more], title
+    assert len(lines) > 1
 
 
 # The past, and the terminal

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.inside import Inside
 from tests.directory.yard import NAME, create, mail, opened, yard
 from tests.patience import PATIENCE_S
 from world.audit.verify import verify
@@ -82,6 +83,8 @@ def test_a_directory_has_no_passwords(directory: RealmDirectory, tmp_path: Path)
         "postgresql://ann:secret@db/realms",
         "postgresql://ann@db/realms?password=secret",
         "postgresql://ann@db/realms?sslpassword=secret#main",
+        "postgresql://ann%3Asecret@db/realms",
+        "postgresql://ann%3asecret@db:5432/realms#main",
     ):
         for call in (directory.add, directory.move):
             error = refused("INVALID_ADDRESS", call, NAME, address) if call == directory.add else None
@@ -92,6 +95,22 @@ def test_a_directory_has_no_passwords(directory: RealmDirectory, tmp_path: Path)
     create(directory, tmp_path / "a.db").close()
     refused("INVALID_ADDRESS", directory.move, NAME, "postgresql://ann:secret@db/realms")
     assert b"secret" not in b"".join(file.read_bytes() for file in tmp_path.glob("directory.db*"))
+
+
+@pytest.mark.parametrize("option", ["--log", "--realm"])
+def test_the_list_is_of_the_whole_directory(directory: RealmDirectory, tmp_path: Path, option: str) -> None:
+    create(directory, tmp_path / "a.db").close()
+    cli = Inside(tmp_path)
+    address = str(tmp_path / "directory.db")
+    assert len(cli("realm", "list", "--json", WORLDCTL_DIRECTORY=address, WORLD_LOG="other.db").json) == 1
+    said = cli("realm", "list", option, "shop", code=2, WORLDCTL_DIRECTORY=address).err
+    assert f"leave {option} out" in said
+
+
+def test_the_helps_of_both_archives_name_each_other(tmp_path: Path) -> None:
+    cli = Inside(tmp_path)
+    assert "`worldctl realm archive`" in " ".join(cli("archive", "--help").out.split())
+    assert "`worldctl archive`" in " ".join(cli("realm", "archive", "--help").out.split())
 
 
 def test_a_place_that_does_not_answer_hides_no_other(directory: RealmDirectory, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_the_recording_is_whole_and_in_the_order_of_merging() -> None:
 
 def test_the_domain_is_valid_and_its_computed_totals_need_no_walk_over_the_tree() -> None:
     portable = repository.schema.portable
-    assert sorted(portable["actions"]) == ["change.apply", "tombstones.sweep"]
+    assert sorted(portable["actions"]) == ["change.apply", "release.announce", "tombstones.sweep"]
     assert all(hash_ is not None for hash_ in repository.sources().values())
     first = genesis(repository, ComputeContext(now=0, random_seed=""), {})
     assert first.computed == {
@@ -228,7 +228,7 @@ def test_only_members_change_the_workflows(story: Story) -> None:
     assert [(told.rule, told.answer) for told in record.trace if told.decisive] == [
         ("workflows_are_for_members", "reject")
     ]
-    assert len(record.trace) == 7
+    assert len(record.trace) == 8
     assert story.branch("max", "add /.github/workflows/tests.yaml", role="member").status == "completed"
 
 
@@ -437,7 +437,7 @@ def test_the_configuration_names_the_parts_that_the_import_uses(undisturbed: Imp
     assert [load_reference(one) for one in told["projections"]] == [branch]
     policies = {one.name: one.hash for one in map(load_reference, told["policies"])}
     assert policies == {name: one.policy_hash for name, one in undisturbed.realm.realm().policies.items()}
-    assert [one.type for one in load_reference(told["effects"][0])] == ["notify.maintainer"]
+    assert [one.type for one in load_reference(told["effects"][0])] == ["notify.maintainer", "mail.send"]
     assert (folder / told["log"]).resolve() == folder.parents[1] / "build" / "demo" / WORLD_NAME
 
 
@@ -445,7 +445,7 @@ def test_the_configuration_names_the_parts_that_the_import_uses(undisturbed: Imp
 def test_every_worldctl_command_of_the_readme_works_and_changes_no_byte(undisturbed: Import) -> None:
     readme = (Path(history.__file__).parent / "README.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in readme.splitlines() if line.startswith("    worldctl ")]
-    assert len(commands) == 9
+    assert len(commands) == 10
     address = undisturbed.folder / WORLD_NAME
     before = address.read_bytes()
     started = [

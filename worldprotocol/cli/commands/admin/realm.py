@@ -64,6 +64,9 @@ def add(desk: CommandContext, name: str, place: str, by: str) -> None:
 @with_desk
 def list_realms(desk: CommandContext) -> int:
     """List the realms: place, state, writer epoch and number of events; exit code 1 where a place does not answer."""
+    for option in ("log", "realm"):
+        if option in desk.typed:
+            raise click.UsageError(f"This lists all realms of the directory; leave --{option} out.")
     with _directory(desk) as directory:
         found = directory.listed()
     if desk.json:
@@ -136,6 +139,7 @@ def archive(desk: CommandContext, name: str, folder: str | None, *, abandon: boo
     """Close a realm, write its whole log and a checkpoint into FOLDER, and read them back.
 
     The log stays where it was, closed to writers. The same command continues what was interrupted.
+    `worldctl archive` instead writes the beginning of an open log.
     """
     if (folder is None) == (not abandon):
         raise click.UsageError("Give either FOLDER or --abandon.")

@@ -52,6 +52,7 @@ def archive(
 
     The log stays as it is. An archive ends with a whole chunk of 256 events. It is read back and compared with the log
     before it gets its name; `worldctl verify FOLDER` checks it without the log, and `worldctl import` reads it.
+    `worldctl realm archive` instead closes a whole realm of a directory and archives it.
     """
     from worldprotocol.export.archive.manifest import open_archive
     from worldprotocol.export.archive.writing import end_of_archive, plan_archive, write_archive
