@@ -5,11 +5,6 @@
     todo = Domain("urn:example:todo", version="1.0.0", state=TodoState)
 
 
-    @todo.computed("openCount", deps=["todos"])
-    def open_count(data):
-        return sum(not item["done"] for item in data["todos"])
-
-
     @todo.action("todo.add", version="1")
     def add(ctx: ActionContext, new: AddTodo) -> list[Patch]:
         return [set_("todos", [*ctx.data["todos"], {"id": ctx.new_id(), "title": new.title, "done": False}])]
@@ -406,8 +401,8 @@ class Domain(Generic[S]):
         """
         if self._compared is None or self._compared[0] is not recorded:
             is_older = any(one is None or ":" not in one for one in recorded.values())
-            changed = changed_names(recorded, self.sources(), self.own_sources() if is_older else {})
-            self._compared = recorded, changed
+            own = self.own_sources() if is_older else {}
+            self._compared = recorded, changed_names(recorded, self.sources(), own)
         return self._compared[1]
 
     def distributions(self) -> dict[str, str]:
