@@ -177,6 +177,13 @@ class Service:
         Raises:
             RefusedError: ``INVALID_CONFIG`` where a realm that is not served is public, ``INVALID_REDACTION``.
         """
+        to_serve = {one.name: one for one in realms}
+        unknown = sorted(set(config.public) - set(to_serve))
+        if unknown:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"[server.public] names {unknown[0]!r}, which is not served; there is {', '.join(to_serve)}.",
+            )
         threads, slots, clock = Threads(config.threads), Slots(), SystemClock()
         sign_in = SignIn(config.oidc, config.peers)
         made = cls(
@@ -191,15 +198,9 @@ class Service:
             flows=flows_of(sign_in.issuers.values(), client_secrets or {}),
             clock=clock,
         )
-        for one in realms:
+        for one in to_serve.values():
             jobs = RealmJobs(one.program or program_of(one.realm), slots, clock.now_ms)
             made.realms[one.name] = made.hosted(one, jobs)
-        unknown = sorted(set(config.public) - set(made.realms))
-        if unknown:
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG,
-                f"[server.public] names {unknown[0]!r}, which is not served; there is {', '.join(made.realms)}.",
-            )
         if client_secrets:  # servers with the same configuration finish each other's sign-ins
             made.flow_key = shared_key(client_secrets)
         return made
