@@ -66,6 +66,7 @@ def test_every_group_is_there():
     assert len(CASES) == 141
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("KP-5a", "KP-2a", "KM-6.1")
 def test_the_command_line_gives_the_same_results_for_all_cases_at_once(tmp_path):
     (tmp_path / "cases.json").write_text(json.dumps({"cases": CASES}))

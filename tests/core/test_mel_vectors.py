@@ -87,6 +87,7 @@ def test_the_engine_loads_what_compiles_and_its_hash_is_the_schemas(case: dict[s
         assert load_schema(schema).hash == schema["hash"]
 
 
+@pytest.mark.slow
 def test_the_command_answers_each_line(tmp_path: Path) -> None:
     given = "".join(json.dumps(case["input"]) + "\n" for case in CASES)
     said = CliRealm(tmp_path, "conformance")("mel", given=given)
