@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from host import EffectFailure
 from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
+from tests.pipeline.works import Outside, a_yard, acting, check_log, reopened
 from world.clock import ManualClock, SystemClock
 from world.errors import RefusedError
+from world.events.execution_events import EffectRetried
 from world.events.proposal_events import DecisionMade, ProposalCompleted
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -129,3 +132,30 @@ def test_a_proposal_that_died_is_tried_again_without_anybody_calling(tmp_path: P
             assert done.wait(PATIENCE_S)
             done.clear()
         assert world.proposal(dying.proposal_id).status == "completed"
+
+
+@pytest.mark.requirement("HC-journal")
+@pytest.mark.parametrize("backoff_ms", [300, 3_600_000])
+def test_an_opening_leaves_an_attempt_of_later_to_the_ticker(
+    tmp_path: Path, backoff_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    address, outside = str(tmp_path / "w.db"), Outside(lambda _params, _call: EffectFailure("BUSY", "", retryable=True))
+    terms = {"idempotent": True, "retries": 1, "backoff_ms": backoff_ms, "parts": {"clock": None}}
+    with a_yard(address, outside, **terms) as world:
+        failed = listening(world, EffectRetried)
+        with acting(world, "ann", "do", {}):
+            assert failed.wait(PATIENCE_S)
+            world.close()
+    with reopened(address, outside, **terms) as world:
+        (name,) = world.realm().proposals
+        if backoff_ms == 300:
+            assert world.wait(name, PATIENCE_S).status == "completed"
+        else:
+            assert world.proposal(name).status == "executing"
+            assert outside.attempts == [1]
+    later = terms | {"parts": {"clock": ManualClock(now() + 7_200_000, 1)}}
+    with reopened(address, outside, **later) as world:
+        assert world.proposal(name).status == "completed"
+    assert outside.attempts == [1, 2]
+    assert caplog.messages == []
+    check_log(address)

@@ -142,7 +142,10 @@ class WorldProtocol(PreparingCommands):
             self._workers.close()
 
     def settle(self) -> None:
-        """Do what is due: take over abandoned executions, decide what timed out, start what is approved."""
+        """Do what is due: take over abandoned executions, decide what timed out, start what is approved.
+
+        Effects that are made again later are left to threads, where a timer starts them.
+        """
         self.run(recover, others_too=True)
 
     def tick(self) -> None:
@@ -171,15 +174,18 @@ class WorldProtocol(PreparingCommands):
         Args:
             command: what to do.
             others_too: also make the scheduled effects, of proposals that continued because leases were released, or
-                because something was due. Without a timer every caller makes them.
+                because something was due; those whose time has not come are left to the timer. Without a timer every
+                caller makes them all.
             prepare: calls foreign code for the command before the log's lock is taken.
 
         Raises:
             RefusedError: what the command refuses, or ``CALL_FROM_HANDLER``.
         """
         self.subscribers.refuse_inside_handler()
+        leaves_later = others_too and self._scheduled.has_timer
         others_too = others_too or not self._scheduled.has_timer
         tasks: list[Task] = []
+        later: list[Task] = []
         try:
             try:
                 for attempt in self.attempts(command, prepare):
@@ -189,6 +195,9 @@ class WorldProtocol(PreparingCommands):
             finally:
                 self.subscribers.tell()
                 while task := tasks.pop(0) if tasks else self._scheduled.take() if others_too else None:
+                    if leaves_later and task.not_before > self._clock.now_ms():
+                        later.append(task)
+                        continue
                     tasks += self.perform(task)
                     self.subscribers.tell()
         except BaseException:
@@ -196,8 +205,9 @@ class WorldProtocol(PreparingCommands):
             self._unsettled = True  # the next command takes over what was broken off
             raise
         finally:
+            self._scheduled.add(later)
             self.subscribers.react()
-            if not others_too:
+            if later or not others_too:
                 self._scheduled.run_at_once()
         return cast(R, result)
 

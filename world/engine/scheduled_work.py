@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from world.error_codes import ErrorCode
 from world.pipeline.unit_of_work import Task
 
 __all__ = ["ScheduledWork", "Timer"]
@@ -129,7 +130,8 @@ class ScheduledWork:
                 if not tasks and (more := self.take()) is not None:
                     tasks.append(more)
         except Exception as error:  # noqa: BLE001 - no caller waits for it; `recover` continues from the journal
-            _LOGGER.warning("An execution that went on by itself was broken off: %s", error)
+            if getattr(error, "code", None) != ErrorCode.LOG_CLOSED:  # this process ends; the next one makes it
+                _LOGGER.warning("An execution that went on by itself was broken off: %s", error)
             self.add(tasks)
             self._on_failure()
         finally:

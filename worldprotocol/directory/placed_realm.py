@@ -171,7 +171,10 @@ class FollowingWriter(Writer):
                     return cast(R, self.archive.proposal(refused.details["proposal_id"]))
                 was_recorded, moves = noted.has_run, moves + 1
                 may_repeat = moves < MOST_MOVES and (not was_recorded or noted.intent_names is not None)
-                if refused.code != ErrorCode.LOG_FENCED or not self._placement.follow(here) or not may_repeat:
+                was_left = refused.code == ErrorCode.LOG_CLOSED and here is not self._here  # another thread followed
+                if refused.code != ErrorCode.LOG_FENCED and not was_left:
+                    raise
+                if not self._placement.follow(here) or not may_repeat:
                     raise
 
     @property
