@@ -64,6 +64,8 @@ class Archive:
         """Create a reader of an open log."""
         self._log = log
         self._states: OrderedDict[str, FrozenDict] = OrderedDict()
+        self.missed = 0
+        """How many look-ups needed contents that a cut removed; audits leave out what depends on them."""
         self.recent = RecentWorlds()
         """The worlds that were sealed lately; the state that is published adds them."""
         self._keeping = threading.Lock()
@@ -326,11 +328,16 @@ class Archive:
             found: proposals in the order of the log.
 
         Raises:
+            RefusedError: ``EVENT_ARCHIVED`` where the content of one was removed.
             DamagedLogError: ``INDEX_DAMAGED`` where a proposal is not at its indexed position; ``EVENT_CHANGED``.
         """
         inputs: list[tuple[str, Any]] = []
-        for logged in self._log.events_at([one.position for one in found]):
-            inputs += [_input(decoded(one)) for one in logged]
+        try:
+            for logged in self._log.events_at([one.position for one in found]):
+                inputs += [_input(decoded(one)) for one in logged]
+        except RefusedError as refused:
+            self.missed += refused.code == ErrorCode.EVENT_ARCHIVED
+            raise
         if [proposal_id for proposal_id, _ in inputs] != [one.proposal_id for one in found]:
             raise index_damaged()
         return inputs

@@ -22,6 +22,7 @@ from world.events.proposal_events import ProposalJudged
 from world.limits import Limits
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
+from world.read_models.live.sealed_snapshot import archived_upto
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
 from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches, check_same_log
 from worldprotocol.analysis.work.workers import Workers
@@ -107,6 +108,7 @@ class Backtest:
         counts: see ``RejudgedCases``.
         after: position before the first event that is covered.
         upto: position of the last one.
+        archived_upto: up to where the events of a cut log are left out; 0 for others.
         error: why there is no backtest of this log, or why it ended early.
     """
 
@@ -116,6 +118,7 @@ class Backtest:
     counts: Counter[str] = field(default_factory=Counter)
     after: int = 0
     upto: int = 0
+    archived_upto: int = 0
     error: WorldProtocolError | None = None
     _lineage: WorldAncestry | None = None
 
@@ -143,8 +146,9 @@ class Backtest:
         with self.setup.judge().archive.log as log:
             head = log.head()
             self.upto = head.size
+            self.after = self.archived_upto = archived_upto(log)
             if self.setup.last is not None:
-                self.after = _before_newest(log, self.upto, self.setup.last)
+                self.after = _before_newest(log, self.after, self.upto, self.setup.last)
         return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, self.after, self.upto)
 
     def take(self, rejudged: RejudgedCases) -> Iterator[dict[str, Any]]:
@@ -165,7 +169,8 @@ class Backtest:
     def summary(self) -> dict[str, Any]:
         """Return the counts and the stretch that is covered, as JSON; complete after ``lines``."""
         counts = {name: self.counts[name] for name in COUNTED}
-        return {"kind": "summary", **counts, "after": self.after, "upto": self.upto}
+        archived = {"archivedUpto": self.archived_upto} if self.archived_upto else {}
+        return {"kind": "summary", **counts, "after": self.after, "upto": self.upto, **archived}
 
 
 def backtest_logs(
@@ -212,16 +217,16 @@ def backtest_logs(
             progress(sum(done), total)
 
 
-def _before_newest(log: EventLog, size: int, most: int) -> int:
-    """Return the position before the newest rulings; 0 if there are not more of them."""
+def _before_newest(log: EventLog, first: int, size: int, most: int) -> int:
+    """Return the position before the newest rulings; ``first`` if there are not more of them after that position."""
     upto, left = size, most
-    while upto > 0:
-        after = max(0, upto - WINDOW)
+    while upto > first:
+        after = max(first, upto - WINDOW)
         rulings = [event.position for event in log.read(after, upto, topics=[ProposalJudged.TOPIC])]
         if len(rulings) >= left:
             return rulings[-left] - 1
         upto, left = after, left - len(rulings)
-    return 0
+    return first
 
 
 class WorldAncestry:

@@ -173,7 +173,10 @@ class CaseRejudger:
         view = None
         if changed:
             case, view = watched(case)
+        missed = self.archive.missed
         now = self._authority.judge(case)
+        if self.archive.missed > missed:
+            return _undecided("archived", "a rule reads the inputs of proposals that a cut removed from the log")
         if view is not None and view.was_read:
             names = ", ".join(changed)
             return _undecided("otherCode", f"computed values are read, and the loaded functions have changed: {names}")

@@ -4,7 +4,7 @@
 each projection, ruling and execution, hashes included. No effect is performed, since its result is in the journal.
 Steps that cannot be performed again because of changed code (drift) are reported and counted separately from
 divergences. Time limits do not apply, since no lock is held; a step that timed out is not repeatable and is only
-counted. Source: design section 1; CARD-replay.
+counted. Of a cut log, the steps after the cut are performed. Source: design section 1; CARD-replay.
 """
 
 from __future__ import annotations
@@ -24,34 +24,32 @@ from world.core import Domain
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, DivergenceError, RefusedError
 from world.events.base import Event
-from world.events.execution_events import EffectRequested, ExecutionStarted
+from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
-from world.events.policy_events import PolicyAdopted, PolicyRetired, ProposalShadowed, ShadowConfigured
+from world.events.policy_events import PolicyAdopted, ProposalShadowed, ShadowConfigured
 from world.events.proposal_events import (
     DecisionMade,
-    HumanAnswered,
-    HumanTimedOut,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
     ProposalJudged,
-    ProposalSuperseded,
 )
 from world.events.realm_events import DomainAdopted, WorldSealed
 from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
-from world.model.decision import HumanAnswer, Ruling
-from world.model.snapshot import Requirement
+from world.model.decision import Ruling
 from world.pipeline.execution_state import CANCELLED, ENGINE_ERRORS, LEASES_REVOKED, lost_leases, order_of
 from world.pipeline.judge import case_of
 from world.pipeline.leasing.existence import absent_in
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
 from world.pipeline.unit_of_work import PastAt, UnitOfWork
+from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot, realm_at
 from world.state.ports import Case, Enforcement
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState, apply_event
 from worldprotocol.analysis.recheck.available_code import AvailableCode
+from worldprotocol.analysis.recheck.earlier_events import EarlierEvents, events_before
 from worldprotocol.analysis.recheck.existence import (
     recheck_absence,
     recheck_decision,
@@ -63,7 +61,12 @@ from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_manif
 from worldprotocol.analysis.recheck.migrations import recheck_migration, recheck_migration_ruling
 from worldprotocol.analysis.recheck.past import Nobody, PastLookup
 from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
-from worldprotocol.analysis.recheck.ruling_checks import _is_repeatable, _not_at_hand, _Question, _Refusing
+from worldprotocol.analysis.recheck.ruling_checks import (
+    _is_repeatable,
+    _not_at_hand,
+    _Question,
+    _Refusing,
+)
 from worldprotocol.analysis.recheck.shadow import recheck_shadow
 from worldprotocol.analysis.recheck.states import StateRecheck
 from worldprotocol.analysis.ruling_trace import as_ruled
@@ -145,11 +148,9 @@ class Rechecking:
         self._twice = twice
         self._parts = parts
         self._steps: Counter[str] = Counter()
-        self._realm = RealmState()
-        self._sealed: WorldSealed | None = None
-        self._asking: dict[str, _Question] = {}
-        self._judged: dict[str, tuple[_Question, Ruling]] = {}
-        self._requested: dict[str, list[Requirement]] = {}
+        snapshot = open_snapshot(world.log)
+        self._begun = 0 if snapshot is None else snapshot.upto
+        self._realm = RealmState() if snapshot is None else realm_at(world.log, snapshot)
         self._drifts: set[tuple[str, str]] = set()
         self._past = PastLookup(world.archive, self._realm)
         self._code = AvailableCode(parts, self._realm, is_live=not world.is_read_only)
@@ -168,9 +169,11 @@ class Rechecking:
             performing=set(),
         )
         self._states = StateRecheck(self._work)
+        self._earlier = EarlierEvents(parts.domain, self._code, self._past, self._work.snapshots)
+        self._before = [] if snapshot is None else self._take_up(snapshot)
 
     def stretch(self, stretch: tuple[int, int]) -> Rechecked:
-        """Check the events between two positions; earlier events are only folded.
+        """Check the events between two positions; earlier events are only folded, archived ones left out.
 
         Args:
             stretch: the position after which to begin, not before the last event folded so far, and the last position.
@@ -178,11 +181,13 @@ class Rechecking:
         Raises:
             DamagedLogError: the log contradicts itself; run ``verify`` first.
         """
-        after, upto = stretch
+        after, upto = max(stretch[0], self._begun), stretch[1]
         for position, event in self._world.events(self._realm.position, after):
             self._fold(event, position)
         self._steps = Counter()
-        done = Rechecked(steps=self._steps, position=after)
+        done = Rechecked(steps=self._steps, position=min(after, upto), archived_upto=self._begun)
+        if after == self._begun:
+            done.divergences += self._before
         for position, event in self._world.events(after, upto):
             if self._twice is not None and self._twice():
                 counted = self._steps.copy()
@@ -204,15 +209,41 @@ class Rechecking:
 
     def _fold(self, event: Event, position: int) -> None:
         """Record data for later steps, and fold the event."""
-        note = _NOTES.get(type(event))
-        if note is not None:
-            note(self, event)
+        self._earlier.take(event, self._realm)
         apply_event(self._realm, event, position)
 
+    def _take_up(self, snapshot: SealedSnapshot) -> list[Divergence]:
+        """Note the kept events before a cut; return the drift of the code that was adopted there."""
+        drift: list[Divergence] = []
+        for position, event, earlier in events_before(self._world.log, snapshot):
+            if isinstance(event, _ADOPTIONS):
+                changed = filter(self._is_news, self._check(event))
+                drift += [Divergence(position, event.TOPIC, difference) for difference in changed]
+            self._earlier.take(event, earlier)
+        return drift
+
     def _check(self, event: Event) -> Iterator[DivergenceError]:
+        """Yield what differs; a step that needs what a cut removed is only counted."""
         step = _STEPS.get(type(event))
-        if step is not None:
+        if step is None:
+            return
+        if not self._begun:
             yield from step(self, event)
+            return
+        counted, missed = self._steps.copy(), self._world.archive.missed
+        try:
+            found = list(step(self, event))
+            is_archived = bool(found) and self._world.archive.missed > missed
+        except RefusedError as refused:
+            if refused.code != ErrorCode.EVENT_ARCHIVED:
+                raise
+            is_archived = True
+        if not is_archived:
+            yield from found
+            return
+        self._steps.clear()
+        self._steps.update(counted)
+        self._steps["archived"] += 1
 
     def _is_news(self, difference: DivergenceError) -> bool:
         """Return whether to report a difference: each drift is reported once and counted."""
@@ -225,55 +256,6 @@ class Rechecking:
             return False
         self._drifts.add(key)
         return True
-
-    # Data for later steps
-
-    def _note_domain(self, event: DomainAdopted) -> None:
-        self._work.snapshots.clear()
-        self._code.forget_changes(event)
-
-    def _note_answer(self, event: HumanAnswered) -> None:
-        self._ask(event.proposal_id, HumanAnswer.read(event.answer), 1)  # it is judged before it is recorded
-
-    def _note_time_out(self, event: HumanTimedOut) -> None:
-        self._ask(event.proposal_id, None, 2)  # it is recorded before it is judged
-
-    def _ask(self, proposal_id: str, answer: HumanAnswer | None, later: int) -> None:
-        proposal = self._realm.proposals[proposal_id]
-        asked = proposal.asked
-        if asked is None or proposal.submitted.schema_hash != self._parts.domain.schema.hash:
-            return
-        before = self._realm.position + later
-        self._asking[proposal_id] = _Question(proposal.binding or {}, before, asked, answer)
-
-    def _note_ruling(self, event: ProposalJudged) -> None:
-        question = self._question(event)
-        self._asking.pop(event.proposal_id, None)
-        recorded = event.ruling
-        submitted = self._realm.proposals[event.proposal_id].submitted
-        is_ours = submitted.schema_hash == self._parts.domain.schema.hash and submitted.migration is None
-        if is_ours and recorded.verdict != "wait" and not recorded.trace:
-            self._judged[event.proposal_id] = question, recorded  # its trace is in the decision
-
-    def _question(self, event: ProposalJudged) -> _Question:
-        asking = self._asking.get(event.proposal_id)
-        return asking or _Question(event.binding, self._realm.position + 1)
-
-    def _note_decision(self, event: DecisionMade) -> None:
-        self._judged.pop(event.proposal_id, None)
-
-    def _note_request(self, event: EffectRequested) -> None:
-        self._requested.setdefault(event.proposal_id, []).append(event.requirement)
-
-    def _note_sealed(self, event: WorldSealed) -> None:
-        self._sealed = event
-        self._past.follow(event)
-
-    def _note_superseded(self, event: ProposalSuperseded) -> None:
-        self._asking.pop(event.proposal_id, None)
-
-    def _note_end(self, event: ProposalCompleted | ProposalFailed) -> None:
-        self._requested.pop(event.proposal_id, None)
 
     # Steps
 
@@ -300,7 +282,7 @@ class Rechecking:
             yield other
             return
         if recorded.verdict == "wait" or recorded.trace:
-            yield from self._compare(event.proposal_id, self._question(event), recorded)
+            yield from self._compare(event.proposal_id, self._earlier.question(event, self._realm), recorded)
 
     def _shadow(self, event: ProposalShadowed) -> Iterator[DivergenceError]:
         proposal = self._realm.proposals[event.proposal_id]
@@ -318,7 +300,7 @@ class Rechecking:
         )
 
     def _decision(self, event: DecisionMade) -> Iterator[DivergenceError]:
-        judged = self._judged.get(event.proposal_id)
+        judged = self._earlier.judged(event.proposal_id)
         if judged is not None:
             question, recorded = judged
             yield from self._compare(event.proposal_id, question, as_ruled(recorded, event.decision))
@@ -372,8 +354,8 @@ class Rechecking:
 
     def _execution(self, event: ProposalCompleted | ProposalFailed) -> Iterator[DivergenceError]:
         proposal = self._realm.proposals[event.proposal_id]
-        requested = self._requested.get(event.proposal_id, [])
-        sealed = self._sealed
+        requested = self._earlier.requested(event.proposal_id)
+        sealed = self._earlier.sealed
         if sealed is None or sealed.world_id != event.world_id:
             sealed = self._world.archive.sealed(event.world_id)  # another execution sealed the same world first
         if proposal.submitted.migration is not None:
@@ -432,19 +414,4 @@ _STEPS: Final[Mapping[type[Event], Callable[[Rechecking, Any], Iterator[Divergen
 }
 """Checks by type of event."""
 
-_NOTES: Final[Mapping[type[Event], Callable[[Rechecking, Any], None]]] = {
-    DomainAdopted: Rechecking._note_domain,
-    PolicyAdopted: lambda checking, event: checking._code.note_policy(event),
-    PolicyRetired: lambda checking, event: checking._code.note_policy(event),
-    ShadowConfigured: lambda checking, event: checking._code.note_policy(event),
-    HumanAnswered: Rechecking._note_answer,
-    HumanTimedOut: Rechecking._note_time_out,
-    ProposalJudged: Rechecking._note_ruling,
-    DecisionMade: Rechecking._note_decision,
-    EffectRequested: Rechecking._note_request,
-    WorldSealed: Rechecking._note_sealed,
-    ProposalSuperseded: Rechecking._note_superseded,
-    ProposalCompleted: Rechecking._note_end,
-    ProposalFailed: Rechecking._note_end,
-}
-"""Recording of data for later steps, by type of event."""
+_ADOPTIONS: Final = (DomainAdopted, PolicyAdopted, ShadowConfigured)

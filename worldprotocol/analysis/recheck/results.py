@@ -92,13 +92,15 @@ class Rechecked:
     Args:
         divergences: divergences in the order of the log.
         steps: number of projections, rulings and executions that were performed again, and of those that could not be
-            (``notRechecked``, ``notRepeatable``).
+            (``notRechecked``, ``notRepeatable``; ``archived`` where a cut removed what they need).
         position: position of the last checked event.
+        archived_upto: up to where the events of a cut log are left out; 0 for others.
     """
 
     divergences: list[Divergence] = field(default_factory=list)
     steps: Counter[str] = field(default_factory=Counter)
     position: int = 0
+    archived_upto: int = 0
 
     @property
     def ok(self) -> bool:
@@ -118,12 +120,14 @@ class Rechecked:
         ]
         self.steps.update(later.steps)
         self.position = later.position
+        self.archived_upto = later.archived_upto
 
     def to_wire(self) -> dict[str, Any]:
         """Return the result as JSON."""
         return {
             "ok": self.ok,
             "position": self.position,
+            **({"archivedUpto": self.archived_upto} if self.archived_upto else {}),
             "steps": dict(sorted(self.steps.items())),
             "divergences": [one.to_wire() for one in self.divergences],
         }

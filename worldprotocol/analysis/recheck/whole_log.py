@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
+from world.read_models.live.sealed_snapshot import archived_upto
 from worldprotocol.analysis.recheck.recheck import Progress, Rechecking, open_to_recheck
 from worldprotocol.analysis.recheck.results import Rechecked
 from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches, check_same_log
@@ -88,7 +89,7 @@ class LogRecheck:
 
     Args:
         setup: the log and the code.
-        after: position before the first event; what is before it is folded only.
+        after: position before the first event; what is before it is folded only. A cut log begins after its cut.
         upto: the last position; None is the newest event.
         done: the result, complete after ``recheck_logs``.
         error: why there is no recheck of this log, or why it ended early.
@@ -104,15 +105,23 @@ class LogRecheck:
         """Return the work on this log.
 
         Raises:
-            RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``.
+            RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``; ``EVENT_ARCHIVED`` where a cut removed all of it.
         """
         with self.setup.open() as world:
             head = world.log.head()
-            size = head.size
+            size, archived = head.size, archived_upto(world.log)
         last = size if self.upto is None else self.upto
         if last > size:
             raise RefusedError(ErrorCode.NO_SUCH_EVENT, f"There is no event {last}; the log has {size}.", position=last)
-        return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, self.after, last, FOLD)
+        if last <= archived:
+            raise RefusedError(
+                ErrorCode.EVENT_ARCHIVED,
+                f"The events up to {archived} are archived, so those up to {last} cannot be rechecked here. Import the "
+                "archives into another log and recheck that, or give them back with `worldctl cut --undo`.",
+                position=last,
+            )
+        after = max(self.after, archived)
+        return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, after, last, FOLD)
 
 
 def recheck_logs(

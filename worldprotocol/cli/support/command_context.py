@@ -113,12 +113,22 @@ class CommandContext:
         from world.read_models.live.sealed_snapshot import archived_upto
 
         upto = archived_upto(log)
-        if upto:
-            self.out.remark(
-                f"Events 1 to {upto} are archived and left out; `worldctl verify` names the archive. To read them, "
-                "import the archives into another log with `worldctl import`."
-            )
+        self.remark_archived(upto)
         return upto
+
+    def remark_archived(self, upto: int, realm: str | None = None) -> None:
+        """Remark that a command left out the archived events of a cut log.
+
+        Args:
+            upto: position of the last one; 0 makes no remark.
+            realm: of several, the one that is meant.
+        """
+        if upto:
+            of_realm = "" if realm is None else f"{realm}: "
+            self.out.remark(
+                f"{of_realm}Events 1 to {upto} are archived and left out; `worldctl verify` names the archive. To read "
+                "them, import the archives into another log with `worldctl import`."
+            )
 
     @property
     def streams(self) -> Streams:

@@ -61,6 +61,7 @@ def backtest(desk: CommandContext, realms: tuple[str, ...], jobs: int | None, ex
     [one] = asked
     if one.error is not None:
         raise one.error
+    desk.remark_archived(one.archived_upto)
     if desk.json:
         desk.out.line(one.summary())
     else:
@@ -105,6 +106,7 @@ def _sum_up(desk: CommandContext, names: Sequence[str], asked: Sequence[Backtest
     total: Counter[str] = Counter()
     failed = [one.error for one in asked if one.error is not None]
     for name, one in zip(names, asked, strict=True):
+        desk.remark_archived(one.archived_upto, name)
         if one.error is None:
             total.update(one.counts)
         if desk.json:

@@ -64,6 +64,7 @@ def recheck(desk: CommandContext, realms: tuple[str, ...], jobs: int | None, exe
     [one] = asked
     if one.error is not None:
         raise one.error
+    desk.remark_archived(one.done.archived_upto)
     if desk.json:
         desk.out.document(one.done.to_wire())
     else:
@@ -120,8 +121,9 @@ def _tell_all(desk: CommandContext, names: Sequence[str], asked: Sequence[LogRec
     from worldprotocol.cli.support.exit_codes import exit_code_of
 
     steps: Counter[str] = Counter()
-    for one in asked:
+    for name, one in zip(names, asked, strict=True):
         steps.update(one.done.steps if one.error is None else {})
+        desk.remark_archived(one.done.archived_upto, name)
     total = {
         "realms": len(asked),
         "asRecorded": sum(one.error is None and one.done.ok for one in asked),
