@@ -1,4 +1,4 @@
-"""An effect whose request is in a commit with an unknown outcome: its process makes it once; to others it is in doubt."""
+"""An effect whose request is in a commit with an unknown outcome: its process makes it once, no other does."""
 
 from __future__ import annotations
 
