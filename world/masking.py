@@ -12,7 +12,7 @@ MASK: Final = "***"
 URL_START: Final = re.compile(r"[^/@?#]*://|postgres[a-z0-9+]*:", re.IGNORECASE)
 """How a URL begins, a mistyped one of PostgreSQL too."""
 
-_USER: Final = re.compile(r"(/*[^:@/?#]*:).*@", re.DOTALL)
+_USER: Final = re.compile(r"(/*(?:(?!%3a)[^:@/?#])*(?::|%3a)).*@", re.DOTALL | re.IGNORECASE)
 _SECRET: Final = re.compile(r"pass|pwd|secret|token|scram|key", re.IGNORECASE)
 _OPTION: Final = re.compile(r"([?&;]+)([^?&;=]*)=", re.DOTALL)
 _LOG_NAME: Final = re.compile(r"#[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -21,9 +21,9 @@ _LOG_NAME: Final = re.compile(r"#[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 def masked(address: str) -> str:
     """Return an address with ``***`` for every password in it; an address without one stays as it is.
 
-    Hidden are the text between the first ``:`` and the last ``@`` of a URL's authority, and the values of options
-    whose names contain ``pass``, ``pwd``, ``secret``, ``token``, ``scram`` or ``key``, percent-encoded names too. Where
-    a separator is written unencoded in a password, more is hidden than the password, never less.
+    Hidden are the text between the first ``:`` (or ``%3A``) and the last ``@`` of a URL's authority, and the values of
+    options whose names contain ``pass``, ``pwd``, ``secret``, ``token``, ``scram`` or ``key``, percent-encoded names
+    too. Where a separator is written unencoded in a password, more is hidden than the password, never less.
 
     Args:
         address: as it was given; it may be malformed. A file's path stays as it is.

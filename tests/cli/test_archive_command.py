@@ -160,3 +160,16 @@ def test_tables_of_a_cut_log_have_what_is_after_the_cut(cut_realm: Inside) -> No
     assert 5 <= later < 80
     refused = cli("--log", "w.db", "sql", "select 1", "--at", str(upto - 1), code=1).err
     assert ("EVENT_ARCHIVED" in refused, "--undo" in refused) == (True, True)
+
+
+def test_verify_says_of_the_folder_of_an_archive_how_it_is_checked(cli: Inside) -> None:
+    cli("--log", "w.db", "archive", "kept", "--upto", "600")
+    said = cli("--log", "kept", "verify", code=2).err
+    assert "`worldctl verify kept`" in " ".join(said.split())
+    cli("realm", "add", "shop", "--place", "w.db", "--directory", "realms.db")
+    cli("--directory", "realms.db", "realm", "archive", "shop", "whole")
+    said = cli("--log", "whole", "verify", code=2).err
+    assert "`worldctl verify whole/shop.jsonl`" in " ".join(said.split())
+    assert "sound" in cli("verify", "whole/shop.jsonl").out
+    (cli.folder / "other").mkdir()
+    assert "give the file in it" in " ".join(cli("--log", "other", "verify", code=2).err.split())

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -22,9 +23,12 @@ from world.events.writer_events import WriterOpened
 from world.log import open_log
 from world.read_models.decoding import decoded
 from worldprotocol import Realm, handler
+from worldprotocol.directory import moving, writers
 from worldprotocol.directory.directory import RealmDirectory
 from worldprotocol.directory.events import RealmListed
 from worldprotocol.directory.writers import open_copy
+from worldprotocol.export.archive.cutting import CutPlan, cut, open_for_cutting
+from worldprotocol.export.archive.manifest import ArchiveFolder
 
 
 @pytest.fixture
@@ -232,14 +236,76 @@ def test_a_move_is_given_up_until_the_directory_records_the_new_place(
         assert directory.abandon(NAME, "move", by="ann").place == f"{tmp_path}/a.db#main"
         assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
         refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "move")
-        target = tmp_path / "b.db"  # with what was copied then
-        if step == "compared":  # what was copied ends with the closing of the log
+        target = tmp_path / "b.db"
+        if step != "begun":  # the copy was closed to writers
             refused("LOG_NOT_EMPTY", directory.move, NAME, target)
+            error = refused("LOG_FENCED", Realm.open, target, domain=yard)
+            assert error.details["target"] == (f"{target}#main" if step == "compared" else f"{tmp_path}/a.db#main")
+            refused("LOG_FENCED", directory.add, "other", target)
             target = tmp_path / "c.db"
         assert directory.move(NAME, target).closed_ms is not None
         assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
         assert verify(realm.log).findings == ()
         refused("NOTHING_TO_ABANDON", directory.abandon, NAME, "move")
+
+
+def test_giving_up_a_move_that_ended_after_the_copy_was_closed_is_repeated(
+    directory: RealmDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise Stopped
+
+    with create(directory, tmp_path / "a.db") as realm:
+        stop_at(directory, tmp_path / "b.db", "closed")
+        with monkeypatch.context() as patch:
+            patch.setattr(moving, "WorkAbandoned", stop)
+            with pytest.raises(Stopped):
+                directory.abandon(NAME, "move")
+        assert not is_open(tmp_path / "b.db")
+        assert directory.entry(NAME).status == "moving"
+        refused("LOG_NOT_EMPTY", directory.move, NAME, tmp_path / "b.db")
+        assert directory.abandon(NAME, "move").status == "open"
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+
+
+@pytest.mark.slow
+def test_a_move_whose_target_does_not_answer_is_given_up_with_a_warning(
+    directory: RealmDirectory, tmp_path: Path
+) -> None:
+    warned = []
+    with create(directory, tmp_path / "a.db") as realm:
+        stop_at(directory, tmp_path / "b.db", "closed")
+        with open_log(f"{tmp_path}/b.db") as log, log.write():  # another program keeps its lock
+            entry = directory.abandon(
+                NAME, "move", on_open_copy=lambda address, why: warned.append((address, why.code))
+            )
+        assert entry.status == "open"
+        assert warned == [(f"{tmp_path}/b.db#main", "LOG_BUSY")]
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+
+
+@pytest.mark.parametrize("work", ["move", "archive"])
+def test_a_log_that_is_cut_while_work_is_prepared_stays_where_it_is(
+    directory: RealmDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    close = writers.close_place
+
+    def cut_before(*arguments: Any) -> Any:
+        with open_for_cutting(f"{tmp_path}/a.db") as log:
+            archive = cast(ArchiveFolder, SimpleNamespace(digest="0" * 64))
+            cut(log, CutPlan((archive,), 5, 0), by="operator", now_ms=0)
+        return close(*arguments)
+
+    with create(directory, tmp_path / "a.db") as realm:
+        for _ in range(3):
+            realm.act("a0", "count", {"who": "a0"})
+        monkeypatch.setattr(moving, "close_place", cut_before)
+        refused("EVENT_ARCHIVED", getattr(directory, work), NAME, tmp_path / "b.db")
+        assert directory.entry(NAME).status == "open"
+        assert not (tmp_path / "b.db" / f"{NAME}.jsonl").exists()
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        if work == "move":
+            assert not is_open(tmp_path / "b.db")
 
 
 def test_a_mover_whose_move_was_given_up_opens_what_it_closed(directory: RealmDirectory, tmp_path: Path) -> None:

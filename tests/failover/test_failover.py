@@ -97,10 +97,15 @@ def proposals(realm: Realm) -> dict[str, Proposal]:
     return {one.submitted.intent.intent_id: one for one in map(realm.proposal, streams)}
 
 
-def end_all(address: str, folder: Path) -> int:
+def end_all(address: str, folder: Path, acknowledged: set[str]) -> int:
     """Wait until all proposals have ended; return how many effects in doubt had to be resolved for it.
 
     Of each effect in doubt the file says whether it was made, as a person does who asks the other system.
+
+    Args:
+        address: of the log.
+        folder: of what the writers acknowledge and of the effects they make.
+        acknowledged: ids of the intents that were acknowledged as completed before the primary was killed.
     """
     doubts = 0
 
@@ -110,6 +115,7 @@ def end_all(address: str, folder: Path) -> int:
         realm.settle()
         for proposal in list(realm.realm().proposals.values()):
             intent = proposal.submitted.intent
+            assert intent.intent_id not in acknowledged
             for name in list(proposal.in_doubt):
                 happened = f"{intent.intent_id}:{name}" in made
                 value = {"number": intent.body.input["amount"]} if happened else None
@@ -137,6 +143,25 @@ def check_round(address: str, writers: Writers, issued: int) -> int:
         assert Counter(one.status for one in found.values()) == {"completed": issued}
         assert set(made) == {f"{intent}:{name}" for intent, one in found.items() for name in one.journal}
         return realm.realm().writer.epoch
+
+
+def check_completed(address: str, acknowledged: set[str]) -> None:
+    """Check that no effect of an intent was requested, begun or in doubt after the intent was completed.
+
+    Args:
+        address: of the log.
+        acknowledged: ids of the intents that were acknowledged as completed before the primary was killed.
+    """
+    assert acknowledged
+    with open_to_recheck(address, domain=bank) as realm:
+        found = proposals(realm)
+        for key in acknowledged:
+            name = found[key].proposal_id
+            topics = [logged.topic for logged in realm.log.stream(name)]
+            assert topics.count("effect.fulfilled") == 1, topics
+            afterwards = topics[topics.index("proposal.completed") + 1 :]
+            assert set(afterwards) <= {"effect.dropped"}, topics  # a result whose first commit was unknown
+            assert not {"effect.in_doubt", "effect.resolved"}.intersection(topics), topics
 
 
 class Flipping:
@@ -219,11 +244,15 @@ def test_the_primary_is_killed_under_writers_again_and_again(tmp_path: Path) -> 
                 begun = len(writers.lines("acknowledged"))
                 writers.start()
                 eventually(lambda begun=begun: len(writers.lines("acknowledged")) >= begun + share // 4)
+                completed = {
+                    key for key, status in map(str.split, writers.lines("acknowledged")) if status == "completed"
+                }
                 kill(cluster, amid_a_commit=number % 2 == 1)
                 unacknowledged = begun + share - len(writers.lines("acknowledged"))
                 lost = cluster.fail_over()
                 repeated = writers.wait()
-                doubts = end_all(address, tmp_path)
+                doubts = end_all(address, tmp_path, completed)
+                check_completed(address, completed)
                 assert check_round(address, writers, (number + 1) * share) == number + 1
                 flipping.lead_to(cluster.primary)
                 flipping.write()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from pathlib import Path
@@ -216,3 +217,36 @@ def test_a_worker_that_waits_ends_when_the_log_was_moved(address: str) -> None:
         worker.stop()
         working.join(PATIENCE_S)
     assert codes == ["LOG_MOVED"]
+
+
+def test_a_worker_that_fails_ends_and_reports_what_is_under_way(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    settle, stop, turns = RealmSource.settle, Worker.stop, itertools.count()
+
+    @handler("work", idempotent=False)
+    def held(_params: Any, _call: Any) -> Any:
+        begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return "done"
+
+    def failing(self: RealmSource, *, at_once: bool) -> None:
+        if next(turns):
+            assert begun.wait(PATIENCE_S)
+            raise RefusedError("LOG_MOVED", "The file is elsewhere.")
+        settle(self, at_once=at_once)
+
+    def stopping(self: Worker) -> None:
+        stop(self)
+        may_end.set()
+
+    monkeypatch.setattr(RealmSource, "settle", failing)
+    monkeypatch.setattr(Worker, "stop", stopping)
+    with offering(address, clock=SystemClock()) as realm:  # type: ignore[arg-type]
+        name = work_in(realm, "a")
+        with here(address, held) as other:
+            worker = Worker(other, concurrency=2)
+            with pytest.raises(RefusedError, match="elsewhere"):
+                worker.run()
+        assert (worker.summary.completed, worker.summary.given_up) == (1, [])
+        assert realm.proposal(name).status == "completed"
+    check_log(address, domain=room)

@@ -23,6 +23,7 @@ from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
 from world.events.base import Event
+from world.events.execution_events import EffectRequested
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.limits import Limits
@@ -98,6 +99,7 @@ class WorldProtocol(PreparingCommands):
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[EffectRecorder] = []
         self._unsettled = False
+        self._unbegun: list[EffectRequested] = []  # of units whose commit failed, or has an unknown outcome
         self._ledger_kept: int | None = None  # version of the stored copy of the ledger; None before it was read
         self._checkpoint_every = self._limits.checkpoint_every
         self._scheduled = ScheduledWork(self.perform, self._notify, self._recover_soon)
@@ -288,7 +290,7 @@ class WorldProtocol(PreparingCommands):
             for done in recorded:
                 done.record(work)
             left = [task for done in recorded if done.is_left for task in done.tasks]
-            unsettled = self._unsettled
+            unsettled = self._unsettled or bool(self._unbegun)
             if fits:
                 advance(work, due(work, must_recover=unsettled))
             others, work.tasks = left + asked + work.tasks, []
@@ -299,7 +301,9 @@ class WorldProtocol(PreparingCommands):
                 self._write(transaction, work, rows, boot)
                 self._follow(work.realm)
                 live.committing([item.event for item in work.emitted])
+            self._unbegun += work.own_requests()
             work.end()
+        self._unbegun = work.unbegun if work.is_unfinished or not fits else []
         if work.realm.writer.closed is not None:
             others, work.tasks = [], []  # their results could not be recorded; the next epoch makes them
             work.claimed.clear()
@@ -364,6 +368,7 @@ class WorldProtocol(PreparingCommands):
             types=self._types,
             snapshots=self._snapshots,
             performing=self._performing,
+            unbegun=self._unbegun[:],
             at=clock.now_ms(),
             on_emit=on_emit,
             budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),

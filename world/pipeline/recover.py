@@ -37,7 +37,9 @@ def take_over(work: UnitOfWork) -> Iterator[Step]:
     """Take over what a vanished worker left: every approved proposal continues to completed or failed (WP-exec).
 
     An effect whose result was not recorded may have happened: it is made again only if it is idempotent, and otherwise
-    it is in doubt and waits for a person (``resolve``). More than ``DUE_AT_ONCE`` are divided among several units.
+    it is in doubt and waits for a person (``resolve``). One that this process requested in a commit with an unknown
+    outcome was never begun, and is requested again (``UnitOfWork.unbegun``). More than ``DUE_AT_ONCE`` are divided
+    among several units.
     """
     for proposal in list(work.realm.proposals.values()):
         if proposal.status == "executing" and _is_abandoned(work, proposal):
@@ -74,13 +76,14 @@ def _needs_handler(work: UnitOfWork, proposal: Proposal, own: Iterable[EffectReq
 
 
 def _take_over(work: UnitOfWork, proposal: Proposal) -> Iterator[Step]:
+    never_begun = work.unbegun if is_mine(work, proposal) else []
     make_mine(work, proposal)
     for effect in list(proposal.requested.values()):
         if effect.offer is not None:
             continue  # a worker performs it
         requirement = effect.requirement
         over = why_over(work.realm, proposal)
-        if effect.idempotent:
+        if effect.idempotent or effect in never_begun:
             failure = proposal.failures.get(requirement.id)
             request_effect(work, proposal, requirement, not_before=0 if failure is None else failure.due)
             continue

@@ -20,6 +20,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import record_event
+from world.events.execution_events import EffectRequested
 from world.events.lease_events import (
     KeyRegistered,
     KeyRevoked,
@@ -193,8 +194,9 @@ class UnitOfWork:
     that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
     the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
-    leases were revoked, so that offered effects may have to be withdrawn. ``verified`` is the caller of the running
-    command, as far as it was verified. ``observer`` runs the stages, for traces.
+    leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has the requests of this process
+    in earlier units whose commit has an unknown outcome: what they request was never begun. ``verified`` is the caller
+    of the running command, as far as it was verified. ``observer`` runs the stages, for traces.
     """
 
     realm: RealmState
@@ -209,6 +211,7 @@ class UnitOfWork:
     types: ResourceTypes
     snapshots: SnapshotCache
     performing: set[tuple[str, str]]
+    unbegun: list[EffectRequested] = field(default_factory=list)
     claimed: set[tuple[str, str]] = field(default_factory=set)
     at: int = 0
     emitted: list[Emitted] = field(default_factory=list)
@@ -288,6 +291,13 @@ class UnitOfWork:
     def end(self) -> None:
         """Drop the lease desk, which refers to this unit; so both are freed without the garbage collector."""
         self._desk = None
+
+    def own_requests(self) -> list[EffectRequested]:
+        """Return the requests of this unit of effects that this process makes after the commit."""
+        if not self.claimed:
+            return []
+        asked = [one.event for one in self.emitted if isinstance(one.event, EffectRequested)]
+        return [one for one in asked if (one.proposal_id, one.requirement.id) in self.claimed]
 
     def begins(self) -> bool:
         """Return whether one more execution may begin in this unit; the others are left to the next one."""

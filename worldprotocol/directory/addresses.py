@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import unquote
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -31,13 +30,6 @@ def recorded_address(text: str) -> str:
             "it out, and give the password in PGPASSWORD, in a password file (~/.pgpass), or by a service "
             "(`postgresql:///?service=NAME`).",
         )
-    if _has_encoded_colon(text):
-        raise RefusedError(
-            ErrorCode.INVALID_ADDRESS,
-            "The user of this address contains %3A, an encoded ':', which may separate a password, and a directory is "
-            "read by many. Leave it out, and give the password in PGPASSWORD, in a password file (~/.pgpass), or by a "
-            "service (`postgresql:///?service=NAME`).",
-        )
     if address.path == MEMORY:
         raise RefusedError(
             ErrorCode.INVALID_ADDRESS, f"{text!r} is a log in memory, which no other process can open; name a file."
@@ -46,9 +38,3 @@ def recorded_address(text: str) -> str:
         return f"{os.path.abspath(address.path)}#{address.name}"
     base, mark, _ = text.rpartition("#")
     return f"{base if mark else text}#{address.name}"
-
-
-def _has_encoded_colon(text: str) -> bool:
-    """Return whether the user of a URL contains a ``:`` that is percent-encoded."""
-    authority = text.partition("://")[2].partition("?")[0].partition("/")[0]
-    return ":" in unquote(authority.rpartition("@")[0])

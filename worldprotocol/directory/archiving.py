@@ -19,9 +19,9 @@ from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.copying import Progress
 from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.events import RealmArchived, RealmRestored
-from worldprotocol.directory.moving import begin_work, check_work
+from worldprotocol.directory.moving import begin_work, check_work, close_whole
 from worldprotocol.directory.state import RealmEntry
-from worldprotocol.directory.writers import check_whole, close_place, open_place, writer_at
+from worldprotocol.directory.writers import check_whole, open_place, writer_at
 from worldprotocol.export.jsonl import check_export, export_log, import_log
 from worldprotocol.export.proofs.checkpoint import checkpoint_of, default_origin
 
@@ -62,7 +62,7 @@ def archive_realm(directory: DirectoryLog, name: str, folder: str | Path, *, by:
         _make_folder(Path(place))
         _check_replaceable(archive_files(place, name)[0], writer.archive.log)
         begin_work(directory, name, "archive", place, by)
-        head = close_place(writer, "archive", None, by)
+        head = close_whole(directory, name, writer, "archive", None, by=by)
         log, checkpoint = archive_files(place, name)
         try:
             _write(writer.archive.log, log, checkpoint, progress)

@@ -108,6 +108,8 @@ class LogCopy:
             RefusedError: ``STORAGE_FULL`` and others of writing.
         """
         while (size := self.target.head().size) < upto:
+            if size and self.source.event_at(size).leaf != self.target.event_at(size).leaf:
+                raise self._mismatch(size)  # as where the copy was closed to writers, because the move was given up
             for rows in self.source.read_rows(size, upto):
                 events = [LoggedEvent(*row) for row in rows]
                 if not self._append(events):
@@ -138,13 +140,17 @@ class LogCopy:
             self.read_back = self.read_back.extended(row[6] for row in rows)
         expected, copied = self.source.root_at(upto), self.target.root_at(upto)
         if not expected.root == copied.root == self.read_back.root():
-            raise DamagedLogError(
-                ErrorCode.TREE_MISMATCH,
-                f"The tree over the first {upto} events is {expected.root_hex} at {self.source.address} and "
-                f"{self.read_back.root().hex()} at {self.target.address}: the copy differs. The realm was not moved; "
-                "copy it to another place.",
-                position=upto,
-            )
+            raise self._mismatch(upto)
+
+    def _mismatch(self, upto: int) -> DamagedLogError:
+        return DamagedLogError(
+            ErrorCode.TREE_MISMATCH,
+            f"The tree over the first {upto} events is {self.source.root_at(upto).root_hex} at {self.source.address} "
+            f"and {self.target.root_at(upto).root_hex} at {self.target.address}, and {self.read_back.size} events that "
+            f"were read back have {self.read_back.root().hex()}: the copy differs. The realm was not moved; copy it to "
+            "another place.",
+            position=upto,
+        )
 
 
 def _refuse_same_log(source: EventLog, target: EventLog) -> None:

@@ -15,23 +15,34 @@ never open at two places. Source: docs/realms.md, "Moving a realm".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
-from world.events.writer_events import WriterClosed
+from world.errors import RefusedError, WorldProtocolError
+from world.events.writer_events import CloseReason, WriterClosed
 from world.log import EventLog, TreeHead
 from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.copying import LogCopy, Progress, open_target
 from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.events import RealmMoved, Work, WorkAbandoned, WorkBegun
 from worldprotocol.directory.state import RealmEntry, archived
-from worldprotocol.directory.writers import check_whole, close_place, open_place, writer_at
+from worldprotocol.directory.writers import check_whole, close_copy, close_place, open_place, writer_at
 
-__all__ = ["MoveReport", "MoveStep", "OnStep", "abandon", "begin_work", "check_work", "move_realm"]
+__all__ = [
+    "MoveReport",
+    "MoveStep",
+    "OnOpenCopy",
+    "OnStep",
+    "abandon",
+    "begin_work",
+    "check_work",
+    "close_whole",
+    "move_realm",
+]
 
 FEW: Final = 100
 """Number of events that may be left to copy when the old place is closed, if its writers are not too fast."""
@@ -43,6 +54,9 @@ MoveStep = Literal["begun", "copied", "closed", "compared", "moved", "opened"]
 """A step of a move that was done."""
 
 OnStep = Callable[[MoveStep], None]
+
+OnOpenCopy = Callable[[str, WorldProtocolError], None]
+"""Called with the address of a copy that could not be closed to writers, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +119,18 @@ def move_realm(
             begin_work(directory, name, "move", target, by)
             on_step("begun")
             for _ in range(ROUNDS):
-                copy.advance(source.head().size, progress)
+                with _unless_abandoned(directory, entry, target):
+                    copy.advance(source.head().size, progress)
                 if source.head().size - copy.read_back.size <= FEW:
                     break
             on_step("copied")
             with writer_at(target) as new:
                 copied = new.realm().position  # loads the state that was copied, before the old place is closed
                 since = time.monotonic()
-                head = close_place(old, "move", target, by)
+                head = close_whole(directory, name, old, "move", target, by=by)
                 on_step("closed")
-                copy.advance(head.size, progress)
+                with _unless_abandoned(directory, entry, target):
+                    copy.advance(head.size, progress)
                 on_step("compared")
                 _note_moved(directory, entry, old, target, head, by=by)
                 on_step("moved")
@@ -140,14 +156,47 @@ def _refuse_left_place(target: EventLog) -> None:
         )
 
 
-def abandon(directory: DirectoryLog, name: str, work: Work, *, by: str) -> RealmEntry:
+def close_whole(
+    directory: DirectoryLog, name: str, writer: Writer, work: CloseReason, target: str | None, *, by: str
+) -> TreeHead:
+    """Close a log to writers for work that needs the contents of all its events; return its tree head.
+
+    A log may have been cut while the work was prepared; then the work is given up, and the log is opened again.
+
+    Args:
+        directory: the directory, where the work has begun.
+        name: of the realm.
+        writer: of the log.
+        work: why it is closed.
+        target: where the realm continues after a move.
+        by: who closes it, for the record.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED`` where the log was cut; ``NOTHING_TO_ABANDON`` where another process gave the
+            work up.
+    """
+    head = close_place(writer, work, target, by)
+    try:
+        check_whole(writer)
+    except RefusedError:
+        abandon(directory, name, work, by=by)
+        raise
+    return head
+
+
+def abandon(
+    directory: DirectoryLog, name: str, work: Work, *, by: str, on_open_copy: OnOpenCopy = lambda address, why: None
+) -> RealmEntry:
     """Give up what is under way with a realm; it stays where it was, and is open to writers there.
+
+    What a move has copied to its target is closed to writers first, so that a repetition after a crash does both.
 
     Args:
         directory: the directory.
         name: of the realm.
         work: what is to be given up.
         by: who gives it up, for the record.
+        on_open_copy: called where the target of a move does not answer, so that a copy there may be open to writers.
 
     Returns:
         The entry afterwards.
@@ -165,6 +214,9 @@ def abandon(directory: DirectoryLog, name: str, work: Work, *, by: str) -> Realm
                 f"No {_NOUN[work]} of the realm {name!r} is under way; under way is {found}.",
                 realm=name,
             )
+        why_open = close_copy(entry, by) if work == "move" else None
+        if why_open is not None:
+            on_open_copy(str(entry.target), why_open)
         change.append(WorkAbandoned(at=change.at, by=by, name=name, work=work))
     open_place(directory, name)
     return directory.state().entry(name)
@@ -226,8 +278,25 @@ def _note_moved(
             moved = RealmMoved(at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex)
             change.append(moved)
             return
-    open_place(directory, before.name)  # the old place was closed after the move was abandoned
-    raise RefusedError(
+    raise _abandoned(directory, before, target)
+
+
+@contextmanager
+def _unless_abandoned(directory: DirectoryLog, before: RealmEntry, target: str) -> Iterator[None]:
+    """Raise ``WORK_ABANDONED`` for the failure of a copy that was closed to writers, because the move was abandoned."""
+    try:
+        yield
+    except WorldProtocolError:
+        entry = directory.state().entry(before.name)
+        if (entry.work, entry.target) == ("move", target) or entry.place == target:
+            raise
+        raise _abandoned(directory, before, target) from None
+
+
+def _abandoned(directory: DirectoryLog, before: RealmEntry, target: str) -> RefusedError:
+    """Return the refusal of an abandoned move; the old place is opened again if it was closed afterwards."""
+    open_place(directory, before.name)
+    return RefusedError(
         ErrorCode.WORK_ABANDONED,
         f"The move of the realm {before.name!r} to {target} was abandoned by another process, or its old place was "
         f"opened; it is at {before.place}. Begin the move again, if it is still wanted.",

@@ -199,7 +199,8 @@ class Worker:
             What was done.
 
         Raises:
-            RefusedError: ``LOG_CLOSED``, ``LOG_MOVED`` and the like, after what is under way has ended.
+            RefusedError: ``LOG_CLOSED``, ``LOG_MOVED`` and the like, after what is under way has ended and its
+                results were reported, as far as its claims hold.
             KeyboardInterrupt: in the main thread, after what is under way was given up.
             Exception: what ``on_report`` raised first, after what is under way has ended.
         """
@@ -208,6 +209,9 @@ class Worker:
             stack.enter_context(self._source.watching(self._wake.set))
             try:
                 self._work(pool, once=once)
+            except Exception:
+                self.stop()
+                raise
             except BaseException:
                 self.give_up()
                 raise

@@ -13,6 +13,7 @@ from worldprotocol.cli.support.command_context import CommandContext, Group, wit
 from worldprotocol.cli.support.output import counted
 
 if TYPE_CHECKING:
+    from world.errors import WorldProtocolError
     from worldprotocol.directory.directory import RealmDirectory
     from worldprotocol.directory.events import RealmEvent, Work
     from worldprotocol.directory.listing import ListedRealm
@@ -258,6 +259,11 @@ def _directory(desk: CommandContext, *, founded_by: str | None = None) -> RealmD
 
 
 def _abandon(desk: CommandContext, directory: RealmDirectory, name: str, work: Work, by: str) -> None:
-    entry = directory.abandon(name, work, by=by)
+    def warn(address: str, why: WorldProtocolError) -> None:
+        desk.out.warn(
+            f"A copy at {address} may be open to writers, because it could not be closed: {why.message} Drop it."
+        )
+
+    entry = directory.abandon(name, work, by=by, on_open_copy=warn)
     where = entry.archive or entry.place
     desk.out.tell({"name": name, "abandoned": work, "state": entry.status, "place": where}, f"{name} is at {where}.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from worldprotocol.export.archive.manifest import ArchiveFolder
     from worldprotocol.export.proofs.checkpoint import Trusted
 
-__all__ = ["CheckedArchives", "check_archives", "verify_archive"]
+__all__ = ["CheckedArchives", "check_archives", "naming_archives", "verify_archive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,33 @@ class CheckedArchives:
         """Print a line for each."""
         for one in self.archives:
             self.desk.out.text(_sentence(one))
+
+
+@contextmanager
+def naming_archives() -> Iterator[None]:
+    """Say of an archive's folder, which was given as a log, what it is and which command checks it.
+
+    Raises:
+        RefusedError: ``NOT_A_LOG``.
+    """
+    from worldprotocol.export.archive.manifest import MANIFEST
+
+    try:
+        yield
+    except RefusedError as refused:
+        folder = Path(str(refused.details.get("path", "")))
+        if refused.code != ErrorCode.NOT_A_LOG or not folder.is_dir():
+            raise
+        exports = [one for one in sorted(folder.glob("*.jsonl")) if one.with_suffix(".checkpoint").exists()]
+        if (folder / MANIFEST).exists():
+            what, checked = "an archive of `worldctl archive`", [folder]
+        elif exports:
+            what, checked = "an archive of `worldctl realm archive`", exports
+        else:
+            raise
+        commands = ", ".join(f"`worldctl verify {one}`" for one in checked)
+        message = f"{folder} is no log: it is {what}. Check it with {commands}."
+        raise RefusedError(ErrorCode.NOT_A_LOG, message, **refused.details) from None
 
 
 def check_archives(desk: CommandContext, folders: Sequence[str], log: EventLog) -> CheckedArchives:

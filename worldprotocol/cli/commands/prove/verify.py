@@ -73,9 +73,9 @@ def verify(
         return _verify_file(desk, file, saved)
     saved.demand_signatures()
     from world.audit.verify import verify as check_all
-    from worldprotocol.cli.commands.prove.archive_checks import check_archives
+    from worldprotocol.cli.commands.prove.archive_checks import check_archives, naming_archives
 
-    with desk.look() as world:
+    with naming_archives(), desk.look() as world:
         checked = check_archives(desk, archives, world.log)
         with desk.progress("Verifying") as progress:
             report = check_all(world.log, against=saved.heads, progress=progress)
