@@ -144,10 +144,7 @@ class WorldProtocol(PreparingCommands):
             self._workers.close()
 
     def settle(self) -> None:
-        """Do what is due: take over abandoned executions, decide what timed out, start what is approved.
-
-        Effects that are made again later are left to threads, where a timer starts them.
-        """
+        """Do what is due: take over abandoned executions, decide what timed out, start what is approved."""
         self.run(recover, others_too=True)
 
     def tick(self) -> None:

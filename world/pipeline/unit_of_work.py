@@ -194,9 +194,8 @@ class UnitOfWork:
     that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
     the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
-    leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has the requests of this process
-    in earlier units whose commit has an unknown outcome: what they request was never begun. ``verified`` is the caller
-    of the running command, as far as it was verified. ``observer`` runs the stages, for traces.
+    leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has own requests of earlier units
+    whose outcome is unknown, and which were not begun. ``verified`` is the verified caller. ``observer`` runs stages.
     """
 
     realm: RealmState
@@ -294,9 +293,7 @@ class UnitOfWork:
 
     def own_requests(self) -> list[EffectRequested]:
         """Return the requests of this unit of effects that this process makes after the commit."""
-        if not self.claimed:
-            return []
-        asked = [one.event for one in self.emitted if isinstance(one.event, EffectRequested)]
+        asked = [one.event for one in self.emitted if isinstance(one.event, EffectRequested)] if self.claimed else []
         return [one for one in asked if (one.proposal_id, one.requirement.id) in self.claimed]
 
     def begins(self) -> bool:

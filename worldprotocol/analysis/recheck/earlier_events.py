@@ -19,7 +19,6 @@ from world.events.proposal_events import (
     ProposalSuperseded,
 )
 from world.events.realm_events import DomainAdopted, WorldSealed
-from world.log import EventLog
 from world.model.decision import HumanAnswer, Ruling
 from world.model.snapshot import Requirement
 from world.pipeline.preparation.snapshots import SnapshotCache
@@ -30,6 +29,7 @@ from world.state.realm_state import RealmState
 from worldprotocol.analysis.recheck.available_code import AvailableCode
 from worldprotocol.analysis.recheck.past import PastLookup
 from worldprotocol.analysis.recheck.ruling_checks import _Question
+from worldprotocol.api.bootstrap import EventLog
 
 __all__ = ["EarlierEvents", "events_before"]
 
