@@ -380,27 +380,6 @@ def test_an_effect_that_ends_after_the_old_place_was_closed_is_taken_over(
         assert verify(realm.log).findings == ()
 
 
-def test_a_caller_whose_effect_waits_to_be_made_again_follows_a_move(directory: RealmDirectory, tmp_path: Path) -> None:
-    """The command of another thread closes the writer that both used."""
-    failed, ended = threading.Event(), list[Any]()
-
-    @handler("mail.send", time_limit_ms=60_000, idempotent=True, retries=1, backoff_ms=3_600_000)
-    def failing_mail(params: Any, call: Any) -> Any:
-        failed.set()
-        raise OSError("no answer")
-
-    create(directory, tmp_path / "a.db").close()
-    with directory.realm(NAME, domain=yard, effects=[failing_mail]) as realm:
-        sending = threading.Thread(target=lambda: ended.append(realm.act("ann", "send", {"text": "hello"})))
-        sending.start()
-        assert failed.wait(PATIENCE_S)
-        directory.move(NAME, tmp_path / "b.db")
-        realm.register("bob", "human")
-        sending.join(PATIENCE_S)
-        [proposal] = ended
-        assert (proposal.status, realm.log.address.path) == ("executing", str(tmp_path / "b.db"))
-
-
 def test_a_wait_goes_on_at_the_new_place(directory: RealmDirectory, tmp_path: Path) -> None:
     with create(directory, tmp_path / "a.db") as realm:
         asked = realm.act("kid", "count", {"who": "kid"})

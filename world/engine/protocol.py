@@ -183,8 +183,7 @@ class WorldProtocol(PreparingCommands):
         self.subscribers.refuse_inside_handler()
         leaves_later = others_too and self._scheduled.has_timer
         others_too = others_too or not self._scheduled.has_timer
-        tasks: list[Task] = []
-        later: list[Task] = []
+        tasks, later = list[Task](), list[Task]()
         try:
             try:
                 for attempt in self.attempts(command, prepare):
@@ -204,7 +203,8 @@ class WorldProtocol(PreparingCommands):
             self._unsettled = True  # the next command takes over what was broken off
             raise
         finally:
-            self._scheduled.add(later)
+            if later:
+                self._scheduled.add(later)
             self.subscribers.react()
             if later or not others_too:
                 self._scheduled.run_at_once()
@@ -298,7 +298,7 @@ class WorldProtocol(PreparingCommands):
                 self._write(transaction, work, rows, boot)
                 self._follow(work.realm)
                 live.committing([item.event for item in work.emitted])
-            self._unbegun += work.own_requests()
+            self._unbegun += work.own_requests() if work.claimed else []
             work.end()
         self._unbegun = work.unbegun if work.is_unfinished or not fits else []
         if work.realm.writer.closed is not None:

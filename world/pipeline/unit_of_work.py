@@ -293,7 +293,7 @@ class UnitOfWork:
 
     def own_requests(self) -> list[EffectRequested]:
         """Return the requests of this unit of effects that this process makes after the commit."""
-        asked = [one.event for one in self.emitted if isinstance(one.event, EffectRequested)] if self.claimed else []
+        asked = [one.event for one in self.emitted if isinstance(one.event, EffectRequested)]
         return [one for one in asked if (one.proposal_id, one.requirement.id) in self.claimed]
 
     def begins(self) -> bool:
