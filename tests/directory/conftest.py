@@ -1,4 +1,4 @@
-"""Two PostgreSQL servers, and a database of a test's own on each."""
+"""A directory in a file, and two PostgreSQL servers with a database of a test's own on each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from worldprotocol.directory.directory import RealmDirectory
+
 _numbers = itertools.count(1)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[RealmDirectory]:
+    """Found a directory without realms."""
+    with RealmDirectory.found(tmp_path / "directory.db", by="ann") as opened_directory:
+        yield opened_directory
 
 
 @pytest.fixture(scope="session")

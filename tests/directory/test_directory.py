@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import sqlite3
-import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,24 +15,18 @@ from tests.cli.inside import Inside
 from tests.directory.yard import NAME, create, mail, opened, yard
 from tests.patience import PATIENCE_S
 from world.audit.verify import verify
-from world.errors import DamagedLogError, RefusedError, WaitTimeoutError, WorldProtocolError
+from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.verification import UNAUTHENTICATED
 from world.events.writer_events import WriterOpened
 from world.log import open_log
 from world.read_models.decoding import decoded
-from worldprotocol import Realm, handler
+from worldprotocol import Realm
 from worldprotocol.directory import moving, writers
 from worldprotocol.directory.directory import RealmDirectory
 from worldprotocol.directory.events import RealmListed
 from worldprotocol.directory.writers import open_copy
 from worldprotocol.export.archive.cutting import CutPlan, cut, open_for_cutting
 from worldprotocol.export.archive.manifest import ArchiveFolder
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[RealmDirectory]:
-    with RealmDirectory.found(tmp_path / "directory.db", by="ann") as opened_directory:
-        yield opened_directory
 
 
 def refused(code: str, call: object, *arguments: object, **options: object) -> RefusedError:
@@ -333,66 +325,6 @@ def test_what_was_recorded_and_not_opened_is_opened_by_the_next_process(
         assert not is_open(tmp_path / "a.db")
         with opened(directory) as again:
             assert again.realm().writer.epoch == 1
-
-
-def test_a_command_waits_for_the_end_of_a_move(directory: RealmDirectory, tmp_path: Path) -> None:
-    done: list[str] = []
-
-    with create(directory, tmp_path / "a.db") as realm:
-
-        def act() -> None:
-            done.append(realm.act("a0", "count", {"who": "a0"}).status)
-
-        acting = threading.Thread(target=act)
-
-        def on_step(step: str) -> None:
-            if step == "closed":
-                acting.start()
-
-        directory.move(NAME, tmp_path / "b.db", on_step=on_step)
-        acting.join(PATIENCE_S)
-        assert done == ["completed"]
-        assert realm.log.address.path == str(tmp_path / "b.db")
-
-
-@pytest.mark.parametrize("idempotent", [True, False])
-def test_an_effect_that_ends_after_the_old_place_was_closed_is_taken_over(
-    directory: RealmDirectory, tmp_path: Path, idempotent: bool
-) -> None:
-    """Its result cannot be recorded: it is made again, or is in doubt, as after the end of its process."""
-    made: list[str] = []
-
-    @handler("mail.send", time_limit_ms=60_000, idempotent=idempotent)
-    def moving_mail(params: Any, call: Any) -> Any:
-        made.append(params["text"])
-        if len(made) == 1:
-            with RealmDirectory.open(tmp_path / "directory.db") as other:
-                other.move(NAME, tmp_path / "b.db")
-        return {"ok": True}
-
-    create(directory, tmp_path / "a.db").close()
-    with directory.realm(NAME, domain=yard, effects=[moving_mail]) as realm:
-        proposal = realm.act("ann", "send", {"text": "hello"})
-        assert realm.log.address.path == str(tmp_path / "b.db")
-        assert made == ["hello"] * (2 if idempotent else 1)
-        assert realm.proposal(proposal.proposal_id).status == ("completed" if idempotent else "executing")
-        assert len(realm.host.stuck()) == (0 if idempotent else 1)
-        assert verify(realm.log).findings == ()
-
-
-def test_a_wait_goes_on_at_the_new_place(directory: RealmDirectory, tmp_path: Path) -> None:
-    with create(directory, tmp_path / "a.db") as realm:
-        asked = realm.act("kid", "count", {"who": "kid"})
-        ended: list[str] = []
-        waiting = threading.Thread(target=lambda: ended.append(realm.wait(asked, PATIENCE_S).status))
-        waiting.start()
-        directory.move(NAME, tmp_path / "b.db")
-        with opened(directory) as other:
-            other.decide(asked.proposal_id, "approve", by="ann")
-        waiting.join(PATIENCE_S)
-        assert ended == ["completed"]
-        with pytest.raises(WaitTimeoutError):
-            realm.wait(realm.act("kid", "count", {"who": "kid"}), 0.01)
 
 
 def test_a_place_that_cannot_be_opened_after_a_move_is_tried_again(directory: RealmDirectory, tmp_path: Path) -> None:
