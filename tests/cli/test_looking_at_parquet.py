@@ -48,7 +48,7 @@ def garden(tmp_path_factory: pytest.TempPathFactory) -> Inside:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Inside:
     """A realm with proposals in several states, with its tables."""
-    realm = founded(tmp_path_factory.mktemp("shop"), Inside)
+    realm = Inside(founded(tmp_path_factory.mktemp("shop"), Inside).folder)
     realm("submit", "--intents", "-", given="".join(sale("bot", count=1 + at % 3) for at in range(9)), code=0)
     realm("submit", "sell", "--actor", "kid", "--input", '{"item": "tea", "count": 1}')
     (realm.folder / "strict.toml").write_text(STRICT)
@@ -69,10 +69,6 @@ READING: list[tuple[str, ...]] = [
     ("worlds",),
     ("replay",),
     ("state",),
-    ("inbox",),
-    ("waits",),
-    ("stuck",),
-    ("runs",),
     ("export", "-"),
     ("sql", "SELECT topic, count(*) FROM events GROUP BY ALL ORDER BY ALL"),
 ]
@@ -123,10 +119,9 @@ def test_what_is_looked_up_by_the_index_is_as_on_the_log(shop: Inside) -> None:
         for command in ("show", "explain", "trace"):
             one, other = answers(shop, command, proposal)
             assert other == one != ""
-    for words in (["blame", "stock"], ["report", "--json"], ["bisect", "--path", "sold", "--becomes", "3"], ["diff"]):
-        stored = shop("--log", "world.db", *words, code=None)  # type: ignore[arg-type]
-        read = shop("--log", TABLES, *words, code=stored.code)
-        assert read.out == stored.out
+    for words in (["blame", "stock"], ["report", "--json"], ["inbox"]):
+        one, other = answers(shop, *words)
+        assert other == one != ""
 
 
 def test_a_forged_log_is_found_out_in_its_tables(tmp_path: Path) -> None:

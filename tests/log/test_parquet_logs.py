@@ -50,7 +50,12 @@ def make(folder: Path, name: str = "garden", log_name: str = "main") -> Path:
         open_log(f"{folder / 'w.db'}#{log_name}", create=True, view=WorldIndex()) as log,
     ):
         for events in golden.read_rows(batch=7):
-            log.insert_events([NewEvent(one[1], *one[3:6], one[2]) for one in events])
+            log.insert_events(
+                [
+                    NewEvent(stream, topic, schema, state, version)
+                    for _, stream, version, topic, schema, state, _ in events
+                ]
+            )
         assert log.head() == golden.head()
         export_tables(log, folder / "tables")
     return folder / "tables"
@@ -115,11 +120,12 @@ def test_opening_and_reading_one_event_read_no_more_than_its_row_group(
 ) -> None:
     read: list[int] = []
     original = pyarrow.parquet.ParquetFile.read_row_group
-    monkeypatch.setattr(
-        pyarrow.parquet.ParquetFile,
-        "read_row_group",
-        lambda self, group, **options: read.append(group) or original(self, group, **options),
-    )
+
+    def noted(file: Any, group: int, **options: Any) -> Any:
+        read.append(group)
+        return original(file, group, **options)
+
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read_row_group", noted)
     with open_log(address(tables), read_only=True) as log:
         assert log.head().size > 4 * GROUP
         assert read == []

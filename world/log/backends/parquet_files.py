@@ -221,6 +221,7 @@ def _find(folder: Path) -> Path:
         raise RefusedError(
             ErrorCode.LOG_NOT_FOUND,
             f"There is no folder {folder}. Check the path; `worldctl export --format parquet` writes the tables.",
+            is_only_read=True,
         ) from None
     except OSError as error:
         raise RefusedError(ErrorCode.LOG_UNAVAILABLE, f"{folder} cannot be reached: {error.strerror}.") from None

@@ -1,7 +1,7 @@
 """Parquet files of the tables of a log, one a table, written in bounded memory.
 
-The metadata of each file (``worldProtocol``) names the log and the tree head of the events in the tables. The rows
-prove nothing by themselves; proofs are those of the log.
+The metadata of each file (``worldProtocol``) names the log and the tree head of the events in the tables. The table of
+events can be read and verified as a log (``world.log.backends.parquet``); the others prove nothing by themselves.
 Requires pyarrow (extra ``sql``). Source: Apache Parquet 2.6, as pyarrow writes it.
 """
 
