@@ -69,6 +69,7 @@ COMMANDS: list[tuple[str, list[str], int]] = [
     ("server", ["serve", "--port", "0"], 2),
     ("sql", ["--log", "w.db", "sql", "SELECT 1"], 2),
     ("sql", ["--log", "w.db", "export", "--format", "parquet", "tables"], 2),
+    ("sql", ["--log", "parquet:///tables", "verify"], 2),
     ("watch", ["dev", "rules.py"], 2),
     ("lsp", ["domain", "lsp"], 2),
     ("mcp", ["mcp", "--actor", "ann"], 2),

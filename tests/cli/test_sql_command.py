@@ -154,7 +154,14 @@ def test_the_files_name_the_log_and_its_tree_head(recorded: Recorded) -> None:
         told = json.loads(
             pyarrow.parquet.read_metadata(file_of(recorded.cli.folder / "tables", table)).metadata[b"worldProtocol"]
         )
-        assert told == {"log": first["logId"], "size": head.size, "root": head.root_hex, "table": table}
+        assert told == {
+            "log": first["logId"],
+            "name": "main",
+            "after": 0,
+            "size": head.size,
+            "root": head.root_hex,
+            "table": table,
+        }
 
 
 # Ten questions

@@ -161,6 +161,34 @@ def test_workers_read_logs_in_postgresql_and_answer_as_one_process(
     assert shared[-1]["flips"] > 0
 
 
+@pytest.mark.requirement("CARD-replay", "CARD-policy")
+def test_workers_read_logs_in_parquet_files_and_answer_as_one_process(
+    dask: DaskCluster, realms: Inside, tmp_path: Path
+) -> None:
+    for name in ("shop", "garden"):
+        shutil.copytree(realms.folder / name, tmp_path / name)
+        realm = Inside(tmp_path / name)
+        realm("--log", "world.db", "export", "--format", "parquet", "tables")
+        (tmp_path / name / "world.db").unlink()
+        lines = [line for line in (realm.folder / "world.toml").read_text().splitlines() if not line.startswith("log ")]
+        address = f"parquet:///{tmp_path / name / 'tables'}"
+        (realm.folder / "world.toml").write_text("\n".join([f'log = "{address}"', *lines]))
+    (tmp_path / "strict.toml").write_text(STRICT)
+    shared = Inside(tmp_path)
+    wanted = ["recheck", "shop", "garden", "--all", "--json"]
+    one = realms(*wanted, "--jobs", "1", code=1).json
+    assert shared(*wanted, "--jobs", "1", code=1).json == one
+    assert shared(*wanted, "--executor", dask.executor, code=1).json == one
+    wanted = ["policy", "backtest", "shop", "garden", "--with", str(tmp_path / "strict.toml"), "--json"]
+    lines_of_one = realms(*wanted, "--jobs", "1", code=1).lines
+    lines_shared = shared(*wanted, "--executor", dask.executor, code=1).lines
+    for name in ("shop", "garden"):
+        assert [line for line in lines_shared if line.get("realm") == name] == [
+            line for line in lines_of_one if line.get("realm") == name
+        ]
+    assert lines_shared[-1] == lines_of_one[-1]
+
+
 def test_a_realm_that_cannot_be_opened_does_not_end_the_others(dask: DaskCluster, realms: Inside) -> None:
     for wanted in (["--jobs", "1"], ["--executor", dask.executor]):
         told = realms("recheck", "clean", "none.db", "--config", "shop/world.toml", "--json", *wanted, code=2).json

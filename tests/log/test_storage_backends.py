@@ -108,6 +108,7 @@ def stock() -> Domain:
 def test_the_products_own_back_ends_are_entry_points() -> None:
     points = {point.name: point.value for point in distribution("world-protocol").entry_points.select(group=GROUP)}
     assert points == {
+        "parquet": "world.log.backends.builtin:PARQUET",
         "sqlite": "world.log.backends.builtin:SQLITE",
         "postgres": "world.log.backends.builtin:POSTGRESQL",
         "postgresql": "world.log.backends.builtin:POSTGRESQL",
@@ -175,5 +176,5 @@ def test_what_a_back_end_says_of_an_address_is_the_reason_of_the_refusal(install
 
 
 def test_an_unknown_scheme_names_those_that_are_registered() -> None:
-    with pytest.raises(RefusedError, match="for mysql; registered are postgres, postgresql, sqlite"):
+    with pytest.raises(RefusedError, match="for mysql; registered are parquet, postgres, postgresql, sqlite"):
         parse_address("mysql://host/x")

@@ -312,6 +312,15 @@ class EventLog(NotificationReader):
             with self._exclusive():
                 self._advance_view(progress)
 
+    def derive_view(self) -> bool:
+        """Make the view of a store without tables of its own, for this process; return whether there is one now."""
+        if self._view is None or not self._store.derives_views:
+            return False
+        with self._writing:
+            prepare_view(self._store, self.log_id, self._view)
+            self._advance_view(None)
+        return True
+
     def rebuild_view(self, progress: Progress | None = None) -> None:
         """Drop what the view holds for this log and build it from the events; see ``catch_up_view``."""
         if self._view is not None:

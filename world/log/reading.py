@@ -64,6 +64,11 @@ class LogReader:
         return self._store.read_only
 
     @property
+    def derives_views(self) -> bool:
+        """Return whether its views are made in each process that needs them, because they cannot be stored."""
+        return self._store.derives_views
+
+    @property
     def backend(self) -> Backend:
         """Return the kind of database."""
         return self._store.backend

@@ -107,6 +107,8 @@ class Store(ABC):
     """Selects the names of the columns of ``wp_head``."""
     place: ServerPlace | None = None
     """Where the connection for writing leads; None for a file, or where the server does not say."""
+    derives_views: bool = False
+    """True where views are made in tables of the process, because the store has none and cannot be written."""
     links_heads: bool = True
     """False where ``wp_head`` has no column ``before``, and could not be given one."""
 

@@ -65,6 +65,11 @@ class LogAddress:
         return f"{self.store()}#{self.name}"
 
 
+def is_log_name(text: str) -> bool:
+    """Return whether a log may have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def parse_address(text: str) -> LogAddress:
     """Read a log's address.
 
@@ -75,7 +80,7 @@ def parse_address(text: str) -> LogAddress:
     base, mark, name = text.rpartition("#")
     if not mark:
         base, name = text, DEFAULT_NAME
-    if not _NAME.fullmatch(name):
+    if not is_log_name(name):
         place = "after the last '#'" if URL_START.match(base) else repr(name)  # part of a password with a '#' in it
         rule = "must be letters, digits, '.', '_' or '-'; in a password, write %23 for #"
         raise _invalid(text, f"the log's name {place} {rule}")

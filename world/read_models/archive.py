@@ -121,7 +121,7 @@ class Archive:
         return view is not None and view.live and view.version == VIEW_VERSION
 
     def _check_current(self) -> None:
-        if self._log.read_only and not self.is_current:
+        if self._log.read_only and not self.is_current and not self._log.derive_view():
             raise RefusedError(
                 ErrorCode.INDEX_NOT_CURRENT,
                 "The index does not cover all events of the log, and the log was opened read-only. Open it once for "

@@ -113,11 +113,15 @@ def with_a_way_out(refused: RefusedError) -> RefusedError:
 
 def is_foundable(refused: RefusedError) -> bool:
     """Return whether the file, the tables or the log do not exist yet."""
+    if refused.details.get("is_only_read"):
+        return False
     return refused.code == "LOG_NOT_FOUND" or (refused.code == "NOT_A_LOG" and bool(refused.details.get("is_empty")))
 
 
 def _about_export(path: Path) -> str:
     """Return a hint for an export of a log; an empty string for other files."""
+    if not path.is_file():  # a FIFO would be waited for
+        return ""
     try:
         with path.open("rb") as lines:
             head = read_json(lines.readline(MAX_HEADER_BYTES))

@@ -1,1 +1,1 @@
-"""Storage back ends of the log: SQLite and PostgreSQL."""
+"""Storage back ends of the log: SQLite, PostgreSQL, and exported Parquet files for reading."""

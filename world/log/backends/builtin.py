@@ -1,6 +1,6 @@
-"""The storage back ends of this distribution: SQLite files and PostgreSQL servers.
+"""The storage back ends of this distribution: SQLite files, PostgreSQL servers, and exported Parquet files.
 
-This module imports neither driver; a store's module is imported when a log is opened.
+This module imports no driver; a store's module is imported when a log is opened.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from world.extras import missing_extra
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.extras import missing_extra, needs_extra
 from world.log.backends.registry import StoreOptions
 from world.log.sql.statement import dialect
 from world.log.store import Store
@@ -88,5 +90,35 @@ class PostgresBackend:
         )
 
 
+class ParquetBackend:
+    """A log in a folder of exported tables, for reading only."""
+
+    def parse(self, url: URL, name: str) -> LogAddress:
+        """See ``StorageBackend.parse``."""
+        if url.drivername != "parquet" or url.host or url.query or not url.database:
+            raise ValueError("a folder of Parquet files is parquet:///path, with neither host nor options")
+        return LogAddress("parquet", name, path=url.database, url=url)
+
+    def open(self, address: LogAddress, options: StoreOptions) -> Store:
+        """See ``StorageBackend.open``.
+
+        Raises:
+            RefusedError: ``LOG_READ_ONLY`` for writing, ``NOT_LOADED`` where pyarrow is not installed, and what
+                ``ParquetStore`` raises.
+        """
+        if not options.read_only:
+            raise RefusedError(
+                ErrorCode.LOG_READ_ONLY,
+                f"The Parquet files in {address.path} are only read; nothing can be appended to their log. Import an "
+                "export of it as JSON lines with `worldctl import`, and write there.",
+                path=address.path,
+            )
+        with needs_extra("Logs in Parquet files", "sql"):
+            from world.log.backends.parquet import ParquetStore
+
+        return ParquetStore(address.path)
+
+
 SQLITE: Final = SqliteBackend()
 POSTGRESQL: Final = PostgresBackend()
+PARQUET: Final = ParquetBackend()

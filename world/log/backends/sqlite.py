@@ -410,7 +410,7 @@ def _check_path(path: str, *, create: bool, read_only: bool) -> None:
     except OSError as error:
         raise RefusedError(ErrorCode.LOG_UNAVAILABLE, f"The file {path} cannot be reached: {error.strerror}.") from None
     if os.path.isdir(path):
-        raise not_a_log(path, "it is a directory; give the file in it")
+        raise not_a_log(path, "it is a directory; give the file in it, or parquet:///FOLDER for exported tables")
     if not os.path.isfile(path):
         raise not_a_log(path, "it is no regular file")
     if status.st_size == 0 and not create:

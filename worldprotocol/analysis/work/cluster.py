@@ -262,7 +262,7 @@ def _restore(levels: Mapping[str, int]) -> None:
 
 
 def _is_file(address: str) -> bool:
-    return "://" not in address or address.startswith("sqlite")
+    return "://" not in address or address.startswith(("sqlite", "parquet"))
 
 
 def _unfit(code: Any, own: Known) -> str | None:

@@ -44,6 +44,7 @@ _EVENTS: Final = (
     _column("proposal_id", "text", "proposal that the event is about"),
     _column("branch", "text", "branch that the event names"),
     _column("leaf", "text", "leaf hash in the Merkle tree, in hex"),
+    _column("tree_head", "text", "root of the tree head that was stored after the event, in hex; null within a commit"),
     _column("state", "json", "recorded text of the event"),
 )
 _PROPOSALS: Final = (

@@ -1,7 +1,7 @@
 """Parquet files of the tables of a log, one a table, written in bounded memory.
 
-The metadata of each file (``worldProtocol``) names the log and the tree head of the events in the tables. The rows
-prove nothing by themselves; proofs are those of the log.
+The metadata of each file (``worldProtocol``) names the log and the tree head of the events in the tables. The table of
+events can be read and verified as a log (``world.log.backends.parquet``); the others prove nothing by themselves.
 Requires pyarrow (extra ``sql``). Source: Apache Parquet 2.6, as pyarrow writes it.
 """
 
@@ -15,13 +15,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
+import msgspec
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import LogFounded
 from world.extras import missing_extra
 from world.log import EventLog, LoggedEvent, TreeHead
+from world.log.backends.exported_tables import METADATA, ExportedTable
 from world.private_files import open_private
 from world.read_models.decoding import decoded
 from world.read_models.live.sealed_snapshot import kept_events, open_snapshot
@@ -32,10 +33,7 @@ from worldprotocol.export.tables.rows import TableRows
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["METADATA", "check_packages", "export_tables", "file_of", "has_packages"]
-
-METADATA: Final = "worldProtocol"
-"""Member of the metadata of each file: JSON with ``log``, ``size``, ``root`` and ``table``."""
+__all__ = ["check_packages", "export_tables", "file_of", "has_packages"]
 
 PACKAGES: Final = ("pyarrow", "duckdb")
 
@@ -141,7 +139,10 @@ def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], prog
     with ExitStack() as stack:
         writers = {table: stack.enter_context(_writer(part, table)) for table, part in parts.items()}
         for batch in log.read_rows(start, size):
+            roots = {one.size: one.root_hex for one in log.heads(batch[0][0] - 1, batch[-1][0])}
             for table, row in chain.from_iterable(rows.of_event(LoggedEvent(*one)) for one in batch):
+                if table == "events":
+                    row = {**row, "tree_head": roots.get(row["log_position"])}
                 if row.get("log_position", size) > after and row.get("ended_position", size) > after:
                     writers[table].add(row)
             frontier = frontier.extended(one[6] for one in batch)
@@ -153,14 +154,14 @@ def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], prog
         for table, row in rows.of_open():
             writers[table].add(row)
         for table, writer in writers.items():
-            writer.describe(_metadata(log, head, table))
+            writer.describe(_metadata(log, after, head, table))
     return head
 
 
-def _metadata(log: EventLog, head: TreeHead, table: str) -> str:
+def _metadata(log: EventLog, after: int, head: TreeHead, table: str) -> str:
     first = decoded(log.event_at(1)) if head.size else None
     log_id = first.log_id if isinstance(first, LogFounded) else None
-    return orjson.dumps({"log": log_id, "size": head.size, "root": head.root_hex, "table": table}).decode()
+    return msgspec.json.encode(ExportedTable(log_id, log.name, after, head.size, head.root_hex, table)).decode()
 
 
 @contextmanager
