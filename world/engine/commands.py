@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from world.clock import IdSource
@@ -197,7 +197,7 @@ class Commands(ABC):
             _Submit(asked, proposal_id, any_schema=self.holds_submissions),
             prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
         )
-        return proposal.copy() if proposal.is_terminal else self.archive.proposal(proposal_id)
+        return self._as_committed(proposal)
 
     def project(
         self, projector: Projector, submission: Callable[[IntentInstance], Submission], branch: str | None
@@ -221,7 +221,13 @@ class Commands(ABC):
         )
         if projected.refused is not None:
             raise projected.refused
-        return projected
+        if projected.proposal is None:
+            return projected
+        return replace(projected, proposal=self._as_committed(projected.proposal))
+
+    def _as_committed(self, proposal: Proposal) -> Proposal:
+        """Return the caller's own copy of a unit's proposal; one that was still open then is read again."""
+        return proposal.copy() if proposal.is_terminal else self.archive.proposal(proposal.proposal_id)
 
     def answer(self, proposal_id: str, given: HumanAnswer, *, shown: PreviewBasis | None = None) -> Proposal:
         """Answer a waiting proposal; an approval is executed in the calling thread.

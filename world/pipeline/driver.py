@@ -71,8 +71,8 @@ def project(
     selected = project_source(work, projector, branch, proposal_id)
     if isinstance(selected, Projected):
         return selected
-    submit(work, dataclasses.replace(submission(selected.intent), record=selected.record), proposal_id)
-    return Projected(selected.record, proposal_id)
+    asked = dataclasses.replace(submission(selected.intent), record=selected.record)
+    return Projected(selected.record, submit(work, asked, proposal_id))
 
 
 def submit(work: UnitOfWork, asked: Submission, proposal_id: str, *, scope_rules: int = SCOPE_RULES) -> Proposal:

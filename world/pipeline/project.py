@@ -17,6 +17,7 @@ from world.model.snapshot import Snapshot
 from world.pipeline.branches import find_branch
 from world.pipeline.preparation.prepared import prepared_projection
 from world.pipeline.unit_of_work import UnitOfWork
+from world.state.proposal import Proposal
 
 __all__ = ["Projected", "Projector", "Selected", "project_source", "select"]
 
@@ -27,12 +28,12 @@ class Projected:
 
     Args:
         record: the projection record, None where nothing was worth recording.
-        proposal_id: the proposal, None where no intent was selected.
+        proposal: the proposal, None where no intent was selected.
         refused: why the result of the projections was not accepted; the record has it, too.
     """
 
     record: ProjectionRecorded | None
-    proposal_id: str | None
+    proposal: Proposal | None
     refused: RefusedError | None = None
 
 

@@ -364,11 +364,10 @@ class Realm(ExternalEffects, RealmConnecting, RealmGoverning):
         event = source if isinstance(source, SourceEvent) else SourceEvent.read(source)
         projector = self._composed.projector(event, self._actor(actor_id))
         outcome = self._acting.project(projector, lambda intent: submission(intent, **options), options.get("branch"))
-        proposal = None if outcome.proposal_id is None else self.proposal(outcome.proposal_id)
         return ProjectionOutcome(
             projection_id=None if outcome.record is None else outcome.record.projection_id,
             reason=None if outcome.record is None else outcome.record.result.reason,
-            proposal=None if proposal is None else self._waited(proposal, options),
+            proposal=None if outcome.proposal is None else self._waited(outcome.proposal, options),
         )
 
     def decide(

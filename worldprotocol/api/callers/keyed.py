@@ -103,7 +103,7 @@ def project_keyed(
             return ProjectionOutcome(
                 None if record is None else record.projection_id,
                 None if record is None else record.result.reason,
-                None if done.proposal_id is None else realm.proposal(done.proposal_id),
+                done.proposal,
             )
     _check_same(earlier, actor_id, key)
     origin = earlier.submitted.intent.meta.origin
