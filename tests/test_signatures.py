@@ -30,6 +30,7 @@ OPEN_NAMES = {
     "world/core/python_action.py ActionContext.fail": "context of a failure",
     "world/log/backends/sqlite.py file_uri": "query of a URI",
     "world/log/reading.py LogReader.query": "parameters of a statement",
+    "world/log/backends/parquet.py ParquetStore.select": "parameters of a statement",
     "world/log/store.py Store.select": "parameters of a statement",
     "world/log/store.py Store.within": "parameters of a statement",
     "world/log/sql/statement.py SqlStatement.bind": "parameters of a statement",

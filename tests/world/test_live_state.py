@@ -30,7 +30,7 @@ from world.events.proposal_events import DecisionMade, ProposalCompleted, Propos
 from world.events.realm_events import BranchCreated, EnforcementChosen
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.catch_up import _apply_end
-from world.state.realm_state import apply_event
+from world.state.realm_state import RealmState, apply_event
 from world.state.realm_view import RealmView, publish, state_of_view, view_of
 from worldprotocol import Realm
 
@@ -488,3 +488,19 @@ def test_a_published_state_cannot_be_changed(world: Realm) -> None:
     own.requested["other"] = None  # type: ignore[assignment]
     assert world.proposal(asked.proposal_id).status == "evaluating"
     assert view.proposals[asked.proposal_id].requested == {}
+
+
+def test_the_state_is_not_read_after_its_unit_when_readers_may_apply_events_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_shop(str(tmp_path / "w.db")) as world:
+        live, due, unowned = world.archive.live, RealmState.next_due, list[str]()
+
+        def next_due(state: RealmState) -> int | None:
+            if state is live._state and live._owner != threading.get_ident():
+                unowned.append("read")
+            return due(state)
+
+        monkeypatch.setattr(RealmState, "next_due", next_due)
+        assert world.act("ann", "sell", FREE).status == "completed"
+    assert unowned == []

@@ -315,7 +315,7 @@ class WorldProtocol(PreparingCommands):
         self._is_unfinished = work.is_unfinished
         self._unsettled = work.is_unfinished or (self._unsettled and not unsettled)
         self._scheduled.add(others + work.tasks)
-        self._scheduled.plan(work.realm.next_due(), work.at)
+        self._scheduled.plan(self._live.due, work.at)  # readers may apply events to the state by now
         for pending, result, error in outcomes:
             pending.succeed(result) if error is None else pending.fail(error)
         return [(item.position, item.event) for item in work.emitted]

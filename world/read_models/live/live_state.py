@@ -91,6 +91,11 @@ class LiveState:
         """The state that was published last, without a look at the log; None before the first one."""
         return self._view
 
+    @property
+    def due(self) -> int | None:
+        """When something may be due next in the published state, ms since 1970; None when nothing waits for a time."""
+        return None if self._view is None else self._view.due
+
     def ended(self, proposal_id: str) -> Proposal | None:
         """Return a proposal that ended lately, None where it is not kept; it must not be changed."""
         return self._ended.get(proposal_id)
