@@ -1,4 +1,4 @@
-"""Recheck and backtest on a real Dask cluster: the answers of one process, whatever becomes of the workers."""
+"""Recheck, backtest and verify on a real Dask cluster: the answers of one process, whatever becomes of the workers."""
 
 from __future__ import annotations
 
@@ -187,6 +187,13 @@ def test_workers_read_logs_in_parquet_files_and_answer_as_one_process(
             line for line in lines_of_one if line.get("realm") == name
         ]
     assert lines_shared[-1] == lines_of_one[-1]
+
+
+def test_workers_verify_logs_and_answer_as_one_process(dask: DaskCluster, realms: Inside) -> None:
+    wanted = ["verify", "shop", "clean", "garden", "garden-forged", "nowhere.db", "--json"]
+    one, shared = (realms(*wanted, *how, code=3).json for how in (["--jobs", "1"], ["--executor", dask.executor]))
+    assert shared == one
+    assert one["total"] == {"realms": 5, "sound": 3, "unsound": 1, "failed": 1}
 
 
 def test_a_realm_that_cannot_be_opened_does_not_end_the_others(dask: DaskCluster, realms: Inside) -> None:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from world.error_codes import ErrorCode
+from worldprotocol.cli.support.audit_work.options import is_realm, named_logs, workers_of, workers_options
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signing import trusted, trusting_options
 
 if TYPE_CHECKING:
     from world.audit.verify import VerificationReport
+    from worldprotocol.analysis.verifying import LogVerification
+    from worldprotocol.analysis.work.workers import Workers
     from worldprotocol.api.bootstrap import TreeHead
     from worldprotocol.export.jsonl_lines import SalvagedFrom
     from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @command("verify")
-@click.argument("file", required=False, metavar="[FILE]")
+@click.argument("files", nargs=-1, metavar="[FILE|REALM...]")
 @click.option(
     "--against",
     multiple=True,
@@ -48,29 +51,33 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="An archive of the log, to be checked and compared with it; repeatable, in order.",
 )
-def verify(
-    desk: CommandContext,
-    file: str | None,
-    against: tuple[str, ...],
-    vkeys: tuple[str, ...],
-    origin: str | None,
-    old_vkeys: tuple[str, ...],
-    archives: tuple[str, ...],
-) -> int:
+@workers_options
+def verify(desk: CommandContext, files: tuple[str, ...], archives: tuple[str, ...], **options: Any) -> int:
     """Check the tree, every event's form, references and hashes, and the index; name the first bad event.
 
     With FILE, an export (also a redacted one), an archive, a receipt or a consistency proof is checked, and no log is
     needed. Checkpoints and proofs have to be signed with every --vkey. Exit code 3 where the log, the export or the
     archive contradicts itself, 1 where only what is derived from its events does not agree with them, or where nothing
     is proven.
+
+    Each REALM is a world.toml, a folder with one, or the address of a log; of several arguments each is one. The answer
+    for each is that of the command for it alone, and an error of one does not end the others.
     """
+    vkeys, origin, old_vkeys = options["vkeys"], options["origin"], options["old_vkeys"]
+    has_workers = options["jobs"] is not None or options["executor"] != "processes"
+    if len(files) > 1 or has_workers or any(map(is_realm, files)):
+        if options["against"] or vkeys or old_vkeys or archives:
+            raise click.UsageError("Tree heads, keys and archives are those of one log; give --log in place of REALM.")
+        if not files:
+            raise click.UsageError("--jobs and --executor divide the realms among processes; name the realms.")
+        return verify_realms(desk, named_logs(desk, files), workers_of(options["jobs"], options["executor"]))
     saved = Saved(trusted(vkeys, origin), trusted(old_vkeys, origin) if old_vkeys else None)
-    for given in against:
+    for given in options["against"]:
         saved.add(given)
-    if file is not None:
+    if files:
         if archives:
             raise click.UsageError("--archive compares archives with the log; leave FILE out.")
-        return _verify_file(desk, file, saved)
+        return _verify_file(desk, files[0], saved)
     saved.demand_signatures()
     from world.audit.verify import verify as check_all
     from worldprotocol.cli.commands.prove.archive_checks import check_archives, naming_archives
@@ -83,14 +90,52 @@ def verify(
         desk.out.document(report.to_wire() | saved.to_wire() | checked.to_wire())
     else:
         checked.tell()
-        _tell_findings(desk, report)
-        parts = ((report.events, "event"), (report.worlds, "world"), (report.proposals, "intent"))
-        what = ", ".join(counted(number, noun) for number, noun in parts) + saved.in_words()
-        _conclude(desk, report, what)
-        _tell_branched(desk, report)
-        _tell_archived(desk, report, is_compared=bool(archives))
+        tell_report(desk, report, saved.in_words(), is_compared=bool(archives))
     saved.remark(desk)
-    return _exit_code(report)
+    return exit_code_of_report(report)
+
+
+def tell_report(desk: CommandContext, report: VerificationReport, against: str = "", *, is_compared: bool) -> None:
+    """Print the report about a log."""
+    tell_findings(desk, report)
+    parts = ((report.events, "event"), (report.worlds, "world"), (report.proposals, "intent"))
+    _conclude(desk, report, ", ".join(counted(number, noun) for number, noun in parts) + against)
+    _tell_branched(desk, report)
+    _tell_archived(desk, report, is_compared=is_compared)
+
+
+def verify_realms(desk: CommandContext, named: Sequence[tuple[str, str]], workers: Workers) -> int:
+    """Verify the logs of several realms, and print the answer for each and their total; return the exit code."""
+    from worldprotocol.analysis.verifying import LogVerification, verify_logs
+    from worldprotocol.cli.support.exit_codes import exit_code_of
+
+    asked = [LogVerification(address) for _, address in named]
+    with desk.progress("Verifying") as progress:
+        verify_logs(asked, workers=workers, progress=progress)
+    reports = [one.report for one in asked if one.report is not None]
+    errors = [one.error for one in asked if one.error is not None]
+    sound = sum(report.ok for report in reports)
+    total = {"realms": len(asked), "sound": sound, "unsound": len(reports) - sound, "failed": len(errors)}
+    if desk.json:
+        answers = [{"realm": name, **_answer(one)} for (name, _), one in zip(named, asked, strict=True)]
+        desk.out.document({"ok": sound == len(asked), "realms": answers, "total": total})
+    else:
+        for (name, _), one in zip(named, asked, strict=True):
+            desk.out.text(f"{name}:")
+            if one.report is not None:
+                tell_report(desk, one.report, is_compared=False)
+            elif one.error is not None:
+                desk.out.text(f"failed: {one.error.message} [{one.error.code}]")
+        desk.out.text(
+            f"{counted(len(asked), 'realm')}: {sound} sound, {total['unsound']} unsound, {len(errors)} failed"
+        )
+    return max([*map(exit_code_of_report, reports), *map(exit_code_of, errors)])
+
+
+def _answer(one: LogVerification) -> dict[str, Any]:
+    if one.error is not None:
+        return {"ok": False, "error": one.error.to_dict()}
+    return {} if one.report is None else one.report.to_wire()
 
 
 class Saved:
@@ -203,7 +248,7 @@ def _verify_file(desk: CommandContext, file: str, saved: Saved) -> int:
     if desk.json:
         desk.out.document(report.to_wire() | saved.to_wire())
     else:
-        _tell_findings(desk, report)
+        tell_findings(desk, report)
         hidden = f", {report.hidden} of them hidden" if report.rules else ""
         _conclude(desk, report, f"{counted(report.events, 'event')} in {file}{hidden}{saved.in_words()}")
         _tell_limits(desk, report)
@@ -363,7 +408,8 @@ def _checkpoint_wire(checkpoint: Checkpoint, unchecked: tuple[str, ...], trust: 
     }
 
 
-def _tell_findings(desk: CommandContext, report: VerificationReport | ExportReport) -> None:
+def tell_findings(desk: CommandContext, report: VerificationReport | ExportReport) -> None:
+    """Print the findings of a report."""
     for finding in report.findings:
         desk.out.text(f"{finding.position}\t{finding.code}\t{finding.message}")
 
@@ -378,7 +424,8 @@ def _conclude(desk: CommandContext, report: VerificationReport | ExportReport, w
     desk.out.text(f"{found} in {what}; {where}")
 
 
-def _exit_code(report: VerificationReport) -> int:
+def exit_code_of_report(report: VerificationReport) -> int:
+    """Return the exit code for a report."""
     if report.ok:
         return 0
     return 1 if all(one.is_derived for one in report.findings) else 3

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from worldprotocol.analysis.work.workers import Workers
     from worldprotocol.api.config import Config
 
-__all__ = ["NamedRealm", "named_realms", "realms_argument", "workers_of", "workers_options"]
+__all__ = ["NamedRealm", "named_logs", "named_realms", "realms_argument", "workers_of", "workers_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,46 @@ def named_realms(desk: CommandContext, realms: Sequence[str]) -> list[NamedRealm
         own, log = _settings_for(desk, text)
         config = composed(own)
         named.append(NamedRealm(masked(text), log or config.log_address, config))
-    twice = {one.address for one in named if sum(one.address == other.address for other in named) > 1}
+    _refuse_twice([one.address for one in named])
+    return named
+
+
+def named_logs(desk: CommandContext, realms: Sequence[str]) -> list[tuple[str, str]]:
+    """Return name and address of the logs that a command was given, which needs none of their code.
+
+    Args:
+        desk: the options.
+        realms: as for ``named_realms``; at least one.
+
+    Raises:
+        click.UsageError: realms together with ``--log``, or the same one twice.
+        RefusedError: ``NO_CONFIG``, ``INVALID_CONFIG``.
+    """
+    from world.masking import masked
+
+    if "log" in desk.typed:
+        raise click.UsageError("--log names one realm and the arguments name others; leave one of them out.")
+    named = []
+    for text in realms:
+        own, log = _settings_for(desk, text)
+        named.append((masked(text), log or own.settings().log_address))
+    _refuse_twice([address for _, address in named])
+    return named
+
+
+def is_realm(text: str) -> bool:
+    """Return whether an argument names a realm, and no other file."""
+    from worldprotocol.api.config import CONFIG_NAME
+
+    return "://" in text or text.endswith(".toml") or (Path(text) / CONFIG_NAME).is_file()
+
+
+def _refuse_twice(addresses: Sequence[str]) -> None:
+    from world.masking import masked
+
+    twice = {one for one in addresses if addresses.count(one) > 1}
     if twice:
         raise click.UsageError(f"{masked(min(twice))} is named twice.")
-    return named
 
 
 def _settings_for(desk: CommandContext, text: str) -> tuple[CommandContext, str | None]:
