@@ -345,7 +345,9 @@ def test_a_file_does_not_vouch_for_itself(realm: CliRealm) -> None:
     receipt = (realm.folder / "receipt.json").read_text()
     (realm.folder / "receipt.json").write_text(receipt.replace('"position":4', '"position":5'))
     assert "BAD_PROOF" in realm("verify", "receipt.json", "--vkey", vkey(realm), code=1).err
-    assert "BAD_PROOF" in realm("verify", "world.toml", "--vkey", vkey(realm), code=1).err
+    (realm.folder / "other.txt").write_text("no proof")
+    assert "BAD_PROOF" in realm("verify", "other.txt", "--vkey", vkey(realm), code=1).err
+    assert "those of one log" in realm("verify", "world.toml", "--vkey", vkey(realm), code=2).err
     assert "FILE_UNREADABLE" in realm("verify", "none.json", "--vkey", vkey(realm), code=2).err
 
 
