@@ -122,6 +122,17 @@ def test_the_commands_say_what_they_leave_out(tmp_path: Path) -> None:
     assert cli("recheck", "--upto", str(upto + 1), "--json").json["position"] == upto + 1
 
 
+def test_salvage_says_that_a_log_was_cut(tmp_path: Path) -> None:
+    address = str(tmp_path / "sums.db")
+    fill(address)
+    cli = Inside(tmp_path)
+    assert "cut" not in cli("salvage", "sums.db", "-o", "whole.jsonl").err
+    upto = cut_after(address, 3)
+    assert (
+        f"archives have the contents of events 1 to {upto}" in cli("salvage", "sums.db", "-o", "cut.jsonl", code=3).err
+    )
+
+
 def fill(address: str) -> None:
     """Record six payments, whose rule sums those before."""
     with opened(address) as realm:

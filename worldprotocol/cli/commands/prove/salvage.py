@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,24 @@ def salvage(
     files = {"file": str(out) if done.head.size else None, "restFile": str(rest) if others else None}
     desk.out.tell(done.to_wire() | files | saved.to_wire(), *_words(done, out, rest, unproven))
     saved.remark(desk)
+    if not done.is_whole:
+        _remark_cut(desk, address)
     return 0 if done.is_whole else 3
+
+
+def _remark_cut(desk: CommandContext, address: str) -> None:
+    """Remark that a log was cut, where that can be read: what is missing then is in its archives."""
+    from world.errors import WorldProtocolError
+    from world.read_models.live.sealed_snapshot import archived_event
+    from worldprotocol.api.read_only import open_for_reading
+
+    with suppress(WorldProtocolError), open_for_reading(address) as log:
+        event = archived_event(log)
+        if event is not None:
+            desk.out.remark(
+                f"This log was cut: its archives have the contents of events 1 to {event.upto}, which are not lost by "
+                "damage. To have them in a log, import the archives with `worldctl import`."
+            )
 
 
 def _words(done: Salvaged, out: Path, rest: Path, unproven: bool) -> list[str]:
