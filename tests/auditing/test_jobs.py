@@ -258,6 +258,7 @@ def job_processes(served: Served) -> list[psutil.Process]:
 
 
 def test_a_process_that_is_killed_fails_its_job(audited: Served) -> None:
+    until(lambda: not job_processes(audited), what="the processes of earlier jobs have ended")
     job = started(audited, "recheck", ENDLESS)
     until(lambda: bool(job_processes(audited)), what="the process of the job runs")
     psutil.Process(audited.process.pid).children()[0].kill()
