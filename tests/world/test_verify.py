@@ -15,6 +15,7 @@ from hypothesis import given
 from tests.golden.garden import FOLDER, record
 from tests.golden.generate import rehashed
 from world.audit.event_form import is_canonical
+from world.audit.index_checks import IndexAudit
 from world.audit.replay import replay
 from world.audit.verify import VerificationReport, verify
 from world.errors import DamagedLogError, RefusedError
@@ -67,6 +68,28 @@ def test_a_sound_log_has_no_findings_on_any_backend(log_url: str) -> None:
     assert report.ok, report.findings
     assert (report.events, report.index, steps[-1]) == (size, "whole", size)
     assert report.to_wire()["findings"] == []
+
+
+@pytest.mark.requirement("CARD-audit")
+@pytest.mark.parametrize("step", ["__init__", "_differences"])
+def test_events_appended_during_the_pass_are_no_difference(
+    log_url: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    performed = getattr(IndexAudit, step)
+
+    def with_an_append(*arguments: Any) -> Any:
+        done = performed(*arguments)
+        realm.register("late", "human", binding={"kind": "auto_approve"})
+        realm.create_branch("late")
+        return done
+
+    with record(log_url) as realm:
+        monkeypatch.setattr(IndexAudit, step, with_an_append)
+        report = verify(realm.log)
+        assert report.ok, report.findings
+        assert report.index == "none"
+        monkeypatch.undo()
+        assert verify(realm.log).index == "whole"
 
 
 @pytest.mark.requirement("CARD-audit")

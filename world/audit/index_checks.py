@@ -81,9 +81,9 @@ class IndexAudit:
 
     def __init__(self, log: EventLog) -> None:
         """Read the state of the log's index."""
+        self._size = size = log.stored_head().size  # read first: later reads may include later events
         view = log.view_state(VIEW_NAME)
         is_live = view is not None and view.live and view.version == VIEW_VERSION
-        size = log.stored_head().size
         self.extent = "none" if not is_live else "whole" if size <= WHOLE else "sample"
         self._log = log
         self._every = 1 if size <= WHOLE else max(1, size // (6 * SAMPLES))
@@ -147,9 +147,18 @@ class IndexAudit:
             self._kept = None
 
     def problems(self, realm: RealmState) -> Iterator[tuple[int, str]]:
-        """Yield a position and a sentence for each difference between the index and the events."""
-        if self._log.audit_rows(realm.position, 1):
-            return  # the log has later events: a concurrent append, or the last tree heads are missing
+        """Yield a position and a sentence for each difference between the index and the events.
+
+        If events were appended during the pass, the index cannot be compared with the checked ones: nothing is yielded,
+        and ``extent`` is ``none``.
+        """
+        found = list(self._problems(realm))
+        if self._size == realm.position and not self._log.audit_rows(realm.position, 1):
+            yield from found
+        else:  # a concurrent append, or the last tree heads are missing
+            self.extent = "none"
+
+    def _problems(self, realm: RealmState) -> Iterator[tuple[int, str]]:
         advice = "; rebuild the index with `worldctl doctor --rebuild`"
         if self._unrecorded is not None:
             yield realm.position, self._unrecorded + advice

@@ -63,7 +63,8 @@ class VerificationReport:
         events: number of checked events.
         worlds: number of states that were restored and hashed.
         proposals: number of intents that were hashed.
-        index: extent of the comparison of the index: ``whole``, ``sample``, or ``none`` where it is not live.
+        index: extent of the comparison of the index: ``whole``, ``sample``, or ``none`` where it is not live or
+            where events were appended during the pass.
         against: the tree heads saved elsewhere that the log was compared with.
         archived: for a log without the contents of its first events, how many are missing and up to where.
         branched: for a hypothetical log (``whatif``), the number of its events that come from the original log.
