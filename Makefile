@@ -31,7 +31,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo screenshots test test-all npm-packages check format bench fuzz kill damage mutate simulate constraints clean
+.PHONY: help setup demo screenshots test test-all conformance npm-packages check format bench fuzz kill damage mutate simulate constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ test: $(STAMP) ## run the quick tests, with the same examples every time
 
 test-all: npm-packages test ## run the slow tests as well, property tests with fresh examples; write docs/conformance.md
 	HYPOTHESIS_PROFILE=full $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "slow or hypothesis" $(ARGS)
+
+conformance: $(STAMP) ## run the tests that docs/conformance.md does not list yet, and bring it in step
+	$(PY) -m pytest --unrecorded
 
 npm-packages: $(STAMP) ## install the programs of npm that the tests run, into .venv/npm
 	@$(PY) -m tests.npm.install

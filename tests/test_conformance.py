@@ -224,6 +224,39 @@ def test_the_check_refuses_a_report_that_fell_behind_the_tests(project, in_step,
     assert not in_step()
 
 
+ADDED = """
+
+@pytest.mark.requirement("A-3")
+def test_the_third_thing_holds(): assert {holds}
+
+@pytest.mark.requirement("A-1")
+def test_the_very_first_thing_holds(): pass
+
+def test_that_names_nothing(): assert False
+"""
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_tests_that_the_report_does_not_list_are_run_and_added(project, in_step, holds):
+    things = project.path.joinpath("tests/test_things.py")
+    things.write_text(TESTS.replace("def test_the_first_thing", "def test_renamed") + ADDED.format(holds=holds))
+    assert not in_step()
+    project.runpytest("--unrecorded").assert_outcomes(passed=3 + holds, failed=1 - holds, deselected=2)
+    assert in_step()
+    report = report_of(project)
+    assert f"### A-3 (MAY): {'proven' if holds else 'not proven'}" in report
+    assert "test_the_first_thing_holds" not in report
+    assert project.runpytest("--unrecorded").ret == pytest.ExitCode.OK  # nothing is left to run
+    assert report_of(project) == report
+
+
+def test_a_narrowed_run_adds_nothing(project, in_step):
+    project.path.joinpath("tests/test_things.py").write_text(TESTS + ADDED.format(holds=True))
+    before = report_of(project)
+    project.runpytest("--unrecorded", "-k", "third").assert_outcomes(passed=1, deselected=5)
+    assert report_of(project) == before
+
+
 def test_the_check_refuses_a_changed_requirement_an_edited_claim_and_a_missing_report(project, in_step):
     project.path.joinpath("tests/requirements.toml").write_text(LIST.replace("third", "last"))
     assert not in_step()

@@ -7,6 +7,9 @@ has shown in pytest's cache, and the second one, of the slow tests and of the pr
 its own and writes. It does so only where the code is still the same. Any other run leaves the report alone. Under
 pytest-xdist the workers attach the ids to their reports and the controller adds them up.
 
+``pytest --unrecorded`` (``make conformance``) brings the report in step after tests were added, renamed or deleted: it
+runs the marked tests of which the report has no outcome, adds theirs, and keeps the other outcomes.
+
 ``python -m tests.plugins.conformance --check`` collects the tests without running them and fails when the
 report no longer lists the requirements and the tests as they are, or when a requirement that tests name has no quick
 test: ``SLOW_ONLY`` lists the exceptions, each with its reason.
@@ -70,6 +73,15 @@ NARROWING_OPTIONS = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the option that brings the report in step."""
+    parser.addoption(
+        "--unrecorded",
+        action="store_true",
+        help=f"run the tests with requirements of which {REPORT} has no outcome, and add them to it",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Load the requirements and start to watch the run.
 
@@ -113,6 +125,8 @@ class Conformance:
         self._tests: dict[str, set[str]] = defaultdict(set)
         self._outcomes: dict[str, set[str]] = defaultdict(set)
         self._collected = True
+        self._is_addition = bool(config.getoption("unrecorded"))
+        self._recorded = _recorded(config.rootpath) if self._is_addition else {}
         self._said: str | None = None
 
     @pytest.hookimpl(wrapper=True)
@@ -140,6 +154,19 @@ class Conformance:
         """Let the reports of the item carry the ids, also from a worker process to the controller."""
         item.user_properties.extend((MARK, id_) for id_ in requirements_of(item))
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """With ``--unrecorded``, leave out the tests without a requirement and those with a recorded outcome."""
+        if not self._is_addition:
+            return
+        for item in items:
+            for id_ in requirements_of(item):
+                self._tests[str(id_)].add(function_of(item.nodeid))
+        marked = set().union(*self._tests.values())
+        missing = marked - self._recorded.keys()
+        config.hook.pytest_deselected(items=[item for item in items if function_of(item.nodeid) not in missing])
+        items[:] = [item for item in items if function_of(item.nodeid) in missing]
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note how one phase (set-up, call, tear-down) of one test ended."""
         for name, value in report.user_properties:
@@ -152,13 +179,14 @@ class Conformance:
         """Return what the run has shown so far."""
         return Evidence(
             {id_: frozenset(tests) for id_, tests in self._tests.items()},
-            {test: outcome_of(phases) for test, phases in self._outcomes.items()},
+            {**self._recorded, **{test: outcome_of(phases) for test, phases in self._outcomes.items()}},
         )
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the report, or keep what its first part has shown, when the run came to its end."""
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        ended = ended or (self._is_addition and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED)
         whole = self._collected and not (session.shouldstop or session.shouldfail)
         if not (ended and whole and takes_in_every_file(self._config)):
             return
@@ -167,6 +195,10 @@ class Conformance:
             self._keep()
         elif part == WHOLE or (part == REST and self._add_kept()):
             mutation = load_mutation_score(self._config.rootpath / MUTATION_SCORE)
+            if self._is_addition:
+                session.exitstatus = (
+                    pytest.ExitCode.OK if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED else exitstatus
+                )
             write_report(self._config.rootpath / REPORT, render(self._groups, self.evidence(), mutation))
             self._said = f"{REPORT}: {summary(self._groups, self.evidence())}"
 
@@ -195,6 +227,14 @@ class Conformance:
         """Say what was written."""
         if self._said is not None:
             terminalreporter.write_line(self._said)
+
+
+def _recorded(root: Path) -> dict[str, str]:
+    """Return the outcome of each test in the report; empty where there is no report."""
+    try:
+        return read_outcomes((root / REPORT).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
 
 
 def takes_in_every_file(config: pytest.Config) -> bool:
@@ -274,7 +314,7 @@ def check(root: Path) -> str | None:
     evidence = Evidence({id_: frozenset(tests) for id_, tests in marks.tests.items()}, read_outcomes(report))
     mutation = load_mutation_score(root / MUTATION_SCORE)
     if render(load_requirements(root / REQUIREMENTS), evidence, mutation) != report:
-        return f"{REPORT} is not in step with the tests; make test-all writes it."
+        return f"{REPORT} is not in step with the tests; make conformance or make test-all brings it in step."
     return None
 
 
