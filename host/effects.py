@@ -50,7 +50,7 @@ from world.model.short_repr import fields_repr
 from world.state.ports import EffectTerms
 
 if TYPE_CHECKING:
-    from host.isolation import Isolation
+    from host.isolation.child_process import Isolation
 
 __all__ = [
     "DEFAULT_BACKOFF_MS",
@@ -200,7 +200,7 @@ class EffectHandler:
         except RefusedError as refused:
             return EffectFailure(refused.code, refused.message, refused.details)
         if self.isolation == "process":
-            from host.isolated_effects import perform  # imported late: only effects that start a process need it
+            from host.isolation.effects import perform  # imported late: only effects that start a process need it
 
             return perform(self.type, self.function, params, call)
         return self.function(typed, call)

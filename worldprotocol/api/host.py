@@ -32,7 +32,7 @@ from worldprotocol.runs.session import GovernedSession
 from worldprotocol.runs.verification import VerificationLog, read_verification
 
 if TYPE_CHECKING:
-    from host.isolation import Isolation
+    from host.isolation.child_process import Isolation
     from worldprotocol.runs.python import PythonResult
 
 __all__ = ["Hosting", "PythonOptions", "SessionOptions"]

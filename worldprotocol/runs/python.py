@@ -13,7 +13,7 @@ from typing import Any
 
 from host.confinement import RunningCommand
 from host.environment import HostEnvironment
-from host.isolation import ENVIRONMENT, Answer, Code, Isolation, converse, program
+from host.isolation.child_process import ENVIRONMENT, Answer, Code, Isolation, converse, program
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef

@@ -102,7 +102,7 @@ async def come_back(request: Request, realm: str, issuer: str) -> Response:
     if found.actor_id not in view.actors or not view.rights.get(found.actor_id):
         return _no_access(realm, found, session, is_registered=found.actor_id in view.actors)
     made = await service.threads.run(lambda: begun_session(service, hosted, found.actor_id, session))
-    answer = rendered("signed_in", {"realm_name": realm, "actor_id": found.actor_id, "next": found.next_page})
+    answer = rendered("sign_in/signed_in", {"realm_name": realm, "actor_id": found.actor_id, "next": found.next_page})
     set_session(request, answer, hosted.name, made)
     return answer
 
@@ -115,7 +115,7 @@ def _no_access(realm: str, found: SignedIn, session: BrowserSession, *, is_regis
         "subject": found.subject,
         "is_registered": is_registered,
     }
-    return rendered("no_access", values, 403)
+    return rendered("sign_in/no_access", values, 403)
 
 
 async def logout_of(service: Service, verified: Verification) -> str | None:

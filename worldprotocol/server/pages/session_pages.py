@@ -33,11 +33,15 @@ async def sign_in(request: Request, realm: str, code: Code = "", next_page: Next
     Opening the page uses up no link, since programs open links too.
     """
     if not code:
-        return rendered("issuers", {"realm_name": realm, "choices": choices_of(service_of(request), realm, next_page)})
+        return rendered(
+            "sign_in/issuers", {"realm_name": realm, "choices": choices_of(service_of(request), realm, next_page)}
+        )
     hosted = hosted_realm(request)
     actor_id = _actor(request, code, use=False)
     minutes = service_of(request).config.session_minutes
-    return rendered("sign_in", {"realm_name": hosted.name, "actor_id": actor_id, "code": code, "minutes": minutes})
+    return rendered(
+        "sign_in/sign_in", {"realm_name": hosted.name, "actor_id": actor_id, "code": code, "minutes": minutes}
+    )
 
 
 def _actor(request: Request, code: str, *, use: bool) -> str:
@@ -73,7 +77,7 @@ async def end_session(request: Request) -> Response:
         "logout": await logout_of(call.service, call.verified),
         "choices": choices_of(call.service, call.hosted.name, ""),
     }
-    answer = rendered("signed_out", values)
+    answer = rendered("sign_in/signed_out", values)
     unset_session(request, answer, call.hosted.name)
     return answer
 

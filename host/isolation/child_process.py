@@ -32,7 +32,7 @@ MAX_TIMEOUT_MS: Final = 7 * 86_400_000
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 """Environment of the child, besides its folder for temporary files."""
 
-_PROGRAM: Final = Path(__file__).with_name("isolated.py").read_text(encoding="utf-8")
+_PROGRAM: Final = Path(__file__).with_name("program.py").read_text(encoding="utf-8")
 _PACKAGES: Final = ("world", "projections", "authority", "host", "worldprotocol")
 
 
@@ -97,7 +97,7 @@ def _of_module(module: ModuleType, file: str) -> tuple[dict[str, Any], tuple[str
 
 def _engine() -> tuple[list[str], str]:
     """Return the folders of the engine's packages, which define the handler decorators, and their parent."""
-    folder = str(Path(__file__).resolve().parents[1])
+    folder = str(Path(__file__).resolve().parents[2])
     return [os.path.join(folder, name) for name in _PACKAGES if os.path.isdir(os.path.join(folder, name))], folder
 
 

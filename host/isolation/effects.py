@@ -13,7 +13,7 @@ from typing import Any, Final
 from host.confinement.private import private_folder
 from host.effect_call import EffectCallInfo
 from host.effects import EffectFailure
-from host.isolation import ENVIRONMENT, Code, converse, program
+from host.isolation.child_process import ENVIRONMENT, Code, converse, program
 from host.observation.audit import exempt
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json
