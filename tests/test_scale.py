@@ -17,6 +17,8 @@ from bench.scale_model import Failures, Scale, Service, Simulation
 from bench.scale_simulation import fenced, little, percentile, report, simulate, utilisation
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 SERVICE = Service(
     engine_commit_s=0.0,
@@ -71,7 +73,6 @@ def mean_wait(simulation: Simulation) -> float:
     return sum(wait for _, wait, _ in simulation.responses) / simulation.completed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("failures", [Failures(), FAILURES], ids=["without failures", "with failures"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_each_submitted_proposal_is_completed_once_or_unfinished(failures: Failures, seed: int) -> None:
@@ -119,7 +120,6 @@ def test_the_utilisation_law_holds_without_failures() -> None:
     assert busy == pytest.approx(demand, rel=0.02)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rate", [50, 250, 350])
 def test_waiting_is_that_of_a_queue_with_one_server(rate: int) -> None:
     """Pollaczek and Khinchine: the mean wait of M/G/1 is rate * E[S^2] / (2 (1 - load))."""
@@ -128,7 +128,6 @@ def test_waiting_is_that_of_a_queue_with_one_server(rate: int) -> None:
     assert mean_wait(ran(replace(ALONE, rate=rate))) == pytest.approx(expected, rel=0.08)
 
 
-@pytest.mark.slow
 def test_realms_of_one_process_wait_for_each_other() -> None:
     """Many realms with one process and one commit each are one M/G/1 queue; its wait is part of the commit's time."""
     simulation = ran(replace(ALONE, realms=2_000))
@@ -209,7 +208,6 @@ def test_the_tables_of_the_page_follow_from_the_recorded_inputs() -> None:
     assert filled(page, tables(measured(), assumed())) == page, "run python -m bench.scale_arithmetic --write"
 
 
-@pytest.mark.slow
 def test_the_simulation_of_the_page_is_that_of_its_seed() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert "`python -m bench.scale_simulation --seed 2`" in page

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.realm import ROOT, environment
 
+pytestmark = pytest.mark.slow
+
 ECHO = """
 import asyncio, subprocess, sys
 from worldprotocol.agents.stdio_transport import stdio_transport

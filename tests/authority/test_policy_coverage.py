@@ -153,6 +153,7 @@ class Most:
         return None
 
 
+@pytest.mark.slow
 def test_lines_and_branches_of_python_that_no_case_reaches_are_named(tmp_path: Path) -> None:
     policy = Policy("graded", [AllOf("both", (graded, UnsafeApproveAll())), Most(7)])
     here = Path(__file__).name

@@ -12,6 +12,8 @@ from authority import Approve, Policy, PolicyRegistry, Reject, StandardAuthority
 from tests.authority.cases import ASKING, always, by_policy, make_case, policy
 from world.errors import RefusedError
 
+pytestmark = pytest.mark.slow
+
 RULES = '''
 """Rules of a package."""
 from authority import Approve, Policy, Reject, rule

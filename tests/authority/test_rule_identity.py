@@ -22,6 +22,8 @@ from authority.policies.policy_diff import differences
 from authority.policies.policy_file import policy_from_text
 from world.model.identity import policy_hash
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 from worldprotocol import Approve, Reject, rule
 from .helpers import limit_of

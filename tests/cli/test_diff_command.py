@@ -191,6 +191,7 @@ def test_a_damaged_event_after_the_parting_one_ends_with_three(realm: Inside) ->
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_a_copy_that_was_tampered_with_differs_in_the_field_that_was_changed(realm: Inside) -> None:
     two_logs(realm)
     (realm.folder / "copy.db").write_bytes((realm.folder / "one.db").read_bytes())

@@ -41,6 +41,7 @@ def valid(schema: object, value: object) -> bool:
 
 
 @pytest.mark.requirement("IC-action")
+@pytest.mark.slow
 def test_the_published_schema_of_a_model_is_json_schema_and_accepts_what_the_engine_accepts() -> None:
     schema = published_state(GARDEN.schema)
     assert (schema["$schema"], schema["$comment"]) == (METASCHEMA, GARDEN.schema.hash)

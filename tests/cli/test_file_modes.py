@@ -81,6 +81,7 @@ def test_every_file_that_a_realm_makes_is_its_owners_alone(used: Path) -> None:
     assert modes(used) == {}
 
 
+@pytest.mark.slow
 def test_the_companions_of_an_open_log_have_its_mode(tmp_path: Path) -> None:
     code = (
         "import os, stat, sys\n"

@@ -34,6 +34,7 @@ def founded(place: Path, **parts: Any) -> Realm:
 
 
 @pytest.mark.requirement("CARD-log")
+@pytest.mark.slow
 def test_the_example_of_the_readme_can_be_run_again_in_the_same_folder(tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     example = text.partition("```python\n")[2].partition("```")[0]

@@ -57,6 +57,7 @@ def test_what_a_template_brings_cannot_be_given_too(shell: Inside, more: tuple[s
     assert not (shell.folder / "desk").exists()
 
 
+@pytest.mark.slow
 def test_a_realm_is_founded_without_standard_streams(shell: Inside) -> None:
     words = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *COMMAND, "init", "desk", *LEDGER]
     assert subprocess.run(words, cwd=shell.folder, env=environment(), check=False).returncode == 0

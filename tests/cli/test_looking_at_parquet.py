@@ -12,6 +12,8 @@ from tests.cli.inside import Inside
 from tests.cli.realm import CliRealm, founded, sale
 from tests.golden.generate import FORGED
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 TABLES = "parquet:///tables"
 GARDEN = """\

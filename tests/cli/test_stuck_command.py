@@ -66,6 +66,7 @@ def sent(realm: CliRealm) -> list[str]:
     return (realm.folder / "sent.txt").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_looking_for_effects_in_doubt_changes_nothing_and_says_what_could_be_found(vanished: Path) -> None:
     realm = Inside(vanished)
     before = (vanished / "world.db").read_bytes()

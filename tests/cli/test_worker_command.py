@@ -15,7 +15,7 @@ from tests.cli.realm import ROOT, CliRealm
 MAILROOM = ROOT / "tests/cli/mailroom.py"
 POSTMAN = ROOT / "tests/cli/postman.py"
 COURIER = ROOT / "tests/cli/courier.py"
-pytestmark = pytest.mark.requirement("HC-journal", "HC-handlers")
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("HC-journal", "HC-handlers")]
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ import pytest
 from world.code.references import load_reference
 from world.core import Domain, load_domain
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = '''
 """The shop."""
@@ -220,7 +222,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package
         pytest.param("handlers.py", "n + 1", "n + 2", id="function in a registry"),
     ],
 )
-@pytest.mark.slow
 def test_a_change_of_what_an_action_reaches_changes_its_identity(
     package: Package, file: str, old: str, new: str
 ) -> None:
@@ -272,7 +273,6 @@ def test_what_a_closure_holds_is_part_of_the_identity(package: Package, old: str
         ("_rates.py", "return 0", "return 1"),
     ],
 )
-@pytest.mark.slow
 def test_layout_comments_docstrings_and_unrelated_code_are_no_part_of_it(
     package: Package, file: str, old: str, new: str
 ) -> None:
@@ -387,7 +387,6 @@ def test_a_decorator_of_another_distribution_hides_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.requirement("CARD-replay")
-@pytest.mark.slow
 def test_an_identity_is_the_same_in_every_process(package: Package) -> None:
     script = "import json, shopkit.handlers, shopkit.main as main; print(json.dumps(main.shop.sources()))"
     told = [

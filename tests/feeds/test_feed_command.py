@@ -118,6 +118,7 @@ def test_a_secret_that_is_missing_is_told_before_anything_is_sent(fed: Feeding) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_signal_ends_it_between_two_requests(fed: Feeding, number: int) -> None:
     with receiving() as receiver:
         fed.configure(f'[feeds.hook]\nurl = "{receiver.url}"\n{SIGNED}')

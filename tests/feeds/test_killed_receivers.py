@@ -14,6 +14,8 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from tests.cli.realm import COMMAND, environment
 from tests.feeds.feeding import SECRET, SIGNED, ChildReceiver, Feeding, act, delivering, progress, wait_until_waiting
 
+pytestmark = pytest.mark.slow
+
 PLACES = ("received", "stored", "answering", "answered")
 FILE_CHILD = Path(__file__).with_name("file_child.py")
 

@@ -184,6 +184,7 @@ def test_closing_is_remembered_and_may_be_repeated(place: Workspace) -> None:
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 32))
+@pytest.mark.slow
 def test_whatever_is_pruned_every_backup_that_remains_restores_its_own_tree(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -17,6 +17,8 @@ from host.confinement import namespaces
 from tests.host.confining import PYTHON, Ground, allow, can_hold, ground
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["ground"]
 
 ROOT = Path(__file__).parents[2]
@@ -273,7 +275,6 @@ MAKERS = ["", *(maker for maker in BOTH if namespaces.available(maker).why_not i
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.slow
 def test_the_terminal_is_the_commands_and_comes_back(maker):
     shell = Shell(maker, "/bin/sh", "-c", "read line; echo got $line; exit 3")
     shell.type(b"words\n")

@@ -545,6 +545,7 @@ def test_who_is_left_when_the_watcher_ends_can_open_nothing(ground):
         assert int(stdout.readline()) == errno.ENOSYS
 
 
+@pytest.mark.slow
 def test_only_one_watcher_fits_and_the_second_is_refused(ground):
     """A command under watch that wants to watch another is told so."""
     root = Path(__file__).parents[2]

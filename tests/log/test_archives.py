@@ -102,6 +102,7 @@ def test_the_events_of_archives_and_of_the_rest_are_the_log_again(shared_log_url
         assert [log.root_at(one.manifest.size) for one in (first, second)] == [first.manifest.head, head]
 
 
+@pytest.mark.slow
 def test_an_import_that_lacks_the_events_before_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with (pair[1] / EVENTS).open("rb") as lines, pytest.raises(RefusedError, match="begins after event 512") as refused:
         import_log(lines, str(tmp_path / "log.db"))

@@ -17,6 +17,8 @@ from worldprotocol.export.archive.manifest import EVENTS, MANIFEST, ArchivedFile
 from worldprotocol.export.archive.writing import plan_archive, write_archive
 from worldprotocol.export.proofs.checkpoint import checkpoint_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def archive(tmp_path: Path) -> ArchiveFolder:

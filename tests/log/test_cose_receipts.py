@@ -109,6 +109,7 @@ def test_every_event_has_a_receipt_in_the_grammar_of_the_specification(garden: R
         assert not GRAMMAR.validate(data + b"\0", "receipt").valid
 
 
+@pytest.mark.slow
 def test_every_consistency_proof_is_accepted_by_other_implementations(garden: Realm) -> None:
     new = signed(garden)
     for size in range(1, new.head.size):
@@ -147,6 +148,7 @@ def test_what_the_specification_has_no_proof_for_is_refused(garden: Realm) -> No
         cose_receipt(garden.log, Subject("event", "1", 1), signed(garden, 1), KEY)
 
 
+@pytest.mark.slow
 def test_no_changed_byte_is_accepted(garden: Realm, receipt: bytes) -> None:
     old = signed(garden, 3)
     grown = cose_consistency(garden.log, old, signed(garden, 5), KEY)

@@ -180,6 +180,7 @@ def grown(address: str, proposals: int) -> None:
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-log", "CARD-audit")
+@pytest.mark.slow
 def test_a_log_is_archived_cut_twice_and_given_back(shared_log_url: str, tmp_path: Path) -> None:
     grown(shared_log_url, 120)
     with open_for_cutting(shared_log_url) as log:

@@ -31,6 +31,8 @@ from world.log import NewEvent, open_log
 from worldprotocol import ActionContext, Domain, Realm, set_
 from worldprotocol.api.consumers import run_consumer
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("consumer_child.py")
 
@@ -172,7 +174,6 @@ def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mode", ["after", "inside"])
-@pytest.mark.slow
 def test_a_consumer_that_is_killed_processes_each_event_exactly_once(
     realm: tuple[str, Realm], database: Database, mode: str
 ) -> None:

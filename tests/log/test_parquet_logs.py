@@ -247,6 +247,7 @@ def codes(folder: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_a_change_of_any_recorded_column_is_found_at_its_event(rewrite: Rewritten) -> None:
     rewrite()
     assert codes(rewrite.folder) == []

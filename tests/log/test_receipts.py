@@ -210,6 +210,7 @@ def files(garden: Realm) -> list[bytes]:
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_no_changed_byte_is_accepted(files: list[bytes], verifier: ModuleType) -> None:
     @settings(max_examples=400)
     @given(st.sampled_from(files), st.data())
@@ -245,6 +246,7 @@ def replaced(told: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_no_field_can_be_something_else(files: list[bytes], verifier: ModuleType) -> None:
     others = [None, True, 0, 1, -1, 2**53 - 1, "", "x", "0" * 64, [], {}, ["0" * 64], {"a": 1}]
     chosen = [data for data in files if b'"kind":"world"' in data or b'"kind":"event"' in data] + files[-1:]
@@ -274,6 +276,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 def test_no_file_makes_either_of_them_crash(files: list[bytes], verifier: ModuleType) -> None:
     @settings(max_examples=200)
     @given(st.sampled_from(files), st.data())

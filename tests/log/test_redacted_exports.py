@@ -54,6 +54,7 @@ def lines(data: bytes) -> list[dict[str, Any]]:
 @pytest.mark.requirement("KM-7.3", "CARD-audit")
 @settings(max_examples=25)
 @given(st.sets(st.sampled_from([*ALL, *(f"topic={topic}" for topic in TOPICS), "stream=klis", "actor=bo"]), max_size=4))
+@pytest.mark.slow
 def test_whatever_is_hidden_all_heads_hold(address: str, rules: set[str]) -> None:
     data = exported(address, sorted(rules))
     with open_log(address, read_only=True) as log:

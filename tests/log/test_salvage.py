@@ -251,6 +251,7 @@ def crashed(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_events_that_only_the_write_ahead_log_holds_are_found_and_it_stays_as_it_is(tmp_path: Path) -> None:
     place = crashed(tmp_path)
     before = digests(place.parent)
@@ -339,6 +340,7 @@ def test_events_on_pages_that_nothing_leads_to_any_more_come_out(paged: Path, tm
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_of_a_file_cut_anywhere_every_event_before_the_cut_comes_out(paged: Path, tmp_path: Path) -> None:
     events = {line["position"]: line for line in events_of(paged.parent / "whole.jsonl")}
     data, place = paged.read_bytes(), tmp_path / "world.db"

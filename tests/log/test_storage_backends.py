@@ -116,6 +116,7 @@ def test_the_products_own_back_ends_are_entry_points() -> None:
 
 
 @pytest.mark.requirement("CARD-log")
+@pytest.mark.slow
 def test_a_realm_is_founded_in_the_storage_of_another_distribution(install: Install, tmp_path: Path) -> None:
     address = f"accounted:///{tmp_path / 'world.db'}#audit"
     with pytest.raises(RefusedError, match="no storage back end is registered for accounted") as caught:

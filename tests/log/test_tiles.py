@@ -64,6 +64,7 @@ def test_the_root_and_every_entry_follow_from_the_tiles(tmp_path: Path, size: in
 
 
 @pytest.mark.requirement("CARD-audit")
+@pytest.mark.slow
 def test_a_tree_of_the_size_in_the_specification_has_its_tiles(tmp_path: Path) -> None:
     with open_log(str(tmp_path / "log.db"), create=True) as log:
         grown(log, SIZE)

@@ -25,6 +25,8 @@ from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.runs.governed import GovernedRun, RunOptions
 from worldprotocol.runs.session import GovernedSession
 
+pytestmark = pytest.mark.slow
+
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
 ROOT = Path(__file__).parents[2]
 
@@ -151,7 +153,6 @@ def test_what_was_only_moved_is_not_what_the_session_made(tmp_path: Path, root: 
 
 
 @pytest.mark.requirement("KO-3.3")
-@pytest.mark.slow
 def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
@@ -165,7 +166,6 @@ def test_recovery_gives_back_what_an_amendment_was_made_in(tmp_path: Path, root:
 
 
 @pytest.mark.requirement("KO-3.3", "KM-7.1")
-@pytest.mark.slow
 def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
@@ -186,7 +186,6 @@ def test_recovery_is_made_in_the_name_of_the_run_of_an_agent_that_signs(tmp_path
 
 
 @pytest.mark.requirement("KO-3.3")
-@pytest.mark.slow
 def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -> None:
     vanish(
         tmp_path,
@@ -206,7 +205,6 @@ def test_recovery_undoes_nothing_of_who_came_after(tmp_path: Path, root: Path) -
 
 
 @pytest.mark.requirement("KO-3.3", "KP-4b")
-@pytest.mark.slow
 def test_recovery_releases_only_what_the_vanished_run_held(tmp_path: Path, root: Path) -> None:
     (root / "docs").mkdir()
     vanish(

@@ -73,6 +73,7 @@ def test_a_text_and_a_function_answer_from_a_confined_process(tmp_path: Path, ro
 
 
 @pytest.mark.requirement("KO-5.2")
+@pytest.mark.slow
 def test_what_is_not_trusted_gets_a_process_unless_it_is_said_otherwise(tmp_path: Path, root: Path) -> None:
     text = "import os\ndef main(_): return os.getpid()"
     with opened(tmp_path) as world:

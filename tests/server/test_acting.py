@@ -230,6 +230,7 @@ def test_what_a_killed_server_acknowledged_is_in_the_log(tmp_path: Path) -> None
         assert verify(realm.log).ok
 
 
+@pytest.mark.slow
 def test_sigterm_drains_effects_and_waits(tmp_path: Path) -> None:
     place, gate = founded(tmp_path, server="max_wait_s = 60"), tmp_path / "gate"
     with serving(place, **{GATE: str(gate)}) as served, ThreadPoolExecutor(3) as pool:

@@ -190,6 +190,7 @@ def test_every_answer_forbids_sniffing_and_active_content(tight: Served) -> None
             assert "server" not in headers
 
 
+@pytest.mark.slow
 def test_a_second_server_on_the_socket_of_a_running_one_is_refused(tight: Served, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="Another server listens"), serving(tight.place):
         pass

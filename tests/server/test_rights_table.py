@@ -97,6 +97,7 @@ def dead(served: Served, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@pytest.mark.slow
 def test_no_operation_accepts_a_token_that_is_not_in_force(
     served: Served, dead: dict[str, str], operation: Operation
 ) -> None:

@@ -52,6 +52,7 @@ def size(served: Served) -> int:
     ],
 )
 @pytest.mark.parametrize("path", [f"{PATH}/inbox", f"{PAGES_PATH}/inbox", "/healthz", "/openapi.json", "/none"])
+@pytest.mark.slow
 def test_a_request_for_another_host_is_refused(served: Served, ann: httpx.Client, host: str, path: str) -> None:
     """DNS rebinding: the name of another site leads to this server, and its scripts would be of the same origin."""
     bearer = {"Authorization": f"Bearer {served.place.tokens['all']}"}

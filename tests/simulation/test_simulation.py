@@ -74,6 +74,7 @@ def test_whatever_happens_everything_holds(seed: int) -> None:
     assert came.steps == STEPS
 
 
+@pytest.mark.slow
 def test_every_kind_of_step_comes_up_and_finds_something_to_act_on() -> None:
     done = set()
     for seed in range(SEEDS):
@@ -209,6 +210,7 @@ def test_what_is_no_script_is_refused(text: str, tmp_path: Path) -> None:
         read_script(tmp_path / "none.json")
 
 
+@pytest.mark.slow
 def test_many_seeds_end_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [ran.violation for ran in run_seeds(range(3), 30, DEPOT, processes=1)] == [None] * 3
     next(iter(FOUND_BY))(monkeypatch)

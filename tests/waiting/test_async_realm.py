@@ -227,6 +227,7 @@ def test_two_loops_use_one_realm_and_a_closed_loop_leaves_nothing(log_url: str) 
     until(lambda: not [one for one in threading.enumerate() if one.name.startswith("worldprotocol")])
 
 
+@pytest.mark.slow
 def test_a_thousand_tasks_wait_and_half_of_them_are_cancelled(log_url: str) -> None:
     async def main() -> None:
         async with AsyncRealm(open_till(log_url)) as realm:

@@ -198,6 +198,7 @@ def often_switched() -> Iterator[None]:
 
 @pytest.mark.requirement("CARD-replay", "WP-lineage")
 @pytest.mark.parametrize(("readers", "commits"), [(2, 150), pytest.param(8, 1_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_readers_see_committed_states_only_and_in_order(
     tmp_path: Path, readers: int, commits: int, often_switched: None
 ) -> None:
@@ -416,6 +417,7 @@ def test_a_commit_whose_fate_is_unknown_is_read_from_the_log(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("CARD-log")
+@pytest.mark.slow
 def test_two_processes_see_what_the_other_committed_with_the_next_read(shared_log_url: str) -> None:
     with open_shop(shared_log_url, clock=SystemClock(), ids=SystemIds()) as world:
         command = [sys.executable, "-m", "tests.world.sharing_child", shared_log_url]

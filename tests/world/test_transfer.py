@@ -51,6 +51,7 @@ def test_an_import_has_the_same_events_and_the_same_head(shared_log_url: str, tm
     assert exported(shared_log_url).partition(b"\n")[2] == out.getvalue().partition(b"\n")[2]
 
 
+@pytest.mark.slow
 def test_tree_heads_stand_in_long_files_and_are_kept(tmp_path: Path) -> None:
     realm = BenchRealm(str(tmp_path / "long.db"), durability="normal")
     realm.grow(3 * HEAD_EVERY)
