@@ -166,6 +166,14 @@ def test_a_failure_of_the_quick_run_is_in_the_report_of_both(project):
     assert "- `tests/test_things.py::test_the_first_thing_holds` (failed)" in report_of(project)
 
 
+def test_without_a_cache_the_quick_run_ends_and_leaves_nothing(project):
+    project.path.joinpath("tests/test_things.py").write_text(SLOW_BOTH)
+    assert project.runpytest_subprocess("-m", "not slow", "-p", "no:cacheprovider").ret == pytest.ExitCode.OK
+    result = project.runpytest_subprocess("-m", "slow or hypothesis", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(["*is left as it is: the quick tests were not run with this code*"])
+    assert report_of(project) == ""
+
+
 @pytest.mark.parametrize("changed", [None, "tests/test_things.py", "product/code.py"])
 def test_what_the_quick_run_showed_of_other_code_is_not_reported(project, changed):
     project.path.joinpath("tests/test_things.py").write_text(SLOW_BOTH)

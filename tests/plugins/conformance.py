@@ -209,12 +209,14 @@ class Conformance:
             "tests": {id_: sorted(tests) for id_, tests in self._tests.items()},
             "outcomes": {test: sorted(phases) for test, phases in self._outcomes.items()},
         }
-        if self._config.cache is not None:
-            self._config.cache.set(SHOWN, shown)
+        cache = getattr(self._config, "cache", None)  # missing with -p no:cacheprovider
+        if cache is not None:
+            cache.set(SHOWN, shown)
 
     def _add_kept(self) -> bool:
         """Add what the quick tests have shown; tell whether they were run with the code as it is."""
-        shown = None if self._config.cache is None else self._config.cache.get(SHOWN, None)
+        cache = getattr(self._config, "cache", None)
+        shown = None if cache is None else cache.get(SHOWN, None)
         if shown is None or shown["code"] != fingerprint(self._config.rootpath):
             self._said = f"{REPORT} is left as it is: the quick tests were not run with this code (make test)."
             return False
