@@ -14,6 +14,7 @@ import pytest
 
 from bench.bench_writing import bytes_each
 from bench.written import governed, propose, reopened, states_of_one
+from tests.engines import engine_of
 from tests.log.test_group_commit import in_threads
 from tests.patience import PATIENCE_S
 from world.log import GroupCommit, Pending
@@ -151,6 +152,30 @@ def test_proposals_of_others_are_taken_in_within_the_same_round_trips(postgres_d
     assert waits <= 2, executed
     assert len(executed) == 8, executed  # with the events of others
     assert counted.under_lock == []  # the state of their worlds follows from their patches
+
+
+@pytest.mark.parametrize("others", [1, 7])
+def test_worlds_that_others_seal_while_the_lock_is_awaited_take_no_query(
+    postgres_database: str, counted: Counted, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    with governed(postgres_database) as world, reopened(postgres_database) as other:
+        for number in range(4):
+            propose(world, number)
+            propose(other, number)
+        group = engine_of(world)._group
+        submit = group.submit
+
+        def later(command: Any) -> Any:
+            for number in range(others):
+                propose(other, number)
+            return submit(command)
+
+        monkeypatch.setattr(group, "submit", later)
+        waits, executed = counted.of(world, lambda: propose(world, 5))
+        assert world.data() == other.data()
+    assert waits <= 2, executed
+    assert len(executed) == 8, executed
+    assert counted.under_lock == []  # neither a checkpoint nor a row of the index for each of them
 
 
 def test_commands_that_arrive_while_the_lock_is_awaited_share_the_commit() -> None:
