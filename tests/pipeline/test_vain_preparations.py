@@ -15,6 +15,7 @@ from world.audit.verify import verify
 from world.engine import commands, preparation
 from world.engine.preparation import IN_VAIN, LEFT_OUT, PreparationRecord
 from world.limits import Limits
+from world.pipeline.preparation.preparing import prepare_submission
 from worldprotocol import Realm
 
 
@@ -26,7 +27,7 @@ class Contended:
         self.prepared = 0
         self.moves = True
         self._number = 0
-        group, prepare = engine_of(world)._group, commands.prepare_submission
+        group = engine_of(world)._group
         submit = group.submit
 
         def submitting(command: Any) -> Any:
@@ -37,7 +38,7 @@ class Contended:
 
         def preparing(reading: Any, *given: Any) -> Any:
             self.prepared += reading is engine_of(world)
-            return prepare(reading, *given)
+            return prepare_submission(reading, *given)
 
         patch.setattr(group, "submit", submitting)
         patch.setattr(commands, "prepare_submission", preparing)
