@@ -225,10 +225,11 @@ class PreparingCommands(Writer):
 
     # What a preparation reads (``world.pipeline.preparation.preparing.Reading``)
 
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state, at the present time, and is never committed."""
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state; see ``Writer.unit``."""
+        realm = (None if looks else self.archive.live.published) or self.archive.realm()
         return UnitOfWork(
-            realm=cast(RealmState, self.archive.realm()),  # an immutable view has the attributes that are read
+            realm=cast(RealmState, realm),  # an immutable view has the attributes that are read
             lookup=CommittedLookup(self.archive),
             domain=self._domain,
             authority=self._authority,
