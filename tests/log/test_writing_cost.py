@@ -14,9 +14,13 @@ import pytest
 
 from bench.bench_writing import bytes_each
 from bench.written import governed, propose, reopened, states_of_one
+from tests.engines import engine_of
 from tests.log.test_group_commit import in_threads
 from tests.patience import PATIENCE_S
+from world.engine import preparation
+from world.engine.preparation import IN_VAIN
 from world.log import GroupCommit, Pending
+from world.log.backends import postgres
 from world.log.backends.postgres import PostgresStore
 from world.log.backends.postgres_hosts import FlushingConnection
 from worldprotocol import Realm
@@ -49,8 +53,7 @@ def test_a_proposal_takes_these_statements_on_sqlite(tmp_path: Path) -> None:
         propose(world, 3)
         writer_of(world).set_trace_callback(None)
     assert statements(traced) == [
-        "PRAGMA data_version",  # the look for commits of others when the intent is issued
-        "PRAGMA data_version",  # the same before it is prepared; neither reads the head again
+        "PRAGMA data_version",  # the look for commits of others when the intent is issued; it is prepared on that state
         "BEGIN",
         "PRAGMA data_version",  # whether others have written to the file, to any of its logs
         "SELECT (SELECT",  # head, last event, clocks and views
@@ -126,6 +129,9 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Count on a machine of any speed: others' events are expected, and no preparation counts as slow."""
+    monkeypatch.setattr(postgres, "_EXPECT_S", 10**9)
+    monkeypatch.setattr(preparation, "FAST_MS", 10**9)
     return Counted(monkeypatch)
 
 
@@ -136,6 +142,7 @@ def test_a_proposal_takes_two_round_trips_on_postgresql(postgres_database: str, 
         waits, executed = counted.of(world, lambda: propose(world, 5))
     assert waits <= 2, executed  # the opening under the lock, and the commit; an answer may be there already
     assert len(executed) == 7, executed  # BEGIN, lock, opening, intent, index, events with tree head, COMMIT
+    assert len(counted.statements) == 7 + 2  # one look for commits of others, and earlier attempts of the intent
     assert counted.under_lock == []
 
 
@@ -151,6 +158,34 @@ def test_proposals_of_others_are_taken_in_within_the_same_round_trips(postgres_d
     assert waits <= 2, executed
     assert len(executed) == 8, executed  # with the events of others
     assert counted.under_lock == []  # the state of their worlds follows from their patches
+
+
+@pytest.mark.parametrize("others", [1, 7])
+def test_worlds_that_others_seal_while_the_lock_is_awaited_take_no_query_under_it(
+    postgres_database: str, counted: Counted, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    with governed(postgres_database) as world, reopened(postgres_database) as other:
+        for number in range(4):
+            propose(world, number)
+            propose(other, number)
+        group = engine_of(world)._group
+        submit = group.submit
+
+        def later(command: Any) -> Any:
+            for number in range(others):
+                propose(other, number)
+            return submit(command)
+
+        monkeypatch.setattr(group, "submit", later)
+        for _ in range(IN_VAIN):
+            waits, executed = counted.of(world, lambda: propose(world, 5))
+            assert waits <= 2, executed
+            assert len(executed) == 8, executed
+            assert counted.under_lock == []  # neither a checkpoint nor a row of the index for each of them
+        counted.of(world, lambda: propose(world, 6))
+        own = [writer_of(world), *world.log._store._idle]  # type: ignore[attr-defined]
+        assert len([sql for connection, sql in counted.statements if connection in own]) == 8 + 1  # not prepared
+        assert world.data() == other.data()
 
 
 def test_commands_that_arrive_while_the_lock_is_awaited_share_the_commit() -> None:

@@ -67,6 +67,18 @@ class _Submit:
         return submit(work, self.asked, self.proposal_id)
 
 
+@dataclass(frozen=True, slots=True)
+class _OnBranch:
+    """Preparation on the head of a branch; ``kind`` names what is called there (``PreparationRecord``)."""
+
+    call: Prepare
+    kind: tuple[str | None, ...]
+
+    def __call__(self, reading: Reading) -> Prepared | None:
+        """Prepare the command."""
+        return self.call(reading)
+
+
 class Commands(ABC):
     """Commands of a realm; a subclass runs them."""
 
@@ -195,7 +207,9 @@ class Commands(ABC):
             asked = self.observer.submission(asked)
         proposal = self.run(
             _Submit(asked, proposal_id, any_schema=self.holds_submissions),
-            prepare=lambda reading: prepare_submission(reading, asked, proposal_id),
+            prepare=_OnBranch(
+                lambda reading: prepare_submission(reading, asked, proposal_id), (asked.branch, asked.intent.body.type)
+            ),
         )
         return self._as_committed(proposal)
 
@@ -217,7 +231,9 @@ class Commands(ABC):
         wanted = submission if observer is None else lambda intent: observer.submission(submission(intent))
         projected = self.run(
             lambda work: project(work, projector, wanted, branch, proposal_id),
-            prepare=lambda reading: prepare_projection(reading, projector, wanted, branch, proposal_id),
+            prepare=_OnBranch(
+                lambda reading: prepare_projection(reading, projector, wanted, branch, proposal_id), (branch,)
+            ),
         )
         if projected.refused is not None:
             raise projected.refused

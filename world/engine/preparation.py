@@ -2,13 +2,14 @@
 
 A preparation that does not hold under the lock any more is repeated, ``Limits.max_preparations`` times in all. Then the
 stages call the code under the lock, within its time limit; they do so at once where the calls had been fast, because
-repeating them outside would cost more than it spares the others. Whether a call is repeated may depend on time; what is
-recorded does not. Source: decision record 8.
+repeating them outside would cost more than it spares the others. Where such preparations were in vain again and again,
+because other commands moved the head of the branch, most of those that follow are left out. Whether a call is made or
+repeated may depend on time; what is recorded does not. Source: decision record 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property, partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -38,6 +39,43 @@ Command = Callable[[UnitOfWork], Any]
 FAST_MS: Final = 20
 """A stale preparation that took less is called again under the lock, in milliseconds for each thread that prepares."""
 
+IN_VAIN: Final = 2
+"""After so many fast preparations of a kind of command that did not hold, one after the other..."""
+
+LEFT_OUT: Final = 8
+"""... so many commands of this kind are not prepared; then one is prepared again."""
+
+
+class PreparationRecord:
+    """Preparations of each kind of command that did not hold lately, in this process.
+
+    A call that was fast and does not hold is made again under the lock. So leaving it out before the lock spares its
+    CPU time and delays no other command by more than before.
+    """
+
+    __slots__ = ("_in_vain",)
+
+    def __init__(self) -> None:
+        """Begin without a preparation."""
+        self._in_vain: dict[Hashable, int] = {}
+
+    def leaves_out(self, kind: Hashable) -> bool:
+        """Return whether a command is not prepared, and count it; a kind of None is always prepared."""
+        count = self._in_vain.get(kind, 0)
+        if kind is None or count < IN_VAIN:
+            return False
+        self._in_vain[kind] = count + 1 if count < IN_VAIN + LEFT_OUT else IN_VAIN - 1
+        return count < IN_VAIN + LEFT_OUT
+
+    def note(self, kind: Hashable, *, in_vain: bool) -> None:
+        """Note a preparation: whether it was fast and did not hold."""
+        if kind is None:
+            return
+        if not in_vain:
+            self._in_vain.pop(kind, None)
+        elif self._in_vain.get(kind, 0) < IN_VAIN:
+            self._in_vain[kind] = self._in_vain.get(kind, 0) + 1
+
 
 class CommandQueue(Protocol):
     """What a preparation needs of the queue of commands (``world.log.group_commit.GroupCommit``)."""
@@ -62,14 +100,18 @@ class PreparedCommand:
     Args:
         command: what to do.
         prepared: results of the foreign code that it is going to need.
+        note: called under the lock with whether the preparation held.
     """
 
-    __slots__ = ("command", "prepared")
+    __slots__ = ("command", "note", "prepared")
 
-    def __init__(self, command: Callable[[UnitOfWork], Any], prepared: Prepared) -> None:
-        """Combine both."""
+    def __init__(
+        self, command: Callable[[UnitOfWork], Any], prepared: Prepared, note: Callable[[bool], None] = lambda _: None
+    ) -> None:
+        """Combine them."""
         self.command = command
         self.prepared = prepared
+        self.note = note
 
     @property
     def any_schema(self) -> bool:
@@ -87,8 +129,11 @@ class PreparedCommand:
         Raises:
             StalePreparationError: it does not hold any more, and is to be repeated; nothing was emitted.
         """
-        take_up(work, self.prepared)
-        return self.command(work)
+        try:
+            take_up(work, self.prepared)
+            return self.command(work)
+        finally:
+            self.note(not self.prepared.is_stale)
 
 
 class PreparingCommands(Writer):
@@ -139,17 +184,23 @@ class PreparingCommands(Writer):
         """
         if self.observer is not None and command is not recover:
             command = self.observer.command(command)
-        left = 0 if prepare is None else self._limits.max_preparations
+        left, kind = self._limits.max_preparations, getattr(prepare, "kind", None)
+        if left and self._record.leaves_out(kind):
+            left = 0
         while prepare is not None and left > 0:
             begin = self._stopwatch()
             prepared = self._group.before(partial(prepare, self))
             if prepared is None:
                 break
             taken_ms = (self._stopwatch() - begin) * 1000
-            prepared.is_repeatable = left > 1 and taken_ms >= FAST_MS * (1 + self._group.preparing)
-            yield PreparedCommand(command, prepared)
+            was_fast = taken_ms < FAST_MS * (1 + self._group.preparing)
+            prepared.is_repeatable = left > 1 and not was_fast
+            yield PreparedCommand(command, prepared, partial(self._note, kind, was_fast))
             left -= 1
         yield command
+
+    def _note(self, kind: Hashable, was_fast: bool, held: bool) -> None:
+        self._record.note(kind, in_vain=was_fast and not held)
 
     def add_recording(self, recording: EffectRecorder) -> None:
         """Prepare the step that follows a result, and leave the result to the next unit of work."""
@@ -163,16 +214,22 @@ class PreparingCommands(Writer):
             self._unrecorded.append(recording)
 
     @cached_property
+    def _record(self) -> PreparationRecord:
+        """The record of the preparations of this engine."""
+        return PreparationRecord()
+
+    @cached_property
     def _reading_clock(self) -> GuardedClock:
         """The clock of reading units; the unit that records a time compares it with its evidence."""
         return GuardedClock(self._clock, Evidence(None, None, None, 0), is_confirmed=True)
 
     # What a preparation reads (``world.pipeline.preparation.preparing.Reading``)
 
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state, at the present time, and is never committed."""
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state; see ``Writer.unit``."""
+        realm = (None if looks else self.archive.live.published) or self.archive.realm()
         return UnitOfWork(
-            realm=cast(RealmState, self.archive.realm()),  # an immutable view has the attributes that are read
+            realm=cast(RealmState, realm),  # an immutable view has the attributes that are read
             lookup=CommittedLookup(self.archive),
             domain=self._domain,
             authority=self._authority,

@@ -169,26 +169,45 @@ class Archive:
         Raises:
             RefusedError: ``UNKNOWN_WORLD``.
         """
-        chain: list[WorldSealed] = []
-        at: str | None = world_id
-        data: FrozenDict | None = None
-        while data is None:
-            if at is None:
-                raise DamagedLogError(
-                    ErrorCode.NO_GENESIS, f"World {world_id} has no ancestor with data.", world_id=world_id
-                )
-            data = self._states.get(at) or self._checkpoint(at)
-            if data is None:
-                event = self.sealed(at) if at == world_id else self._parent(at)
-                if event.data is not None:
-                    data = freeze(event.data)
-                else:
-                    chain.append(event)
-                    at = event.parent
+        data, chain = self._recent_state(world_id) or self._stored_state(world_id)
         for event in reversed(chain):
             data = apply_patches(data, event.patches)
         self.keep(world_id, data)
         return data
+
+    def _recent_state(self, world_id: str) -> tuple[FrozenDict, list[WorldSealed]] | None:
+        """Return the nearest cached state, and the worlds sealed after it, newest first; None where a query is needed.
+
+        A process that takes in what others committed decides on the newest of their worlds under the log's lock, so
+        a look for a checkpoint of each of them would keep all others waiting.
+        """
+        chain: list[WorldSealed] = []
+        at: str | None = world_id
+        while at is not None:
+            data = self._states.get(at)
+            if data is not None:
+                return data, chain
+            event = self.recent.sealed(at)
+            if event is None:
+                return None
+            chain.append(event)
+            at = event.parent
+        return None
+
+    def _stored_state(self, world_id: str) -> tuple[FrozenDict, list[WorldSealed]]:
+        """Return the nearest state that is cached or stored, and the worlds after it, newest first."""
+        chain: list[WorldSealed] = []
+        at: str | None = world_id
+        while at is not None:
+            data = self._states.get(at) or self._checkpoint(at)
+            if data is not None:
+                return data, chain
+            event = self.sealed(at) if at == world_id else self._parent(at)
+            if event.data is not None:
+                return freeze(event.data), chain
+            chain.append(event)
+            at = event.parent
+        raise DamagedLogError(ErrorCode.NO_GENESIS, f"World {world_id} has no ancestor with data.", world_id=world_id)
 
     def checked_state(self, world_id: str) -> FrozenDict:
         """Return the data of a world after comparing it with the world's snapshotHash.

@@ -179,6 +179,9 @@ class CommittedLookup:
 
     def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
         """Return a world's outcome and height."""
+        known = self.archive.recent.outcome(world_id)
+        if known is not None:
+            return known
         row = self.archive.find_world(world_id)
         return None if row is None else (row.outcome, row.height)
 

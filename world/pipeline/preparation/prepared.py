@@ -131,6 +131,7 @@ class Prepared:
         misfits: by world id, whether its data obeys the domain's schema.
         same_code: the adoption that the whole domain was found equal to; None where it was not compared.
         plans: what an adoption makes of branches, by the schema in force, the branch and its head.
+        is_stale: whether what was read was found changed, under the lock.
     """
 
     position: int
@@ -144,6 +145,7 @@ class Prepared:
     misfits: dict[str, Misfit] = field(default_factory=dict)
     plans: dict[tuple[str, str, str], BranchPlan] = field(default_factory=dict)
     same_code: DomainAdopted | None = None
+    is_stale: bool = False
     _commit_at: int = 0
 
 
@@ -300,6 +302,7 @@ def adopted_hash(work: UnitOfWork, binding: Mapping[str, Any]) -> str | None:
 
 def _give_up(work: UnitOfWork, prepared: Prepared) -> None:
     """Have the command prepared again; or drop what was prepared, so that the stages call the code themselves."""
+    prepared.is_stale = True
     if prepared.is_repeatable:
         raise StalePreparationError
     work.prepared, work.at = None, prepared._commit_at

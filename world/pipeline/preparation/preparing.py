@@ -55,14 +55,18 @@ __all__ = [
 class Reading(Protocol):
     """Access to the committed state, without the log's lock."""
 
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state, at the present time, and is never committed."""
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state, at the present time, and is never committed.
+
+        Args:
+            looks: whether to look for commits of other processes before, which is a query on a server.
+        """
         ...
 
 
-def _begin(reading: Reading) -> tuple[UnitOfWork, Prepared] | None:
+def _begin(reading: Reading, *, looks: bool = True) -> tuple[UnitOfWork, Prepared] | None:
     """Return a reading unit and an empty preparation; None where another domain is in force."""
-    work = reading.unit()
+    work = reading.unit(looks=looks)
     if work.realm.schema_hash != work.domain.schema.hash:
         return None
     return work, Prepared(work.realm.position, work.at, work.domain)
@@ -103,6 +107,9 @@ def prepare_projection(
 def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) -> Prepared | None:
     """Call the Authority for an intent, and the executor where the ruling approves.
 
+    An intent has mostly just been issued on the published state, so it is prepared on that. Only what is not prepared
+    there is prepared after a look for commits of other processes.
+
     Args:
         reading: the committed state.
         asked: the submission.
@@ -111,12 +118,14 @@ def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) ->
     Raises:
         RefusedError: ``COMPUTED_TIMED_OUT`` where the computed values of the base take too long.
     """
-    begun = _begin(reading)
-    if begun is None:
-        return None
-    work, prepared = begun
-    _add_submission(work, prepared, asked, proposal_id)
-    return prepared if prepared.submitted is not None else None
+    for looks in (False, True):
+        begun = _begin(reading, looks=looks)
+        if begun is not None:
+            work, prepared = begun
+            _add_submission(work, prepared, asked, proposal_id)
+            if prepared.submitted is not None:
+                return prepared
+    return None
 
 
 def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, proposal_id: str) -> None:
