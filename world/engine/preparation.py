@@ -169,10 +169,11 @@ class PreparingCommands(Writer):
 
     # What a preparation reads (``world.pipeline.preparation.preparing.Reading``)
 
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state, at the present time, and is never committed."""
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state; see ``Reading.unit``."""
+        realm = self.archive.realm() if looks else self.archive.seen()
         return UnitOfWork(
-            realm=cast(RealmState, self.archive.realm()),  # an immutable view has the attributes that are read
+            realm=cast(RealmState, realm),  # an immutable view has the attributes that are read
             lookup=CommittedLookup(self.archive),
             domain=self._domain,
             authority=self._authority,

@@ -119,9 +119,9 @@ class VerifiedProtocol(Writer):
         """Refuse to wait where commands are refused; see ``Writer.refuse_waiting``."""
         self._protocol.refuse_waiting()
 
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state and is never committed."""
-        return self._protocol.unit()
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state; see ``Reading.unit``."""
+        return self._protocol.unit(looks=looks)
 
     def settle(self) -> None:
         """Do what is due; see ``Writer.settle``."""

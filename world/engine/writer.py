@@ -53,8 +53,8 @@ class Writer(Commands):
         """Return the realm as of now, an immutable view."""
 
     @abstractmethod
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state and is never committed."""
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state and is never committed; see ``Reading.unit``."""
 
     @abstractmethod
     def refuse_waiting(self) -> None:

@@ -353,6 +353,10 @@ class Archive:
         """Return the realm as of the last commit, an immutable view that all readers of the process share."""
         return self._live.view()
 
+    def seen(self) -> RealmView:
+        """Return the realm as this process saw it last, without a look for commits of others."""
+        return self._live.published or self._live.view()
+
     def peek(self, question: Callable[[RealmView], R]) -> R:
         """Return the result of a function of the realm as of the last commit."""
         return question(self._live.view())

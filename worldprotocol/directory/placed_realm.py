@@ -228,9 +228,9 @@ class FollowingWriter(Writer):
         """Return the realm as of now; see ``Writer.realm``."""
         return self._here.realm()
 
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state and is never committed."""
-        return self._here.unit()
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state; see ``Reading.unit``."""
+        return self._here.unit(looks=looks)
 
     def refuse_waiting(self) -> None:
         """Refuse to wait where commands are refused; see ``Writer.refuse_waiting``."""

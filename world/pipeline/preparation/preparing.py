@@ -55,14 +55,18 @@ __all__ = [
 class Reading(Protocol):
     """Access to the committed state, without the log's lock."""
 
-    def unit(self) -> UnitOfWork:
-        """Return a unit of work that reads the published state, at the present time, and is never committed."""
+    def unit(self, *, looks: bool = True) -> UnitOfWork:
+        """Return a unit of work that reads the published state, at the present time, and is never committed.
+
+        Args:
+            looks: look for commits of other processes first; otherwise the state is the one that this process saw last.
+        """
         ...
 
 
-def _begin(reading: Reading) -> tuple[UnitOfWork, Prepared] | None:
+def _begin(reading: Reading, *, looks: bool = True) -> tuple[UnitOfWork, Prepared] | None:
     """Return a reading unit and an empty preparation; None where another domain is in force."""
-    work = reading.unit()
+    work = reading.unit(looks=looks)
     if work.realm.schema_hash != work.domain.schema.hash:
         return None
     return work, Prepared(work.realm.position, work.at, work.domain)
@@ -77,12 +81,13 @@ def prepare_projection(
 ) -> Prepared | None:
     """Call the projections, and prepare the submission of the intent that they select.
 
-    Arguments as for ``world.pipeline.driver.project``. Nothing is prepared for a branch that does not exist.
+    Arguments as for ``world.pipeline.driver.project``. Nothing is prepared for a branch that does not exist. The caller
+    has looked for commits of other processes, as for ``prepare_submission``.
 
     Raises:
         RefusedError: what the projector refuses; nothing is recorded of it.
     """
-    begun = _begin(reading)
+    begun = _begin(reading, looks=False)
     if begun is None:
         return None
     work, prepared = begun
@@ -94,7 +99,7 @@ def prepare_projection(
     selected = select(record, intent, proposal_id)
     if isinstance(selected, Selected):
         asked = replace(submission(selected.intent), record=selected.record)
-        later = reading.unit()
+        later = reading.unit(looks=False)
         if find_branch(later, branch).head == head:
             _add_submission(later, prepared, asked, proposal_id)
     return prepared
@@ -102,6 +107,9 @@ def prepare_projection(
 
 def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) -> Prepared | None:
     """Call the Authority for an intent, and the executor where the ruling approves.
+
+    The caller has looked for commits of other processes when it issued or received the intent. What others commit since
+    is found under the lock, and so is what they committed before, where the caller has not looked.
 
     Args:
         reading: the committed state.
@@ -111,7 +119,7 @@ def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) ->
     Raises:
         RefusedError: ``COMPUTED_TIMED_OUT`` where the computed values of the base take too long.
     """
-    begun = _begin(reading)
+    begun = _begin(reading, looks=False)
     if begun is None:
         return None
     work, prepared = begun
