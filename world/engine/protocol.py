@@ -34,12 +34,12 @@ from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
-from world.pipeline.unit_of_work import Task, UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork, WorkerRegistry
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
-from world.read_models.unit_lookup import NOTED, IntentNames, UnitLookup, intent_questions
+from world.read_models.unit_lookup import IntentNames, UnitLookup, intent_questions
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView
@@ -276,7 +276,7 @@ class WorldProtocol(PreparingCommands):
             confirming = [pending for pending in commands if getattr(pending.command, "confirms_clock", False)]
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
-            work, rows = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
+            work, lookup = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
             place, first = self._log.place(), confirming
             if place is not None or realm.writer.closed is not None:
                 first = enter_epoch(work, place, commands) + first
@@ -295,7 +295,7 @@ class WorldProtocol(PreparingCommands):
             remaining = [] if is_early else [pending for pending in commands if pending not in first]
             outcomes = done_first + self._outcomes(work, remaining, others, fits=fits)
             if work.emitted:
-                self._write(transaction, work, rows, boot)
+                self._write(transaction, work, lookup.rows(), boot)
                 self._follow(work.realm)
                 live.committing([item.event for item in work.emitted])
             self._unbegun += work.own_requests() if work.claimed else []
@@ -340,18 +340,12 @@ class WorldProtocol(PreparingCommands):
         intents: Sequence[IntentNames],
         *,
         is_confirmed: bool,
-    ) -> tuple[UnitOfWork, IndexRows]:
+    ) -> tuple[UnitOfWork, UnitLookup]:
         self._follow(realm)
         clock = GuardedClock(self._clock, self._evidence(realm, transaction, boot), is_confirmed=is_confirmed)
-        rows = IndexRows()
-        lookup = UnitLookup(transaction, self.archive, rows)
+        emitted: list[Emitted] = []
+        lookup = UnitLookup(transaction, self.archive, emitted)
         lookup.take_answers(intents)
-
-        def on_emit(event: Event, position: int) -> None:
-            rows.add(event, position)
-            if type(event) in NOTED:
-                lookup.note(event)
-
         work = UnitOfWork(
             realm=realm,
             lookup=lookup,
@@ -367,11 +361,11 @@ class WorldProtocol(PreparingCommands):
             performing=self._performing,
             unbegun=self._unbegun[:],
             at=clock.now_ms(),
-            on_emit=on_emit,
+            emitted=emitted,
             budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
             observer=self._stages,
         )
-        return work, rows
+        return work, lookup
 
     def _follow(self, realm: RealmState) -> None:
         """Have names of files compared in the workspace as the settings in force say."""

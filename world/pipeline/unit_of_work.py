@@ -155,8 +155,7 @@ class Emitted(msgspec.Struct, frozen=True):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class PastAt:
+class PastAt(msgspec.Struct, frozen=True):
     """The history before one position of the log (``world.state.ports.History``)."""
 
     lookup: Lookup
@@ -186,8 +185,7 @@ class PastAt:
         return {**check_conditions(conditions), "other_than": self.own}
 
 
-@dataclass(slots=True)
-class UnitOfWork:
+class UnitOfWork(msgspec.Struct, eq=False):
     """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
 
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
@@ -210,19 +208,18 @@ class UnitOfWork:
     types: ResourceTypes
     snapshots: SnapshotCache
     performing: set[tuple[str, str]]
-    unbegun: list[EffectRequested] = field(default_factory=list)
-    claimed: set[tuple[str, str]] = field(default_factory=set)
+    unbegun: list[EffectRequested] = msgspec.field(default_factory=list)
+    claimed: set[tuple[str, str]] = msgspec.field(default_factory=set)
     at: int = 0
-    emitted: list[Emitted] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    verdicts: list[VerdictGiven | RequestWithdrawn] = field(default_factory=list)
-    on_emit: Callable[[Event, int], None] = lambda _event, _position: None
-    budget: UnitBudget = field(default_factory=UnitBudget)
+    emitted: list[Emitted] = msgspec.field(default_factory=list)
+    tasks: list[Task] = msgspec.field(default_factory=list)
+    verdicts: list[VerdictGiven | RequestWithdrawn] = msgspec.field(default_factory=list)
+    budget: UnitBudget = msgspec.field(default_factory=UnitBudget)
     begun: int = 0
     is_unfinished: bool = False
     prepared: Prepared | None = None
     same_code: DomainAdopted | None = None
-    own: dict[str, Snapshot] = field(default_factory=dict)
+    own: dict[str, Snapshot] = msgspec.field(default_factory=dict)
     _desk: LeaseManager | None = None
     is_revoking: bool = False
     verified: Verification | None = None
@@ -248,7 +245,6 @@ class UnitOfWork:
         apply_event(self.realm, event, position)
         self.realm.klis_own += self.realm.klis_version - folded
         self.emitted.append(Emitted(stream, event, state, position))
-        self.on_emit(event, position)
 
     def of_caller(self, event: E) -> E:
         """Return an event with the verification of the running command's caller.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from msgspec import structs
+
 from world.errors import RefusedError
 from world.events.execution_events import EffectRequested
 from world.events.proposal_events import ProposalSubmitted
@@ -98,7 +100,7 @@ def prepare_projection(
     prepared.projection = PreparedProjection(head, schema_hash, record, intent)
     selected = select(record, intent, proposal_id)
     if isinstance(selected, Selected):
-        asked = replace(submission(selected.intent), record=selected.record)
+        asked = structs.replace(submission(selected.intent), record=selected.record)
         later = reading.unit(looks=False)
         if find_branch(later, branch).head == head:
             _add_submission(later, prepared, asked, proposal_id)
