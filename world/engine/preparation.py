@@ -78,7 +78,10 @@ class PreparedCommand:
 
     @property
     def intent_names(self) -> IntentNames | None:
-        """The intent that the command looks up; None without one."""
+        """The intent that the command looks up, as far as it is known; None without one."""
+        submitted = self.prepared.submitted
+        if submitted is not None:
+            return IntentNames(submitted.intent.intent_id, submitted.intent.intent_key)
         return getattr(self.command, "intent_names", None)
 
     def __call__(self, work: UnitOfWork) -> Any:

@@ -78,7 +78,7 @@ class Lookup(Protocol):
         """Return the proposal that carries an intentId."""
 
     def attempts(self, intent_key: str) -> int:
-        """Return how many proposals carried an intentKey."""
+        """Return how many proposals carried an intentKey; outside of the log's lock, as far as this process knows."""
 
     def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; see ``world.state.ports.History``."""
@@ -231,7 +231,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
         Raises:
             RefusedError: ``EVENT_TOO_LARGE`` or ``NOT_CANONICAL``; then nothing was emitted.
         """
-        self.budget.check(f"the event {event.TOPIC}")
+        if (end := self.budget.end) is not None and self.budget.stopwatch() > end:
+            self.budget.check(f"the event {event.TOPIC}")
         event, state = record_event(event)
         if len(state) > self.limits.max_event_bytes:
             raise RefusedError(

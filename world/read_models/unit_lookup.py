@@ -67,6 +67,8 @@ class UnitLookup:
         proposal_id, attempts = row
         self._earlier[names.intent_id] = None if proposal_id is None else str(proposal_id)
         self._tried[names.intent_key] = int(attempts or 0)
+        if attempts:
+            self._archive.attempts.learn(names.intent_key, int(attempts))
 
     def rows(self) -> IndexRows:
         """Return the rows of the unit's events that are not written to the tables yet."""
@@ -168,7 +170,10 @@ class CommittedLookup(Struct, frozen=True):
         return str(rows[0][0]) if rows else None
 
     def attempts(self, intent_key: str) -> int:
-        """Return the number of proposals with an intentKey."""
+        """Return the number of proposals with an intentKey that this process knows of, which a unit of work checks."""
+        known = self.archive.attempts.of(intent_key)
+        if known is not None:
+            return known
         rows = self.archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
 

@@ -250,11 +250,17 @@ def prepared_projection(work: UnitOfWork, head: str) -> PreparedProjection | Non
 
 
 def unchanged_submission(work: UnitOfWork, intent: IntentInstance) -> ProposalSubmitted | None:
-    """Return the prepared submission of an intent, where no event was appended since; then all that was read holds."""
+    """Return the prepared submission of an intent, where no event was appended since.
+
+    Then all that was read holds, if the number of the attempt does, which was not read from the log.
+    """
     prepared = work.prepared
     if prepared is None or prepared.ruling is None or work.realm.position != prepared.position:
         return None
-    return prepared.submitted if prepared.ruling.case.intent is intent else None
+    submitted = prepared.submitted
+    if submitted is None or prepared.ruling.case.intent is not intent:
+        return None
+    return submitted if submitted.attempt == work.lookup.attempts(intent.intent_key) + 1 else None
 
 
 def check_submission(work: UnitOfWork, submitted: ProposalSubmitted) -> None:
