@@ -148,8 +148,7 @@ def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
         work: the unit of work.
         must_recover: take over abandoned executions, even where no effect is overdue.
     """
-    realm = work.realm
-    if not (must_recover or work.verdicts or realm.waits_without_time or realm.is_due(work.klis_now)):
+    if not must_recover and not _may_be_due(work):
         return
     yield from let_time_pass(work)
     yield from expire(work)
@@ -161,6 +160,13 @@ def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
     if must_recover or work.realm.is_effect_overdue(work.at):
         yield from take_over(work)
     yield from follow_verdicts(work)
+
+
+def _may_be_due(work: UnitOfWork) -> bool:
+    """Return whether a time has come, or something waits that may continue at any time."""
+    realm, time = work.realm, work.realm.next_due()
+    waits = bool(work.verdicts or realm.held) or realm.workspace is not None or realm.writer.closed is not None
+    return waits or (time is not None and time <= work.klis_now)
 
 
 def recover(work: UnitOfWork) -> None:

@@ -184,16 +184,6 @@ class RealmState:
         times += [claim + 1] if claim is not None else []
         return min(times, default=None)
 
-    @property
-    def waits_without_time(self) -> bool:
-        """Whether something may continue at any time: what is held, what waits for a workspace, or for a writer."""
-        return bool(self.held) or self.workspace is not None or self.writer.closed is not None
-
-    def is_due(self, now: int) -> bool:
-        """Return whether something may be due at ``now`` (ms)."""
-        due = self.next_due()
-        return due is not None and due <= now
-
     def is_effect_overdue(self, now: int) -> bool:
         """Return whether an effect's worker has had its time, at ``now`` (ms), and left no result."""
         due = self._next_effect()
