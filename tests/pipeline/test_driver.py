@@ -41,7 +41,7 @@ STAGE_MODULES = (
 
 MAX_LINES = 200
 MAX_DEPTH = 10
-MAX_CALLS = 865
+MAX_CALLS = 859
 MAX_MODULES = 123
 """What a source event costs as the engine is; lower these with the cost."""
 

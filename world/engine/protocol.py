@@ -22,7 +22,6 @@ from world.engine.lease_commands import LeaseCommands
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
-from world.events.base import Event
 from world.events.execution_events import EffectRequested
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
@@ -237,11 +236,13 @@ class WorldProtocol(PreparingCommands):
 
     def _run_batch(self, batch: list[Pending[Command, Any]]) -> None:
         with self.subscribers.committing():
-            self.subscribers.committed(self._run_units(list(batch)))
+            committed = self._run_units(list(batch))
+            if self.subscribers.has_any:
+                self.subscribers.committed([(item.position, item.event) for item in committed])
 
-    def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+    def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[Emitted]:
         """Run commands, without those that spoil it, and what is due, and return what was committed."""
-        committed: list[tuple[int, Event]] = []
+        committed: list[Emitted] = []
         self._units_left, self._is_unfinished = UNITS_AT_ONCE, False
         while open_commands or (self._is_unfinished and self._units_left):
             self._units_left = max(0, self._units_left - 1)
@@ -267,7 +268,7 @@ class WorldProtocol(PreparingCommands):
             open_commands = [pending for pending in open_commands if not pending.settled]
         return committed
 
-    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[Emitted]:
         """Run commands in one transaction; settle them when it is committed."""
         intents = intents_of(commands)
         questions = intent_questions(intents, self._log.log_id, self._log.backend)
@@ -294,10 +295,11 @@ class WorldProtocol(PreparingCommands):
             is_early = work.is_unfinished and self._units_left > 0
             remaining = [] if is_early else [pending for pending in commands if pending not in first]
             outcomes = done_first + self._outcomes(work, remaining, others, fits=fits)
-            if work.emitted:
+            events = [item.event for item in work.emitted]
+            if events:
                 self._write(transaction, work, lookup.rows(), boot)
                 self._follow(work.realm)
-                live.committing([item.event for item in work.emitted])
+                live.committing(events)
             self._unbegun += work.own_requests() if work.claimed else []
             work.end()
         self._unbegun = work.unbegun if work.is_unfinished or not fits else []
@@ -305,7 +307,7 @@ class WorldProtocol(PreparingCommands):
             others, work.tasks = [], []  # their results could not be recorded; the next epoch makes them
             work.claimed.clear()
             outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
-        self.archive.keep_states([item.event for item in work.emitted], self._snapshots)
+        self.archive.keep_states(events, self._snapshots)
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -318,7 +320,7 @@ class WorldProtocol(PreparingCommands):
         self._scheduled.plan(self._live.due, work.at)  # readers may apply events to the state by now
         for pending, result, error in outcomes:
             pending.succeed(result) if error is None else pending.fail(error)
-        return [(item.position, item.event) for item in work.emitted]
+        return work.emitted
 
     def _outcomes(
         self, work: UnitOfWork, commands: list[Pending[Command, Any]], others: list[Task], *, fits: bool

@@ -214,8 +214,7 @@ def record_event(event: Event) -> tuple[Event, bytes]:
 
     Fields with the default None are left out, and of a sparse event also empty ones. The returned payload is read from
     what is recorded: so a value of a wrong type is refused before it is in a log, and the state is folded from exactly
-    what the log holds. JSON inside of it is frozen, and of a
-    long payload it is shared with the given one.
+    what the log holds. JSON inside of it is frozen, and shared with the given payload where it was frozen there.
 
     Raises:
         RefusedError: ``NOT_CANONICAL`` for a part that has no canonical text, ``INVALID_VALUE`` for one of a wrong

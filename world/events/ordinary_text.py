@@ -16,6 +16,7 @@ import msgspec
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.model.immutable_json import FrozenDict
 from world.model.record import freeze_member
 
 __all__ = ["OrdinaryText"]
@@ -73,7 +74,10 @@ class OrdinaryText:
         if recorded != event:
             return None
         for name in self._json:
-            if getattr(recorded, name) is not None:
+            given = getattr(event, name)
+            if type(given) is FrozenDict:
+                msgspec.structs.force_setattr(recorded, name, given)
+            elif given is not None:
                 freeze_member(recorded, name)
         return recorded, text
 

@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=Event)
 
+_IDLE: Final = System()
+
 SUMMED_AT_ONCE: Final = 64
 """Earlier proposals whose inputs a sum reads at once."""
 
@@ -425,7 +427,7 @@ class UnitOfWork(msgspec.Struct, eq=False):
         return base
 
     def _snapshot(self, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
-        return Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
+        return Snapshot(data, computed, _IDLE, None, Meta(height, 0, "", self.domain.schema.hash))
 
     def history(self, own: str) -> PastAt:
         """Return the history before the next event, without the proposal that is being judged."""

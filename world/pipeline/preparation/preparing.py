@@ -7,7 +7,6 @@ to the first step of an execution: project, issue, judge, compute. It appends no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from msgspec import structs
@@ -278,10 +277,10 @@ def _continued(
     assert proposal.started is not None
     prepared.at = None
     world = proposal.started.on_world
-    order = replace(_order(proposal, work.snapshot(world)), journal=journal)
+    order = structs.replace(_order(proposal, work.snapshot(world)), journal=journal)
     head = work.realm.branches[proposal.branch].head
     if _add_step(work, prepared, order, world) != "pending" and head != world:
-        _add_step(work, prepared, replace(order, snapshot=work.snapshot(head)), head)
+        _add_step(work, prepared, structs.replace(order, snapshot=work.snapshot(head)), head)
     return prepared
 
 
