@@ -80,7 +80,7 @@ class Lookup(Protocol):
         """Return the proposal that carries an intentId."""
 
     def attempts(self, intent_key: str) -> int:
-        """Return how many proposals carried an intentKey; outside of the log's lock, as far as this process knows."""
+        """Return how many proposals carried an intentKey; without the log's lock, as far as was seen."""
 
     def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; see ``world.state.ports.History``."""

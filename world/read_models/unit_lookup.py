@@ -170,7 +170,7 @@ class CommittedLookup(Struct, frozen=True):
         return str(rows[0][0]) if rows else None
 
     def attempts(self, intent_key: str) -> int:
-        """Return the number of proposals with an intentKey that this process knows of, which a unit of work checks."""
+        """Return the number of proposals with an intentKey as far as this process has seen them."""
         known = self.archive.attempts.of(intent_key)
         if known is not None:
             return known
