@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from world.clock import IdSource
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -19,8 +21,7 @@ from world.model.value import is_ascii_id
 __all__ = ["IssueRequest", "Issuer"]
 
 
-@dataclass(frozen=True, slots=True)
-class IssueRequest:
+class IssueRequest(Struct, frozen=True):
     """Input of the issuer.
 
     Args:

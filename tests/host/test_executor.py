@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from host import STATE_CONFLICT, EffectRegistry, Host, handler, rebuild_journal
 from tests.host.driving import NOW, Record, hosted, order, run, shop, start

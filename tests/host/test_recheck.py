@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -143,7 +142,7 @@ def test_another_parent_is_another_world() -> None:
 
 def test_a_lost_result_is_told_as_what_the_execution_waits_for() -> None:
     record = record_of("buy", {"item": "tea"})
-    lost = replace(record.order(), journal={})
+    lost = structs.replace(record.order(), journal={})
     found = recheck_execution(hosted(forbidden), lost, record.sealed(), enforcement="enforcing")
     assert found is not None
     assert found.details["what"] == "the outcome"
@@ -155,10 +154,10 @@ def test_a_changed_result_a_changed_base_and_a_changed_input_are_found() -> None
     whole = record.order()
     (name,) = whole.journal
     for changed in (
-        replace(whole, journal={name: EffectAnswer("other")}),
-        replace(whole, snapshot=start(shop(), stock=5)),
-        replace(whole, now=whole.now, intent=order(shop(), "buy", {"item": "milk"}).intent),
-        replace(whole, approved_scope=IntentScope.read({"allowedPaths": ["title"]})),
+        structs.replace(whole, journal={name: EffectAnswer("other")}),
+        structs.replace(whole, snapshot=start(shop(), stock=5)),
+        structs.replace(whole, now=whole.now, intent=order(shop(), "buy", {"item": "milk"}).intent),
+        structs.replace(whole, approved_scope=IntentScope.read({"allowedPaths": ["title"]})),
     ):
         assert recheck_execution(hosted(pay), changed, record.sealed(), enforcement="enforcing") is not None
 
@@ -203,8 +202,8 @@ def conflict_on_a_moved_head() -> tuple[Host, Record]:
     host = hosted(pay)
     made_on = Record(order(host.domain, "buy", {"item": "tea"}))
     made_on.run(host)
-    moved = replace(made_on.order(), snapshot=start(host.domain, stock=8))
-    record = Record(replace(moved, journal={}))
+    moved = structs.replace(made_on.order(), snapshot=start(host.domain, stock=8))
+    record = Record(structs.replace(moved, journal={}))
     record.events = [event for event in made_on.events if event.TOPIC.startswith("effect.")]
     outcome = host.step(record.order())
     assert outcome.error is not None

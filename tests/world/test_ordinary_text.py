@@ -1,4 +1,4 @@
-"""Events that orjson encodes: their text is RFC 8785 text, and whatever it would write otherwise goes another way."""
+"""Events that msgspec encodes: their text is RFC 8785 text, and whatever it would write otherwise goes another way."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def by_freezing(event: Any) -> tuple[Any, bytes] | str:
 
 def agree(event: Any) -> None:
     """Check that both ways of encoding an event give the same event and the same bytes."""
-    ordinary = _ORDINARY[type(event)].record(event, _wire_form(event))
+    ordinary = _ORDINARY[type(event)].record(event)
     expected = by_freezing(event)
     assert recorded(event) == expected
     if ordinary is not None:
@@ -128,22 +128,22 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=STRANGE)
-def test_what_orjson_writes_otherwise_is_not_ordinary(value: Any) -> None:
+def test_what_msgspec_writes_otherwise_is_not_ordinary(value: Any) -> None:
     event = bound({"kind": "auto_approve", "value": value})
-    assert _ORDINARY[ActorBound].record(event, _wire_form(event)) is None
+    assert _ORDINARY[ActorBound].record(event) is None
     agree(event)
 
 
 @pytest.mark.parametrize("priority", [2**53, 2**60, 1.0, True, "1"])
 def test_a_number_of_an_event_that_json_cannot_carry_is_not_ordinary(priority: Any) -> None:
     event = AgentRegistered(at=1, agent_id="ann", priority=priority, by="operator")
-    assert _ORDINARY[AgentRegistered].record(event, _wire_form(event)) is None
+    assert _ORDINARY[AgentRegistered].record(event) is None
     agree(event)
 
 
 def test_an_ordinary_event_is_frozen_and_encoded_without_freezing_its_whole() -> None:
     event = bound({"kind": "quorum", "members": ["a", "b"]})
-    ordinary = _ORDINARY[ActorBound].record(event, _wire_form(event))
+    ordinary = _ORDINARY[ActorBound].record(event)
     assert ordinary is not None
     read, text = ordinary
     assert text == b'{"actorId":"ann","at":1,"binding":{"kind":"quorum","members":["a","b"]},"by":"operator"}'

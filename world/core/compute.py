@@ -8,8 +8,10 @@ effects are answered from the journal (HC-compute, IC-reentry).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, cast
+
+from msgspec import Struct
 
 from world.core.availability import AvailabilityContext, actor_fields, read_answer
 from world.core.derive import recompute
@@ -32,8 +34,7 @@ Journal = Mapping[str, EffectAnswer]
 _NOTHING: Final[Journal] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Computation:
+class Computation(Struct, frozen=True):
     """Result of a computation.
 
     Args:

@@ -11,9 +11,10 @@ Source: IC-validate, HC-flow; design section 4 (enums and nested fields are chec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from world.core.fields import FieldSpec, InvalidValue, check_value
 from world.core.state_limits import MAX_STATE_DEPTH, growth_fault
@@ -48,8 +49,7 @@ class PatchFault(NamedTuple):
     context: FrozenDict | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What an execution changes.
 
     Args:

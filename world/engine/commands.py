@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from world.clock import IdSource
 from world.engine.administration import adopt_policy, bind, choose_enforcement, found, register
@@ -46,8 +48,7 @@ Prepare = Callable[[Reading], Prepared | None]
 """Calls the foreign code that a command is going to need, before the log's lock is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Submit:
+class _Submit(Struct, frozen=True):
     """The command that submits an intent; it names what it will look up (``world.engine.protocol``).
 
     With ``any_schema`` it runs, and its proposal is held, while another schema is in force than the loaded one.
@@ -67,8 +68,7 @@ class _Submit:
         return submit(work, self.asked, self.proposal_id)
 
 
-@dataclass(frozen=True, slots=True)
-class _OnBranch:
+class _OnBranch(Struct, frozen=True):
     """Preparation on the head of a branch; ``kind`` names what is called there (``PreparationRecord``)."""
 
     call: Prepare

@@ -121,6 +121,11 @@ class Subscribers:
             with self._changed:
                 self._is_committing = False
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a handler."""
+        return bool(self._subscriptions)
+
     def committed(self, events: Sequence[tuple[int, Event]]) -> None:
         """Queue what was just committed here, in the order of the log; ``tell`` delivers it."""
         if self._subscriptions and events:

@@ -120,7 +120,10 @@ class PreparedCommand:
 
     @property
     def intent_names(self) -> IntentNames | None:
-        """The intent that the command looks up; None without one."""
+        """The intent that the command looks up, as far as it is known; None without one."""
+        submitted = self.prepared.submitted
+        if submitted is not None:
+            return IntentNames(submitted.intent.intent_id, submitted.intent.intent_key)
         return getattr(self.command, "intent_names", None)
 
     def __call__(self, work: UnitOfWork) -> Any:
@@ -226,8 +229,8 @@ class PreparingCommands(Writer):
     # What a preparation reads (``world.pipeline.preparation.preparing.Reading``)
 
     def unit(self, *, looks: bool = True) -> UnitOfWork:
-        """Return a unit of work that reads the published state; see ``Writer.unit``."""
-        realm = (None if looks else self.archive.live.published) or self.archive.realm()
+        """Return a unit of work that reads the published state; see ``Reading.unit``."""
+        realm = self.archive.realm() if looks else self.archive.seen()
         return UnitOfWork(
             realm=cast(RealmState, realm),  # an immutable view has the attributes that are read
             lookup=CommittedLookup(self.archive),

@@ -22,7 +22,6 @@ from world.engine.lease_commands import LeaseCommands
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
-from world.events.base import Event
 from world.events.execution_events import EffectRequested
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
@@ -34,12 +33,12 @@ from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
-from world.pipeline.unit_of_work import Task, UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork, WorkerRegistry
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
-from world.read_models.unit_lookup import NOTED, IntentNames, UnitLookup, intent_questions
+from world.read_models.unit_lookup import IntentNames, UnitLookup, intent_questions
 from world.state.ports import Authority, Executor
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView
@@ -237,11 +236,13 @@ class WorldProtocol(PreparingCommands):
 
     def _run_batch(self, batch: list[Pending[Command, Any]]) -> None:
         with self.subscribers.committing():
-            self.subscribers.committed(self._run_units(list(batch)))
+            committed = self._run_units(list(batch))
+            if self.subscribers.has_any:
+                self.subscribers.committed([(item.position, item.event) for item in committed])
 
-    def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+    def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[Emitted]:
         """Run commands, without those that spoil it, and what is due, and return what was committed."""
-        committed: list[tuple[int, Event]] = []
+        committed: list[Emitted] = []
         self._units_left, self._is_unfinished = UNITS_AT_ONCE, False
         while open_commands or (self._is_unfinished and self._units_left):
             self._units_left = max(0, self._units_left - 1)
@@ -267,7 +268,7 @@ class WorldProtocol(PreparingCommands):
             open_commands = [pending for pending in open_commands if not pending.settled]
         return committed
 
-    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[tuple[int, Event]]:
+    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[Emitted]:
         """Run commands in one transaction; settle them when it is committed."""
         intents = intents_of(commands)
         questions = intent_questions(intents, self._log.log_id, self._log.backend)
@@ -276,7 +277,7 @@ class WorldProtocol(PreparingCommands):
             confirming = [pending for pending in commands if getattr(pending.command, "confirms_clock", False)]
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
-            work, rows = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
+            work, lookup = self._begin(realm, transaction, boot, intents, is_confirmed=bool(confirming))
             place, first = self._log.place(), confirming
             if place is not None or realm.writer.closed is not None:
                 first = enter_epoch(work, place, commands) + first
@@ -294,10 +295,11 @@ class WorldProtocol(PreparingCommands):
             is_early = work.is_unfinished and self._units_left > 0
             remaining = [] if is_early else [pending for pending in commands if pending not in first]
             outcomes = done_first + self._outcomes(work, remaining, others, fits=fits)
-            if work.emitted:
-                self._write(transaction, work, rows, boot)
+            events = [item.event for item in work.emitted]
+            if events:
+                self._write(transaction, work, lookup.rows(), boot)
                 self._follow(work.realm)
-                live.committing([item.event for item in work.emitted])
+                live.committing(events)
             self._unbegun += work.own_requests() if work.claimed else []
             work.end()
         self._unbegun = work.unbegun if work.is_unfinished or not fits else []
@@ -305,7 +307,7 @@ class WorldProtocol(PreparingCommands):
             others, work.tasks = [], []  # their results could not be recorded; the next epoch makes them
             work.claimed.clear()
             outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
-        self.archive.keep_states([item.event for item in work.emitted], self._snapshots)
+        self.archive.keep_states(events, self._snapshots)
         self._performing |= work.claimed
         for done in recorded:
             self._unrecorded.remove(done)
@@ -318,7 +320,7 @@ class WorldProtocol(PreparingCommands):
         self._scheduled.plan(self._live.due, work.at)  # readers may apply events to the state by now
         for pending, result, error in outcomes:
             pending.succeed(result) if error is None else pending.fail(error)
-        return [(item.position, item.event) for item in work.emitted]
+        return work.emitted
 
     def _outcomes(
         self, work: UnitOfWork, commands: list[Pending[Command, Any]], others: list[Task], *, fits: bool
@@ -340,18 +342,12 @@ class WorldProtocol(PreparingCommands):
         intents: Sequence[IntentNames],
         *,
         is_confirmed: bool,
-    ) -> tuple[UnitOfWork, IndexRows]:
+    ) -> tuple[UnitOfWork, UnitLookup]:
         self._follow(realm)
         clock = GuardedClock(self._clock, self._evidence(realm, transaction, boot), is_confirmed=is_confirmed)
-        rows = IndexRows()
-        lookup = UnitLookup(transaction, self.archive, rows)
+        emitted: list[Emitted] = []
+        lookup = UnitLookup(transaction, self.archive, emitted)
         lookup.take_answers(intents)
-
-        def on_emit(event: Event, position: int) -> None:
-            rows.add(event, position)
-            if type(event) in NOTED:
-                lookup.note(event)
-
         work = UnitOfWork(
             realm=realm,
             lookup=lookup,
@@ -367,11 +363,11 @@ class WorldProtocol(PreparingCommands):
             performing=self._performing,
             unbegun=self._unbegun[:],
             at=clock.now_ms(),
-            on_emit=on_emit,
+            emitted=emitted,
             budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
             observer=self._stages,
         )
-        return work, rows
+        return work, lookup
 
     def _follow(self, realm: RealmState) -> None:
         """Have names of files compared in the workspace as the settings in force say."""

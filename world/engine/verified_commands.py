@@ -120,7 +120,7 @@ class VerifiedProtocol(Writer):
         self._protocol.refuse_waiting()
 
     def unit(self, *, looks: bool = True) -> UnitOfWork:
-        """Return a unit of work that reads the published state and is never committed; see ``Writer.unit``."""
+        """Return a unit of work that reads the published state; see ``Reading.unit``."""
         return self._protocol.unit(looks=looks)
 
     def settle(self) -> None:

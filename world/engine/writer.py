@@ -54,11 +54,7 @@ class Writer(Commands):
 
     @abstractmethod
     def unit(self, *, looks: bool = True) -> UnitOfWork:
-        """Return a unit of work that reads the published state and is never committed.
-
-        Args:
-            looks: whether to look for commits of other processes before.
-        """
+        """Return a unit of work that reads the published state and is never committed; see ``Reading.unit``."""
 
     @abstractmethod
     def refuse_waiting(self) -> None:

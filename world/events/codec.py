@@ -7,7 +7,8 @@ of ``world.model``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -80,7 +81,7 @@ from world.events.writer_events import WriterClosed, WriterOpened
 from world.model.immutable.frozen_text import frozen_text
 from world.model.immutable_json import freeze
 from world.model.overruling import second_version
-from world.model.record import Record, members, to_wire
+from world.model.record import Record, is_plain, members, to_wire
 
 __all__ = ["EVENT_TYPES", "INVALID", "TOPICS", "UPCASTERS", "decode_event", "encode_event", "record_event"]
 
@@ -164,7 +165,10 @@ INVALID: Final = (
 """Exceptions that decoding a state raises where it is invalid for its topic."""
 
 _DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
-_FIELDS = {
+_Field = tuple[str, str, Any, bool]
+"""Name in JSON, attribute, default, and whether the value is converted."""
+
+_FIELDS: Final[Mapping[type[Event], Sequence[_Field]]] = {
     kind: tuple(
         sorted(
             (name, attribute, field.default, converts)
@@ -175,7 +179,29 @@ _FIELDS = {
 }
 """The fields of each payload, in the order of its canonical text."""
 
-_ORDINARY = {kind: OrdinaryText(kind) for kind in EVENT_TYPES}
+_LEFT: Final[Mapping[type[Event], Sequence[_Field]]] = {
+    kind: tuple(
+        (name, attribute, default, converts and not is_plain(types[attribute]))
+        for name, attribute, default, converts in _FIELDS[kind]
+    )
+    for kind, types in ((kind, {one.name: one.type for one in msgspec.structs.fields(kind)}) for kind in EVENT_TYPES)
+}
+"""The same, with the values converted that msgspec does not write as their wire form."""
+
+
+def _is_empty(field: msgspec.structs.FieldInfo) -> bool:
+    return field.default in (None, False) or field.default_factory in (list, dict)
+
+
+def _is_sparse_plain(kind: type[Event]) -> bool:
+    """Return whether the defaults of a sparse event, which msgspec leaves out, are all that it leaves out."""
+    fields = msgspec.structs.fields(kind)
+    return (
+        kind.SPARSE
+        and kind.__struct_config__.omit_defaults
+        and all(one.type in (int, str) if one.required else _is_empty(one) for one in fields)
+        and all(is_plain(one.type) for one in fields)
+    )
 
 
 def encode_event(event: Event) -> bytes:
@@ -188,22 +214,20 @@ def record_event(event: Event) -> tuple[Event, bytes]:
 
     Fields with the default None are left out, and of a sparse event also empty ones. The returned payload is read from
     what is recorded: so a value of a wrong type is refused before it is in a log, and the state is folded from exactly
-    what the log holds. JSON inside of it is frozen, and of a
-    long payload it is shared with the given one.
+    what the log holds. JSON inside of it is frozen, and shared with the given payload where it was frozen there.
 
     Raises:
         RefusedError: ``NOT_CANONICAL`` for a part that has no canonical text, ``INVALID_VALUE`` for one of a wrong
             type.
     """
-    wire = _wire_form(event)
-    return _ORDINARY[type(event)].record(event, wire) or _frozen_record(event, wire)
+    return _ORDINARY[type(event)].record(event) or _frozen_record(event, _wire_form(event))
 
 
-def _wire_form(event: Event) -> dict[str, Any]:
+def _wire_form(event: Event, fields: Mapping[type[Event], Sequence[_Field]] = _FIELDS) -> dict[str, Any]:
     """Return the fields of a payload that are recorded, by their names in JSON."""
     wire: dict[str, Any] = {}
     sparse = event.SPARSE
-    for name, attribute, default, converts in _FIELDS[type(event)]:
+    for name, attribute, default, converts in fields[type(event)]:
         value = getattr(event, attribute)
         is_left_out = value is None and default is None
         if sparse:
@@ -211,6 +235,12 @@ def _wire_form(event: Event) -> dict[str, Any]:
         if not is_left_out:
             wire[name] = value if not converts else value.to_wire() if isinstance(value, Record) else to_wire(value)
     return wire
+
+
+_ORDINARY: Final = {
+    kind: OrdinaryText(kind, None if is_plain(kind) or _is_sparse_plain(kind) else partial(_wire_form, fields=_LEFT))
+    for kind in EVENT_TYPES
+}
 
 
 def _frozen_record(event: Event, wire: dict[str, Any]) -> tuple[Event, bytes]:

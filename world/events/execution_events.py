@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-class ExecutionStarted(Event, frozen=True, kw_only=True):
+class ExecutionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A worker started to execute an approved proposal on the head ``on_world`` with fixed ``now`` and ``seed``.
 
     ``existence`` records which resources existed of those that the proposal depends on

@@ -65,7 +65,7 @@ class KeyRevoked(Event, frozen=True, kw_only=True):
     verified: Verification | None = None
 
 
-class VerdictGiven(Event, frozen=True, kw_only=True):
+class VerdictGiven(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The kernel gave a verdict on a manifest, with the granted leases (KP-5a, KP-5b).
 
     ``manifest`` is present in the first verdict about a request, ``wanted`` in one that leaves it in the queue.
@@ -111,7 +111,7 @@ class LeaseRenewed(Event, frozen=True, kw_only=True):
     verified: Verification | None = None
 
 
-class LeasesReleased(Event, frozen=True, kw_only=True):
+class LeasesReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A holder released leases."""
 
     TOPIC: ClassVar[str] = "lease.released"

@@ -1,20 +1,22 @@
-"""Canonical text of ordinary events: orjson encodes one in a single pass, and reading the text back checks it.
+"""Canonical text of ordinary events: msgspec encodes one in a single pass, and reading the text back checks it.
 
-An event is ordinary if its text is short, ASCII and without fractions, and the event that is read from it equals the
-given one. Then orjson's text is its RFC 8785 text: it sorts ASCII keys as RFC 8785 does, escapes as RFC 8785 does, and
-refuses integers beyond 2^53. Values that JSON cannot represent, such as a NaN or a UUID, differ from what is read back.
+An event is ordinary if its text is short, ASCII, without fractions and without integers beyond 2^53, and the event
+that is read from it equals the given one. Then msgspec's text is its RFC 8785 text: it sorts ASCII keys and escapes as
+RFC 8785 does. Values that JSON cannot represent, such as a NaN or a UUID, differ from what is read back.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin
 
 import msgspec
-import orjson
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
+from world.model.immutable_json import FrozenDict
 from world.model.record import freeze_member
 
 __all__ = ["OrdinaryText"]
@@ -27,42 +29,55 @@ MAX_BYTES: Final = 4096
 MAX_BRACKETS: Final = 100
 """Most objects and arrays of a text; so it is nested less deeply than ``world.model.immutable_json`` permits."""
 
-_OPTIONS: Final = (
-    orjson.OPT_SORT_KEYS
-    | orjson.OPT_STRICT_INTEGER
-    | orjson.OPT_PASSTHROUGH_DATACLASS
-    | orjson.OPT_PASSTHROUGH_DATETIME
+_WIDE_INTEGER: Final = re.compile(rb"[:,\[]-?[0-9]{16}")
+"""A number that may be beyond 2^53; also found in some texts."""
+
+_NOT_ORDINARY: Final = (
+    msgspec.ValidationError,
+    RefusedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    OverflowError,
 )
+
+_ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class OrdinaryText:
     """Encoder of the ordinary events of one type."""
 
-    __slots__ = ("_decode", "_json")
+    __slots__ = ("_decode", "_json", "_wire_form")
 
-    def __init__(self, kind: type[Event]) -> None:
-        """Prepare for a type of event."""
+    def __init__(self, kind: type[Event], wire_form: Callable[[Event], Any] | None) -> None:
+        """Prepare for a type of event.
+
+        Args:
+            kind: the type.
+            wire_form: returns what msgspec writes as the wire form of an event; None where that is the event itself.
+        """
+        self._wire_form = wire_form
         self._decode = msgspec.json.Decoder(kind, float_hook=_refuse_fraction).decode
         self._json = tuple(one.name for one in msgspec.structs.fields(kind) if _holds_json(one.type))
 
-    def record(self, event: E, wire: dict[str, Any]) -> tuple[E, bytes] | None:
-        """Return an event as its readers will decode it, with its canonical text; None if it is not ordinary.
-
-        Args:
-            event: the event.
-            wire: its wire form.
-        """
+    def record(self, event: E) -> tuple[E, bytes] | None:
+        """Return an event as its readers will decode it, with its canonical text; None if it is not ordinary."""
         try:
-            text = orjson.dumps(wire, option=_OPTIONS)
+            text = _ENCODE(event if self._wire_form is None else self._wire_form(event))
             if len(text) > MAX_BYTES or not text.isascii() or text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
                 return None
+            if _WIDE_INTEGER.search(text) is not None:
+                return None
             recorded = self._decode(text)
-        except (orjson.JSONEncodeError, msgspec.ValidationError, RefusedError):
+        except _NOT_ORDINARY:
             return None
         if recorded != event:
             return None
         for name in self._json:
-            if getattr(recorded, name) is not None:
+            given = getattr(event, name)
+            if type(given) is FrozenDict:
+                msgspec.structs.force_setattr(recorded, name, given)
+            elif given is not None:
                 freeze_member(recorded, name)
         return recorded, text
 

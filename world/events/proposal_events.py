@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class ProjectedResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class ProjectedResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=True):
     """Result of a projection: an intent's body, or none with an optional reason."""
 
     kind: Literal["intent", "none"]
@@ -38,7 +38,7 @@ class ProjectedResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=F
     body: IntentBody | None = None
 
 
-class ProjectionRecorded(Event, frozen=True, kw_only=True):
+class ProjectionRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A projection was run on a source event and returned ``result`` (INT-12.2)."""
 
     TOPIC: ClassVar[str] = "projection.recorded"
@@ -55,7 +55,7 @@ class ProjectionRecorded(Event, frozen=True, kw_only=True):
     intent_key: str | None = None
 
 
-class ProposalSubmitted(Event, frozen=True, kw_only=True):
+class ProposalSubmitted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An intent was submitted as a proposal.
 
     ``scope_rules`` is the version of the scope rules (``world.model.scope_patterns``); the default is 1. ``migration``
@@ -126,7 +126,7 @@ class HumanTimedOut(Event, frozen=True, kw_only=True):
     deadline: int
 
 
-class DecisionMade(Event, frozen=True, kw_only=True):
+class DecisionMade(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The single terminal decision about a proposal was made.
 
     ``verdict_id`` is the verdict that granted its leases, and ``backup`` is True if a backup was made for them; earlier
@@ -162,7 +162,7 @@ class ProposalSuperseded(Event, frozen=True, kw_only=True):
     verified: Verification | None = None
 
 
-class ProposalCompleted(Event, frozen=True, kw_only=True):
+class ProposalCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The execution succeeded; ``world_id`` is the resulting World, the new head of the branch."""
 
     TOPIC: ClassVar[str] = "proposal.completed"

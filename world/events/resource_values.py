@@ -20,21 +20,21 @@ __all__ = [
 ]
 
 
-class ResourceClaim(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class ResourceClaim(Record, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=True):
     """A predicate on a resource, both as text."""
 
     predicate: str
     resource: str
 
 
-class GrantedLease(ResourceClaim, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class GrantedLease(ResourceClaim, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=True):
     """A lease of a verdict: its id, its fencing token, and what it grants."""
 
     lease_id: str
     token: int
 
 
-class NamedConflict(ResourceClaim, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class NamedConflict(ResourceClaim, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=True):
     """A conflict of a verdict.
 
     Args:
@@ -52,7 +52,7 @@ class NamedConflict(ResourceClaim, frozen=True, kw_only=True, forbid_unknown_fie
     request_id: str | None = None
 
 
-class ResourceExistence(Record, frozen=True):
+class ResourceExistence(Record, frozen=True, omit_defaults=True):
     """Whether a resource existed that a claim depends on (``world.pipeline.leasing.existence``)."""
 
     resource: str

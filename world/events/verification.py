@@ -31,7 +31,7 @@ RIGHTS: Final[tuple[Right, ...]] = get_args(Right)
 """The rights of an actor in a realm; without a grant an actor has none."""
 
 
-class Verification(Record, frozen=True, kw_only=True):
+class Verification(Record, frozen=True, kw_only=True, omit_defaults=True):
     """How a caller was verified.
 
     Args:
@@ -72,7 +72,7 @@ class Verification(Record, frozen=True, kw_only=True):
         return self.method in ("token", "link", "oidc")
 
 
-class BrowserSession(Record, frozen=True, kw_only=True):
+class BrowserSession(Record, frozen=True, kw_only=True, omit_defaults=True):
     """How the owner of a browser session was verified when it began; every later write of the session repeats it.
 
     Args:
@@ -92,7 +92,7 @@ class BrowserSession(Record, frozen=True, kw_only=True):
         )
 
 
-class IntentSignature(Record, frozen=True, kw_only=True):
+class IntentSignature(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A signature of an intent by a registered key of its actor; see ``world.klis.identity.intent_signature``.
 
     Args:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
@@ -30,8 +31,7 @@ Existing = Callable[[Session, tuple[Triple, ...]], list[ResourceExistence]]
 """Called with session and triples before a grant; returns observations of resources that must exist."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(Struct, frozen=True, kw_only=True):
     """A request and its options, for the record.
 
     Args:

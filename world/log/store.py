@@ -11,8 +11,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
@@ -48,8 +49,7 @@ class Cursor(Protocol):
         """Return the rows that are left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """What a writer finds under the lock.
 
     Args:
@@ -73,16 +73,14 @@ class Opening:
     answers: Sequence[Sequence[Row]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LockedQuery:
+class LockedQuery(Struct, frozen=True):
     """A reading statement and its values, answered under the lock together with the opening of a write."""
 
     statement: SqlStatement
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """The rows of one commit, in the order of the tables' columns."""
 
     events: Sequence[Row]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import Struct
+
 from world.clock import Boot
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
@@ -27,8 +29,7 @@ CATCH_UP_EVENTS: Final = 10_000
 _ALL: Final = 1 << 62  # a limit for queries that want every row
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """What a store has to compare a writer's clock with.
 
     Args:
@@ -129,12 +130,12 @@ class Transaction:
                 looked up is checked at commit.
         """
         position = self._memory.head.size + len(self._appended)
-        versions = dict(self._versions)
+        versions, earlier = dict(self._versions), self._memory.versions
         most = self._max_event_bytes
         logged: list[LoggedEvent] = []
         for event in events:
             stream, topic, schema_version, state = event.originator_id, event.topic, event.schema_version, event.state
-            last, expected = versions.get(stream), event.originator_version
+            last, expected = versions.get(stream) or earlier.get(stream), event.originator_version
             if last is None or expected != NEXT_VERSION or len(state) > most:
                 check_event(event, most)
                 version = self._next_version(event, versions)

@@ -24,7 +24,7 @@ JsonObject = Annotated[dict[str, Any], PlainValidator(_object)]
 """A canonical JSON object, frozen."""
 
 
-class ActorRef(Record, frozen=True, kw_only=True):
+class ActorRef(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Actor that an intent is attributed to (INT-3.1)."""
 
     actor_id: Identifier

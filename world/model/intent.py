@@ -23,7 +23,7 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-class IntentScope(Record, frozen=True, kw_only=True):
+class IntentScope(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Paths that an intent proposes to write, or is allowed to write (INT-5.3).
 
     ``allowed_paths`` holds patterns such as ``data.profile.*``; None means no restriction is stated.
@@ -32,17 +32,8 @@ class IntentScope(Record, frozen=True, kw_only=True):
     allowed_paths: Annotated[tuple[Identifier, ...], BeforeValidator(_as_tuple)] | None = None
     note: Text | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the wire form; absent fields are left out."""
-        wire: dict[str, Any] = {}
-        if self.allowed_paths is not None:
-            wire["allowedPaths"] = list(self.allowed_paths)
-        if self.note is not None:
-            wire["note"] = self.note
-        return wire
 
-
-class IntentBody(Record, frozen=True, kw_only=True):
+class IntentBody(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Semantic content of an intent, the only output of a projection (INT-5.1)."""
 
     type: Identifier
@@ -52,22 +43,13 @@ class IntentBody(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         freeze_member(self, "input")
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the wire form; an absent input or scope is left out."""
-        wire: dict[str, Any] = {"type": self.type}
-        if self.input is not None:
-            wire["input"] = self.input
-        if self.scope_proposal is not None:
-            wire["scopeProposal"] = self.scope_proposal.to_wire()
-        return wire
-
     def key(self, schema_hash: str) -> str:
         """Return the intentKey of this body under a schema (INT-6.2.1)."""
         scope = None if self.scope_proposal is None else self.scope_proposal.to_wire()
         return intent_key(schema_hash, self.type, self.input, scope)
 
 
-class IntentOrigin(Record, frozen=True, kw_only=True):
+class IntentOrigin(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Projection, source and actor that an intent originates from; never semantic (INT-5.2, INV-I3)."""
 
     projection_id: Identifier
@@ -76,13 +58,13 @@ class IntentOrigin(Record, frozen=True, kw_only=True):
     note: Text | None = None
 
 
-class IntentMeta(Record, frozen=True, kw_only=True):
+class IntentMeta(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Facts about an instance that are not part of its meaning."""
 
     origin: IntentOrigin
 
 
-class IntentInstance(Record, frozen=True, kw_only=True, eq=False):
+class IntentInstance(Record, frozen=True, kw_only=True, eq=False, omit_defaults=True):
     """One attempt at an intent, deeply immutable (INV-I1).
 
     Two instances are equal when they are the same attempt (INT-6.3); ``means_the_same_as`` compares their meanings.
@@ -95,8 +77,7 @@ class IntentInstance(Record, frozen=True, kw_only=True, eq=False):
 
     def text(self) -> bytes:
         """Return the canonical JSON of the wire form."""
-        wire = self.to_wire()
-        return text_around(wire, self.body.input, self.meta.origin.actor.meta) or canonical_bytes(wire)
+        return text_around(self, self.body.input, self.meta.origin.actor.meta) or canonical_bytes(self.to_wire())
 
     def means_the_same_as(self, other: IntentInstance) -> bool:
         """Return whether both instances have the same intentKey, whichever actor issued them (INT-6.3)."""
@@ -107,12 +88,3 @@ class IntentInstance(Record, frozen=True, kw_only=True, eq=False):
 
     def __hash__(self) -> int:
         return hash(self.intent_id)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the wire form, canonical JSON."""
-        return {
-            "body": self.body.to_wire(),
-            "intentId": self.intent_id,
-            "intentKey": self.intent_key,
-            "meta": self.meta.to_wire(),
-        }

@@ -18,7 +18,7 @@ from world.model.immutable_json import MAX_SAFE_INTEGER, FrozenDict, FrozenList,
 from world.model.short_repr import one_line
 from world.model.value import refused_value
 
-__all__ = ["Record", "freeze_member", "members", "to_wire"]
+__all__ = ["Record", "freeze_member", "is_plain", "members", "to_wire"]
 
 _READY = frozenset({bool, type(None), FrozenDict, FrozenList})
 """Types of JSON values that are frozen already."""
@@ -111,6 +111,20 @@ def _converts(kind: Any) -> bool:
     if isinstance(kind, type):
         return issubclass(kind, Record)
     return get_origin(kind) in (list, tuple) or any(map(_converts, get_args(kind)))
+
+
+@cache
+def is_plain(kind: Any) -> bool:
+    """Return whether msgspec writes values of a type as their wire form.
+
+    It does so with JSON, with numbers and texts, and with records without a wire form of their own that are defined
+    with ``omit_defaults``, so that it leaves absent members out.
+    """
+    if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
+        return all(map(is_plain, get_args(kind)))
+    if not kind.__struct_config__.omit_defaults or getattr(kind, "to_wire", Record.to_wire) is not Record.to_wire:
+        return False
+    return all(is_plain(one.type) and (one.required or one.default is None) for one in msgspec.structs.fields(kind))
 
 
 def to_wire(value: Any) -> Any:

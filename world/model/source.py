@@ -10,14 +10,14 @@ from world.model.value import Identifier, Json, Milliseconds
 SourceKind = Literal["ui", "api", "agent", "system"]
 
 
-class SourceRef(Record, frozen=True, kw_only=True):
+class SourceRef(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Reference to a source event in an origin."""
 
     kind: SourceKind
     event_id: Identifier
 
 
-class SourceEvent(Record, frozen=True, kw_only=True):
+class SourceEvent(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Raw external trigger; ``occurred_at`` (ms) is never passed to a projection (INT-3.2, INT-11.3)."""
 
     kind: SourceKind

@@ -10,9 +10,10 @@ to do at the start of a unit is found in the state (``due``).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
+
+from msgspec import structs
 
 from world.model.intent import IntentInstance
 from world.model.scope_patterns import SCOPE_RULES
@@ -71,7 +72,7 @@ def project(
     selected = project_source(work, projector, branch, proposal_id)
     if isinstance(selected, Projected):
         return selected
-    asked = dataclasses.replace(submission(selected.intent), record=selected.record)
+    asked = structs.replace(submission(selected.intent), record=selected.record)
     return Projected(selected.record, submit(work, asked, proposal_id))
 
 
@@ -141,10 +142,14 @@ def advance(work: UnitOfWork, steps: Iterable[Step]) -> None:
 def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
     """Yield the steps of what is due: leases and answers whose time is over, held proposals, abandoned executions.
 
+    Mostly nothing is, which the state says by itself.
+
     Args:
         work: the unit of work.
         must_recover: take over abandoned executions, even where no effect is overdue.
     """
+    if not must_recover and not _may_be_due(work):
+        return
     yield from let_time_pass(work)
     yield from expire(work)
     if work.realm.held:
@@ -157,6 +162,13 @@ def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
     yield from follow_verdicts(work)
 
 
+def _may_be_due(work: UnitOfWork) -> bool:
+    """Return whether a time has come, or something waits that may continue at any time."""
+    realm, time = work.realm, work.realm.next_due()
+    waits = bool(work.verdicts or realm.held) or realm.workspace is not None or realm.writer.closed is not None
+    return waits or (time is not None and time <= work.klis_now)
+
+
 def recover(work: UnitOfWork) -> None:
     """Take over what vanished workers left, and start what is approved; see ``world.pipeline.recover.take_over``."""
     advance(work, withdraw_offers(work, list(work.realm.offered)))
@@ -167,7 +179,8 @@ def reevaluate(work: UnitOfWork) -> None:
     """Continue the proposals whose requests for leases were evaluated again, or whose holds ended, after a command."""
     if work.realm.held:
         advance(work, released(work))
-    advance(work, follow_verdicts(work))
+    if work.verdicts:
+        advance(work, follow_verdicts(work))
     if work.is_revoking:
         work.is_revoking = False
         advance(work, withdraw_offers(work, list(work.realm.offered)))

@@ -228,7 +228,7 @@ def _record(
             at=work.at,
             proposal_id=proposal.proposal_id,
             ruling=structs.replace(ruling, trace=()) if is_decided else ruling,  # the DecisionRecord has the trace
-            binding=dict(binding),
+            binding=freeze(binding),
             deadline=deadline,
         ),
     )

@@ -15,9 +15,10 @@ A time before the last commit's is never ahead: leases go by the largest time re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+from msgspec import Struct
 
 from world.clock import Boot, Clock, boot_of
 from world.error_codes import ErrorCode
@@ -29,8 +30,7 @@ MAX_REST_MS: Final = 366 * 86_400_000
 """The longest pause that is accepted where no clock shows how long it was, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """What a unit of work can compare its clock with.
 
     Args:

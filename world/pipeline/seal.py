@@ -8,8 +8,9 @@ An execution that failed and may have changed the workspace restores that first,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
@@ -29,8 +30,7 @@ from world.state.proposal import ROLLBACK, Proposal
 __all__ = ["ParentWorld", "WorldContent", "record_world", "release", "seal"]
 
 
-@dataclass(frozen=True, slots=True)
-class WorldContent:
+class WorldContent(Struct, frozen=True):
     """What a world consists of.
 
     Args:
@@ -46,8 +46,7 @@ class WorldContent:
     error: ErrorValue | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ParentWorld:
+class ParentWorld(Struct, frozen=True):
     """The world that another one is based on.
 
     Args:

@@ -7,8 +7,9 @@ events that the stages append.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from world.events.claim_events import ClaimReference
 from world.events.lease_events import VerdictGiven
@@ -36,15 +37,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """A proposal was recorded and is not judged."""
 
     proposal: Proposal
 
 
-@dataclass(frozen=True, slots=True)
-class Approvable:
+class Approvable(Struct, frozen=True):
     """A ruling approves a proposal, whose leases are not requested."""
 
     proposal: Proposal
@@ -52,8 +51,7 @@ class Approvable:
     needs: ProposalNeeds
 
 
-@dataclass(frozen=True, slots=True)
-class Decidable:
+class Decidable(Struct, frozen=True):
     """A ruling is final: it rejects, or it approves and the leases are granted, or none are needed.
 
     Args:
@@ -69,8 +67,7 @@ class Decidable:
     existence: list[ResourceExistence] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LeftBehind(Struct, frozen=True):
     """A proposal is not decided any more: another branch became active, another domain was adopted, or it is withdrawn.
 
     Args:
@@ -86,29 +83,25 @@ class LeftBehind:
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
+class Approved(Struct, frozen=True):
     """Proposals of an execution key may be approved and not started, and the key may be free."""
 
     execution_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Executing:
+class Executing(Struct, frozen=True):
     """An execution can be computed as far as its journal answers its effects."""
 
     proposal: Proposal
 
 
-@dataclass(frozen=True, slots=True)
-class Resumable:
+class Resumable(Struct, frozen=True):
     """An execution has the result of an effect; a refusal leaves it to ``recover``, and its key stays occupied."""
 
     proposal: Proposal
 
 
-@dataclass(frozen=True, slots=True)
-class EffectAnswered:
+class EffectAnswered(Struct, frozen=True):
     """An effect under way has a result that is not journaled.
 
     Args:
@@ -128,8 +121,7 @@ class EffectAnswered:
     claim: ClaimReference | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(Struct, frozen=True):
     """An execution has an outcome on a parent world, and is not sealed.
 
     Args:
@@ -143,8 +135,7 @@ class Computed:
     outcome: StepOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(Struct, frozen=True):
     """A proposal has ended with a world, and its leases are not released."""
 
     proposal: Proposal

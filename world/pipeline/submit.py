@@ -6,10 +6,9 @@ Sources: INT-6.1.2, INT-7.4.4c, INT-8.2, INT-14.4; WP-base, WP-epoch, WP-exkey; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from world.core import DomainSchema, unchecked_schema
 from world.core.fields import secret_literals
@@ -31,8 +30,7 @@ from world.pipeline.steps import Submitted
 from world.pipeline.unit_of_work import UnitOfWork
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """What a caller asks for.
 
     Args:
@@ -128,8 +126,7 @@ def _authenticated(work: UnitOfWork, asked: Submission, event: ProposalSubmitted
     return event
 
 
-@dataclass(frozen=True, slots=True)
-class SubmissionBase:
+class SubmissionBase(Struct, frozen=True):
     """Where a proposal begins.
 
     Args:

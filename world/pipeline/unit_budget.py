@@ -10,6 +10,7 @@ each of them takes the lock anew. Commands wait until nothing is left that was d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -50,6 +51,10 @@ class UnitOverrunError(Exception):
         )
 
 
+def _unmeasured() -> float:
+    return -math.inf
+
+
 class UnitBudget:
     """The time that is left to a command.
 
@@ -58,22 +63,24 @@ class UnitBudget:
         limit_ms: milliseconds for one command.
     """
 
-    __slots__ = ("_end", "_limit_ms", "_stopwatch")
+    __slots__ = ("_limit_ms", "end", "stopwatch")
 
     def __init__(self, stopwatch: Callable[[], float] | None = None, limit_ms: int = 0) -> None:
-        """Begin without a limit; ``start`` sets it."""
-        self._stopwatch = stopwatch
+        """Begin without a limit; ``start`` sets it.
+
+        ``end`` is the reading of the stopwatch at which the time is over, None without a limit.
+        """
+        self.stopwatch = stopwatch or _unmeasured
         self._limit_ms = limit_ms
-        self._end: float | None = None
+        self.end: float | None = None
 
     def start(self) -> None:
         """Give a command its time, from now on."""
-        if self._stopwatch is not None:
-            self._end = self._stopwatch() + self._limit_ms / 1000
+        self.end = self.stopwatch() + self._limit_ms / 1000
 
     def stop(self) -> None:
         """Do what follows without a limit."""
-        self._end = None
+        self.end = None
 
     def check(self, what: str) -> None:
         """Break a command off that had its time; called before each step that can be left.
@@ -84,5 +91,5 @@ class UnitBudget:
         Raises:
             UnitOverrunError: the time is over.
         """
-        if self._end is not None and self._stopwatch is not None and self._stopwatch() > self._end:
+        if self.end is not None and self.stopwatch() > self.end:
             raise UnitOverrunError(what, self._limit_ms)

@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=Event)
 
+_IDLE: Final = System()
+
 SUMMED_AT_ONCE: Final = 64
 """Earlier proposals whose inputs a sum reads at once."""
 
@@ -78,7 +80,7 @@ class Lookup(Protocol):
         """Return the proposal that carries an intentId."""
 
     def attempts(self, intent_key: str) -> int:
-        """Return how many proposals carried an intentKey."""
+        """Return how many proposals carried an intentKey; without the log's lock, as far as was seen."""
 
     def count(self, before: int, **conditions: Unpack[LookupConditions]) -> int:
         """Count earlier proposals; see ``world.state.ports.History``."""
@@ -155,8 +157,7 @@ class Emitted(msgspec.Struct, frozen=True):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class PastAt:
+class PastAt(msgspec.Struct, frozen=True):
     """The history before one position of the log (``world.state.ports.History``)."""
 
     lookup: Lookup
@@ -186,8 +187,7 @@ class PastAt:
         return {**check_conditions(conditions), "other_than": self.own}
 
 
-@dataclass(slots=True)
-class UnitOfWork:
+class UnitOfWork(msgspec.Struct, eq=False):
     """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
 
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
@@ -210,19 +210,18 @@ class UnitOfWork:
     types: ResourceTypes
     snapshots: SnapshotCache
     performing: set[tuple[str, str]]
-    unbegun: list[EffectRequested] = field(default_factory=list)
-    claimed: set[tuple[str, str]] = field(default_factory=set)
+    unbegun: list[EffectRequested] = msgspec.field(default_factory=list)
+    claimed: set[tuple[str, str]] = msgspec.field(default_factory=set)
     at: int = 0
-    emitted: list[Emitted] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    verdicts: list[VerdictGiven | RequestWithdrawn] = field(default_factory=list)
-    on_emit: Callable[[Event, int], None] = lambda _event, _position: None
-    budget: UnitBudget = field(default_factory=UnitBudget)
+    emitted: list[Emitted] = msgspec.field(default_factory=list)
+    tasks: list[Task] = msgspec.field(default_factory=list)
+    verdicts: list[VerdictGiven | RequestWithdrawn] = msgspec.field(default_factory=list)
+    budget: UnitBudget = msgspec.field(default_factory=UnitBudget)
     begun: int = 0
     is_unfinished: bool = False
     prepared: Prepared | None = None
     same_code: DomainAdopted | None = None
-    own: dict[str, Snapshot] = field(default_factory=dict)
+    own: dict[str, Snapshot] = msgspec.field(default_factory=dict)
     _desk: LeaseManager | None = None
     is_revoking: bool = False
     verified: Verification | None = None
@@ -234,7 +233,8 @@ class UnitOfWork:
         Raises:
             RefusedError: ``EVENT_TOO_LARGE`` or ``NOT_CANONICAL``; then nothing was emitted.
         """
-        self.budget.check(f"the event {event.TOPIC}")
+        if (end := self.budget.end) is not None and self.budget.stopwatch() > end:
+            self.budget.check(f"the event {event.TOPIC}")
         event, state = record_event(event)
         if len(state) > self.limits.max_event_bytes:
             raise RefusedError(
@@ -248,7 +248,6 @@ class UnitOfWork:
         apply_event(self.realm, event, position)
         self.realm.klis_own += self.realm.klis_version - folded
         self.emitted.append(Emitted(stream, event, state, position))
-        self.on_emit(event, position)
 
     def of_caller(self, event: E) -> E:
         """Return an event with the verification of the running command's caller.
@@ -428,7 +427,7 @@ class UnitOfWork:
         return base
 
     def _snapshot(self, data: FrozenDict, computed: FrozenDict, height: int) -> Snapshot:
-        return Snapshot(data, computed, System(), None, Meta(height, 0, "", self.domain.schema.hash))
+        return Snapshot(data, computed, _IDLE, None, Meta(height, 0, "", self.domain.schema.hash))
 
     def history(self, own: str) -> PastAt:
         """Return the history before the next event, without the proposal that is being judged."""

@@ -28,6 +28,7 @@ from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, view_of
+from world.state.recent_attempts import RecentAttempts
 from world.state.recent_worlds import RecentWorlds
 
 if TYPE_CHECKING:
@@ -67,11 +68,18 @@ class Archive:
         self.missed = 0
         """How many look-ups needed contents that a cut removed; audits leave out what depends on them."""
         self.recent = RecentWorlds()
+        self.attempts = RecentAttempts()
         """The worlds that were sealed lately; the state that is published adds them."""
         self._keeping = threading.Lock()
         self.expectations = Expectations(self._follow)
         """Futures of what the log will say; each publication of the state completes those that it concerns."""
-        self._live = LiveState(log, lambda: self.load_realm(), self._note, self._note_loaded)  # noqa: PLW0108
+        self._live = LiveState(
+            log,
+            lambda: self.load_realm(),  # noqa: PLW0108
+            self._note,
+            self._note_loaded,
+            self.attempts.note_others,
+        )
 
     @property
     def log(self) -> EventLog:
@@ -372,6 +380,10 @@ class Archive:
         """Return the realm as of the last commit, an immutable view that all readers of the process share."""
         return self._live.view()
 
+    def seen(self) -> RealmView:
+        """Return the realm as this process saw it last, without a look for commits of others."""
+        return self._live.published or self._live.view()
+
     def peek(self, question: Callable[[RealmView], R]) -> R:
         """Return the result of a function of the realm as of the last commit."""
         return question(self._live.view())
@@ -385,15 +397,18 @@ class Archive:
         return view_of(fold_realm(self._log, upto))
 
     def _note(self, events: Sequence[Event]) -> None:
-        """Remember the worlds that were sealed, as they are published, and complete expectations."""
+        """Remember worlds and attempts at intents, as they are published, and complete expectations."""
         for event in events:
             if isinstance(event, WorldSealed):
                 self.recent.add(event)
+            elif isinstance(event, ProposalSubmitted):
+                self.attempts.add(event)
         self.expectations.note(events)
 
     def _note_loaded(self) -> None:
         """Forget what was remembered of publications: a loaded state replaces the present one."""
         self.recent.clear()
+        self.attempts.note_others()
         self.expectations.note_all()
 
     def ledger_position(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ rebuilding the index creates them again (``world.read_models.checkpoints``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from world.events.base import Event
@@ -88,13 +88,14 @@ class IndexRows:
         self._runs: dict[str, dict[str, Any]] = {}
         self._closed: list[dict[str, Any]] = []
 
-    def add(self, event: Event, position: int) -> None:
-        """Add the changes of one event."""
-        step = _ROW_STEPS.get(type(event))
-        if step is not None:
-            step(self, event, position)
-        elif event.TOPIC in LANDMARKS:
-            self._landmarks.append(position)
+    def add(self, events: Iterable[tuple[Event, int]]) -> None:
+        """Add the changes of events, each with its position, in the order of the log."""
+        for event, position in events:
+            step = _ROW_STEPS.get(type(event))
+            if step is not None:
+                step(self, event, position)
+            elif event.TOPIC in LANDMARKS:
+                self._landmarks.append(position)
 
     def add_checkpoint(self, world_id: str, data: str) -> None:
         """Add the complete state of a world, as canonical JSON."""
@@ -292,7 +293,7 @@ class WorldIndex:
         for logged in events:
             event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
             try:
-                rows.add(event, logged.position)
+                rows.add([(event, logged.position)])
             except MALFORMED as error:
                 raise malformed(logged.position, error) from None
             if isinstance(event, WorldSealed):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
-from world.events.base import Event
+from msgspec import Struct
+
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed
 from world.log import LockedQuery, Transaction, ViewCursor
 from world.log.url import Backend
 from world.model.immutable_json import FrozenDict
+from world.pipeline.unit_of_work import Emitted
 from world.read_models.archive import Archive
 from world.read_models.index import IndexRows, history_query, statement
 from world.state.ports import Earlier, LookupConditions
 
-__all__ = ["NOTED", "CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
+__all__ = ["CommittedLookup", "IntentNames", "UnitLookup", "intent_questions"]
 
 
 class IntentNames(NamedTuple):
@@ -40,17 +41,16 @@ def intent_questions(intents: Iterable[IntentNames], log_id: int, backend: Backe
     ]
 
 
-NOTED: Final = frozenset({ProposalSubmitted, WorldSealed})
-"""Types of events that ``UnitLookup.note`` takes."""
-
-
 class UnitLookup:
     """Lookups that include the unit's own events (``world.pipeline.unit_of_work.Lookup``)."""
 
-    def __init__(self, transaction: Transaction, archive: Archive, rows: IndexRows) -> None:
+    def __init__(self, transaction: Transaction, archive: Archive, emitted: Sequence[Emitted]) -> None:
+        """Look up under the log's lock; ``emitted`` is the list to which the unit appends its events."""
         self._transaction = transaction
         self._archive = archive
-        self._rows = rows
+        self._emitted = emitted
+        self._taken = 0  # number of emitted events that are in the rows and maps below
+        self._rows = IndexRows()
         self._worlds: dict[str, tuple[str, int]] = {}
         self._intents: dict[str, str] = {}
         self._earlier: dict[str, str | None] = {}
@@ -67,18 +67,26 @@ class UnitLookup:
         proposal_id, attempts = row
         self._earlier[names.intent_id] = None if proposal_id is None else str(proposal_id)
         self._tried[names.intent_key] = int(attempts or 0)
+        if attempts:
+            self._archive.attempts.learn(names.intent_key, int(attempts))
 
-    def note(self, event: Event) -> None:
-        """Add an emitted event that is not in the tables yet."""
-        if isinstance(event, ProposalSubmitted):
-            self._intents[event.intent.intent_id] = event.proposal_id
-            self._inputs[event.proposal_id] = event.intent.body.input
-            self._attempts[event.intent.intent_key] = event.attempt
-        elif isinstance(event, WorldSealed):
-            self._worlds[event.world_id] = (event.outcome, event.height)
+    def rows(self) -> IndexRows:
+        """Return the rows of the unit's events that are not written to the tables yet."""
+        new = self._emitted[self._taken :]
+        self._taken += len(new)
+        self._rows.add([(item.event, item.position) for item in new])
+        for event in (item.event for item in new):
+            if isinstance(event, ProposalSubmitted):
+                self._intents[event.intent.intent_id] = event.proposal_id
+                self._inputs[event.proposal_id] = event.intent.body.input
+                self._attempts[event.intent.intent_key] = event.attempt
+            elif isinstance(event, WorldSealed):
+                self._worlds[event.world_id] = (event.outcome, event.height)
+        return self._rows
 
     def proposal_of_intent(self, intent_id: str) -> str | None:
         """Return the proposal with an intentId, or None."""
+        self.rows()
         known = self._intents.get(intent_id)
         if known is not None:
             return known
@@ -89,6 +97,7 @@ class UnitLookup:
 
     def attempts(self, intent_key: str) -> int:
         """Return the number of proposals with an intentKey."""
+        self.rows()
         known = self._attempts.get(intent_key)
         if known is not None:
             return known
@@ -119,11 +128,12 @@ class UnitLookup:
 
     def _written(self) -> ViewCursor:
         cursor = self._transaction.cursor()
-        self._rows.write(cursor)
+        self.rows().write(cursor)
         return cursor
 
     def world_outcome(self, world_id: str, parent: str | None = None) -> tuple[str, int] | None:
         """Return a world's outcome and height."""
+        self.rows()
         recent = self._archive.recent
         known = self._worlds.get(world_id) or recent.outcome(world_id)
         if known is not None:
@@ -149,8 +159,7 @@ class UnitLookup:
         return None if row is None else tuple(row)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedLookup:
+class CommittedLookup(Struct, frozen=True):
     """Look-ups in committed events (``world.pipeline.unit_of_work.Lookup``); a history reads only earlier ones."""
 
     archive: Archive
@@ -161,7 +170,10 @@ class CommittedLookup:
         return str(rows[0][0]) if rows else None
 
     def attempts(self, intent_key: str) -> int:
-        """Return the number of proposals with an intentKey."""
+        """Return the number of proposals with an intentKey as far as this process has seen them."""
+        known = self.archive.attempts.of(intent_key)
+        if known is not None:
+            return known
         rows = self.archive.rows("attempts", {"of_key": intent_key})
         return int(rows[0][0] or 0) if rows else 0
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
+import msgspec
+
 from world.events.resource_values import ObservedEffect, SecretDigest, UndeclaredEffect
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import Resource
@@ -182,8 +184,7 @@ class Authority(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionOrder:
+class ExecutionOrder(msgspec.Struct, frozen=True):
     """An approved proposal's execution, as far as it has come.
 
     Args:
@@ -204,13 +205,12 @@ class ExecutionOrder:
     approved_scope: IntentScope | None
     now: int
     seed: str
-    journal: Mapping[str, EffectAnswer] = field(default_factory=dict)
+    journal: Mapping[str, EffectAnswer] = msgspec.field(default_factory=dict)
     actor: ActorRef | None = None
     scope_rules: int = SCOPE_RULES
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(msgspec.Struct, frozen=True):
     """Result of a step of an execution.
 
     Args:

@@ -325,7 +325,7 @@ class Realm(ExternalEffects, RealmConnecting, RealmGoverning):
     ) -> Proposal:
         """Issue and submit an intent; see ``issue`` and ``submit``."""
         check_submission(options)
-        return self.submit(self.issue(actor_id, action, input, scope=scope, note=note), **options)
+        return self._submit_issued(self.issue(actor_id, action, input, scope=scope, note=note), options)
 
     def submit(self, intent: IntentInstance | Mapping[str, Any], **options: Unpack[SubmitOptions]) -> Proposal:
         """Submit an issued intent.
@@ -344,6 +344,10 @@ class Realm(ExternalEffects, RealmConnecting, RealmGoverning):
         check_submission(options)
         instance = intent if isinstance(intent, IntentInstance) else IntentInstance.read(intent)
         check_origin(instance, self._composed.projections.projection_ids)
+        self._archive.realm()  # what other processes committed is seen before foreign code is called
+        return self._submit_issued(instance, options)
+
+    def _submit_issued(self, instance: IntentInstance, options: SubmitOptions) -> Proposal:
         return self._waited(self._acting.submit(submission(instance, **options)), options)
 
     def project(

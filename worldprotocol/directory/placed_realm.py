@@ -229,7 +229,7 @@ class FollowingWriter(Writer):
         return self._here.realm()
 
     def unit(self, *, looks: bool = True) -> UnitOfWork:
-        """Return a unit of work that reads the published state and is never committed; see ``Writer.unit``."""
+        """Return a unit of work that reads the published state; see ``Reading.unit``."""
         return self._here.unit(looks=looks)
 
     def refuse_waiting(self) -> None:

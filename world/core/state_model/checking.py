@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from world.core.state_model.dialect import SchemaNode
 from world.core.state_model.formats import FORMATS
@@ -62,8 +64,7 @@ class ModelFault:
         return "".join(f".{format_name(name)}" for name in self.segments)
 
 
-@dataclass(slots=True)
-class Touched:
+class Touched(Struct):
     """A tree of the places that patches touched.
 
     Args:

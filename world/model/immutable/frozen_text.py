@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, SupportsIndex, cast
 
+import msgspec
 import orjson
 import rfc8785
 
@@ -14,6 +15,8 @@ __all__ = ["frozen_text", "text_around"]
 
 _MAX_BRACKETS: Final = 100
 """Most objects and arrays of a text; so it is nested less deeply than ``MAX_DEPTH``."""
+
+_ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def frozen_text(value: Any) -> bytes:
@@ -28,19 +31,19 @@ def frozen_text(value: Any) -> bytes:
     return orjson.dumps(value) if _plain(value) else rfc8785.dumps(value)
 
 
-def text_around(wire: dict[str, Any], *frozen: Any) -> bytes | None:
-    """Return the RFC 8785 text of an object without freezing it as a whole; None where that takes freezing it.
+def text_around(wire: msgspec.Struct, *frozen: Any) -> bytes | None:
+    """Return the RFC 8785 text of a record without freezing it as a whole; None where that takes freezing it.
 
     Args:
-        wire: the object: of texts and the frozen values, in objects of any depth.
+        wire: a plain record (``world.model.record.is_plain``): of texts and the frozen values, in records of any depth.
         *frozen: the frozen values in it.
     """
     for value in frozen:
         if not _plain(value):
             return None
     try:
-        text = orjson.dumps(wire, option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:
+        text = _ENCODE(wire)
+    except (TypeError, ValueError):
         return None
     return text if text.isascii() and text.count(b"{") + text.count(b"[") <= _MAX_BRACKETS else None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from world.core.resource_declarations import declared_scope
 from world.errors import RefusedError
@@ -28,8 +29,7 @@ MAX_STATE_DEPTH: Final = 32
 """Names of a scope pattern that its resource keeps; a longer pattern is leased by a prefix of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalNeeds:
+class ProposalNeeds(Struct, frozen=True):
     """What a proposal needs before it can be decided.
 
     Args:

@@ -12,8 +12,9 @@ Source: decision record 8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
+
+from msgspec import Struct, field
 
 from world.core import Domain
 from world.errors import RefusedError
@@ -58,8 +59,7 @@ class StalePreparationError(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedProjection:
+class PreparedProjection(Struct, frozen=True):
     """Result of the projections.
 
     Args:
@@ -75,8 +75,7 @@ class PreparedProjection:
     intent: IntentInstance | RefusedError | None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRuling:
+class PreparedRuling(Struct, frozen=True):
     """Result of the Authority.
 
     Args:
@@ -98,8 +97,7 @@ class PreparedRuling:
     asked: Ruling | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStep:
+class PreparedStep(Struct, frozen=True):
     """Result of a step of an execution.
 
     Args:
@@ -115,8 +113,7 @@ class PreparedStep:
     outcome: StepOutcome
 
 
-@dataclass(slots=True)
-class Prepared:
+class Prepared(Struct):
     """What was prepared for one command.
 
     Args:
@@ -255,11 +252,17 @@ def prepared_projection(work: UnitOfWork, head: str) -> PreparedProjection | Non
 
 
 def unchanged_submission(work: UnitOfWork, intent: IntentInstance) -> ProposalSubmitted | None:
-    """Return the prepared submission of an intent, where no event was appended since; then all that was read holds."""
+    """Return the prepared submission of an intent, where no event was appended since.
+
+    Then all that was read holds, if the number of the attempt does, which was not read from the log.
+    """
     prepared = work.prepared
     if prepared is None or prepared.ruling is None or work.realm.position != prepared.position:
         return None
-    return prepared.submitted if prepared.ruling.case.intent is intent else None
+    submitted = prepared.submitted
+    if submitted is None or prepared.ruling.case.intent is not intent:
+        return None
+    return submitted if submitted.attempt == work.lookup.attempts(intent.intent_key) + 1 else None
 
 
 def check_submission(work: UnitOfWork, submitted: ProposalSubmitted) -> None:

@@ -7,8 +7,9 @@ to the first step of an execution: project, issue, judge, compute. It appends no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec import structs
 
 from world.errors import RefusedError
 from world.events.execution_events import EffectRequested
@@ -59,7 +60,7 @@ class Reading(Protocol):
         """Return a unit of work that reads the published state, at the present time, and is never committed.
 
         Args:
-            looks: whether to look for commits of other processes before, which is a query on a server.
+            looks: look for commits of other processes first; otherwise the state is the one that this process saw last.
         """
         ...
 
@@ -81,12 +82,13 @@ def prepare_projection(
 ) -> Prepared | None:
     """Call the projections, and prepare the submission of the intent that they select.
 
-    Arguments as for ``world.pipeline.driver.project``. Nothing is prepared for a branch that does not exist.
+    Arguments as for ``world.pipeline.driver.project``. Nothing is prepared for a branch that does not exist. The caller
+    has looked for commits of other processes, as for ``prepare_submission``.
 
     Raises:
         RefusedError: what the projector refuses; nothing is recorded of it.
     """
-    begun = _begin(reading)
+    begun = _begin(reading, looks=False)
     if begun is None:
         return None
     work, prepared = begun
@@ -97,8 +99,8 @@ def prepare_projection(
     prepared.projection = PreparedProjection(head, schema_hash, record, intent)
     selected = select(record, intent, proposal_id)
     if isinstance(selected, Selected):
-        asked = replace(submission(selected.intent), record=selected.record)
-        later = reading.unit()
+        asked = structs.replace(submission(selected.intent), record=selected.record)
+        later = reading.unit(looks=False)
         if find_branch(later, branch).head == head:
             _add_submission(later, prepared, asked, proposal_id)
     return prepared
@@ -107,8 +109,8 @@ def prepare_projection(
 def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) -> Prepared | None:
     """Call the Authority for an intent, and the executor where the ruling approves.
 
-    An intent has mostly just been issued on the published state, so it is prepared on that. Only what is not prepared
-    there is prepared after a look for commits of other processes.
+    The caller has looked for commits of other processes when it issued or received the intent. What others commit since
+    is found under the lock, and so is what they committed before, where the caller has not looked.
 
     Args:
         reading: the committed state.
@@ -118,14 +120,12 @@ def prepare_submission(reading: Reading, asked: Submission, proposal_id: str) ->
     Raises:
         RefusedError: ``COMPUTED_TIMED_OUT`` where the computed values of the base take too long.
     """
-    for looks in (False, True):
-        begun = _begin(reading, looks=looks)
-        if begun is not None:
-            work, prepared = begun
-            _add_submission(work, prepared, asked, proposal_id)
-            if prepared.submitted is not None:
-                return prepared
-    return None
+    begun = _begin(reading, looks=False)
+    if begun is None:
+        return None
+    work, prepared = begun
+    _add_submission(work, prepared, asked, proposal_id)
+    return prepared if prepared.submitted is not None else None
 
 
 def _add_submission(work: UnitOfWork, prepared: Prepared, asked: Submission, proposal_id: str) -> None:
@@ -277,10 +277,10 @@ def _continued(
     assert proposal.started is not None
     prepared.at = None
     world = proposal.started.on_world
-    order = replace(_order(proposal, work.snapshot(world)), journal=journal)
+    order = structs.replace(_order(proposal, work.snapshot(world)), journal=journal)
     head = work.realm.branches[proposal.branch].head
     if _add_step(work, prepared, order, world) != "pending" and head != world:
-        _add_step(work, prepared, replace(order, snapshot=work.snapshot(head)), head)
+        _add_step(work, prepared, structs.replace(order, snapshot=work.snapshot(head)), head)
     return prepared
 
 

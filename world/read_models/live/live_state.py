@@ -47,6 +47,7 @@ class LiveState:
         load: returns the state as of the last commit, from storage.
         on_publish: called with the events of each publication, before readers see it.
         on_load: called when a loaded state replaces the present one, so that events between them were not published.
+        on_others: called after the publication of what other processes committed.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class LiveState:
         load: Callable[[], RealmState],
         on_publish: Callable[[Sequence[Event]], None],
         on_load: Callable[[], None] = lambda: None,
+        on_others: Callable[[], None] = lambda: None,
     ) -> None:
         """Create a holder that loads the state when it is first requested."""
         self._log = log
         self._load = load
         self._on_publish = on_publish
         self._on_load = on_load
+        self._on_others = on_others
         self._view: RealmView | None = None
         self._state: RealmState | None = None  # None: made again from the view
         self._turn = threading.Condition()
@@ -164,6 +167,7 @@ class LiveState:
         if not new:
             return
         self._publish(state, apply_others(state, new, known))
+        self._on_others()
 
     def _publish(self, state: RealmState, events: Sequence[Event]) -> None:
         for event in events:

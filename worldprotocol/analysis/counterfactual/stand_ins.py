@@ -21,7 +21,7 @@ from world.klis.triple import Triple
 from world.model.decision import HumanAnswer, Ruling
 from world.model.snapshot import Requirement
 from world.pipeline.execution_state import failed
-from world.pipeline.unit_of_work import Task
+from world.pipeline.unit_of_work import Emitted, Task
 from world.state.ports import Case, EffectAttempt, EffectTerms, Enforcement, ExecutionOrder, Performed, StepOutcome
 from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.foreseen import Foreseen
@@ -161,10 +161,10 @@ class Putting(WorldProtocol):
         self._domain = domain
         self._forget()
 
-    def _run_units(self, open_commands: list[Any]) -> list[tuple[int, Event]]:
+    def _run_units(self, open_commands: list[Any]) -> list[Emitted]:
         committed = super()._run_units(open_commands)
-        for _, event in committed:
-            self.on_event(event)
+        for item in committed:
+            self.on_event(item.event)
         return committed
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from msgspec import structs
 from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanContext, StatusCode
 
@@ -80,7 +80,7 @@ class Tracing:
     def submission(self, asked: Submission) -> Submission:
         """Return a submission whose ``trace`` has the ``traceparent`` of the current span, unless it has one."""
         trace_of = traced(asked.trace)
-        return asked if trace_of is asked.trace else replace(asked, trace=trace_of)
+        return asked if trace_of is asked.trace else structs.replace(asked, trace=trace_of)
 
     def authority(self, authority: Authority) -> Authority:
         """Return an Authority with the spans ``judge``."""
