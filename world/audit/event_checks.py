@@ -326,8 +326,8 @@ class Checks(RegistryChecks):
     def _check_leases(self, proposal: Proposal, event: DecisionMade) -> None:
         """Compare the verdict that a decision names with the one that granted the proposal's leases."""
         held = self._realm.klis.leases_of(proposal.submitted.actor.actor_id, event.proposal_id)
-        granted = {lease.verdict_id for lease in held}
-        if granted != ({event.verdict_id} - {None}):
+        named = event.verdict_id
+        if [lease for lease in held if lease.verdict_id != named] or (named is not None and not held):
             self._bad(
                 ErrorCode.BAD_REFERENCE,
                 f"the decision names verdict {event.verdict_id}, which did not grant its leases",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
 
 import orjson
 
@@ -23,7 +24,7 @@ from world.klis.ledger import KLIS_EVENTS
 from world.model.canonical_json import canonical_bytes, read_json
 from world.state.proposal import PROPOSAL_EVENTS
 
-__all__ = ["is_canonical", "is_of_proposal", "stream_of"]
+__all__ = ["is_canonical", "stream_of", "stream_rule"]
 
 
 _LINEAGE: Final = frozenset({WorldSealed.TOPIC, BranchCreated.TOPIC, BranchSwitched.TOPIC})
@@ -60,18 +61,18 @@ def is_canonical(state: bytes, *, has_fraction: bool = True) -> bool:
         return False
 
 
+def stream_rule(kind: type[Event]) -> Callable[[Any], str]:
+    """Return the function that returns the id of the stream that an event of a type belongs to."""
+    fixed = _STREAMS.get(kind.TOPIC)
+    if fixed is not None:
+        return lambda _: fixed
+    if kind is ProjectionRecorded:
+        return lambda event: f"projection:{event.projection_id}"
+    if kind.TOPIC.startswith("run."):
+        return lambda event: f"run:{event.run_id}"
+    return attrgetter("proposal_id")  # all other events are those of proposals
+
+
 def stream_of(event: Event) -> str:
     """Return the id of the stream that an event belongs to."""
-    fixed = _STREAMS.get(event.TOPIC)
-    if fixed is not None:
-        return fixed
-    if isinstance(event, ProjectionRecorded):
-        return f"projection:{event.projection_id}"
-    if event.TOPIC.startswith("run."):
-        return f"run:{event.run_id}"  # type: ignore[attr-defined]  # all events of runs have a run_id
-    return str(event.proposal_id)  # type: ignore[attr-defined]  # all other events are those of proposals
-
-
-def is_of_proposal(event: Event) -> bool:
-    """Return whether an event belongs to the stream of a proposal."""
-    return type(event) in PROPOSAL_EVENTS
+    return stream_rule(type(event))(event)

@@ -8,7 +8,7 @@ compared. Tables of an index that ``wp_view`` does not record are reported too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -76,6 +76,10 @@ def table_faults(log: EventLog) -> list[LogSchemaFault]:
     return schema_faults(log.query, log.backend, views)
 
 
+Note = Callable[[Any, int, KnownWorld | None], None]
+"""Adds an event to the expected rows: the event, its position and the world that was restored last."""
+
+
 class IndexAudit:
     """Comparison of the index with the rows that are expected from the events of one pass."""
 
@@ -99,6 +103,7 @@ class IndexAudit:
         self._bad_checkpoints: list[tuple[int, str]] = []
         self._kept = self._kept_ledger() if is_live else None
         self._has_copy = self._kept is not None
+        self.copied_at = None if self._kept is None else self._kept[0]  # an event after which a copy is compared
         self._verdicts: dict[str, tuple[int, str, str]] = {}
         self._runs: dict[str, list[Any]] = {}
 
@@ -110,28 +115,26 @@ class IndexAudit:
             position: its position.
             world: the world that was restored last.
         """
+        note = self.note_of(type(event))
+        if note is not None:
+            note(event, position, world)
+
+    def note_of(self, kind: type[Event]) -> Note | None:
+        """Return the function that ``take`` calls with an event of a type; None where it adds nothing."""
         if self.extent == "none":
-            return
-        if type(event) in PROPOSAL_EVENTS:
-            self._proposal(event, position)
-            return
-        if isinstance(event, BranchCreated):
-            self._places[event.branch] = position
-        if isinstance(event, WorldSealed):
-            self._sealed(event, position, world)
-        elif isinstance(event, VerdictGiven):
-            self._counts["verdicts"] += 1
-            if self._counts["verdicts"] % self._every == 0:
-                self._verdicts[event.verdict_id] = position, event.request_id, event.status
-        elif isinstance(event, RunOpened):
-            self._counts["runs"] += 1
-            if self._counts["runs"] % self._every == 0:
-                self._runs[event.run_id] = [event.run_id, event.agent_id, event.session_id, position, None]
-        elif isinstance(event, RunClosed):
-            if event.run_id in self._runs:
-                self._runs[event.run_id][-1] = position
-        elif event.TOPIC in LANDMARKS:
-            self._landmarks.append(position)
+            return None
+        if kind is ProposalSubmitted:
+            return self._submitted
+        if kind in PROPOSAL_EVENTS:
+            return self._proposal
+        notes: Mapping[type[Event], Note] = {
+            BranchCreated: self._branched,
+            WorldSealed: self._sealed,
+            VerdictGiven: self._verdict,
+            RunOpened: self._opened,
+            RunClosed: self._closed,
+        }
+        return notes.get(kind) or (self._landmark if kind.TOPIC in LANDMARKS else None)
 
     def pass_over(self, kind: type[Event]) -> None:
         """Count an event whose content was removed."""
@@ -144,7 +147,7 @@ class IndexAudit:
         if self._kept is not None and position == self._kept[0]:
             if not self._is_copy_of(self._kept[2], ledger):
                 self._bad_checkpoints.append((position, "the copy of the lease ledger differs from the events"))
-            self._kept = None
+            self._kept = self.copied_at = None
 
     def problems(self, realm: RealmState) -> Iterator[tuple[int, str]]:
         """Yield a position and a sentence for each difference between the index and the events.
@@ -248,6 +251,26 @@ class IndexAudit:
             if [tuple(values) for values in rows] != [tuple(row.values())]:
                 yield row["submitted_pos"], f"the index has {rows} for proposal {proposal_id}"
 
+    def _branched(self, event: BranchCreated, position: int, _: KnownWorld | None) -> None:
+        self._places[event.branch] = position
+
+    def _landmark(self, _event: Event, position: int, _: KnownWorld | None) -> None:
+        self._landmarks.append(position)
+
+    def _verdict(self, event: VerdictGiven, position: int, _: KnownWorld | None) -> None:
+        self._counts["verdicts"] += 1
+        if self._counts["verdicts"] % self._every == 0:
+            self._verdicts[event.verdict_id] = position, event.request_id, event.status
+
+    def _opened(self, event: RunOpened, position: int, _: KnownWorld | None) -> None:
+        self._counts["runs"] += 1
+        if self._counts["runs"] % self._every == 0:
+            self._runs[event.run_id] = [event.run_id, event.agent_id, event.session_id, position, None]
+
+    def _closed(self, event: RunClosed, position: int, _: KnownWorld | None) -> None:
+        if event.run_id in self._runs:
+            self._runs[event.run_id][-1] = position
+
     def _sealed(self, event: WorldSealed, position: int, world: KnownWorld | None) -> None:
         self._counts["worlds"] += 1
         if self._counts["worlds"] % self._every == 0:
@@ -266,12 +289,12 @@ class IndexAudit:
         elif world is not None and 0 < (self._interval or 0) <= MAX_STEPS and event.height % (self._interval or 1) == 0:
             self._bad_checkpoints.append((position, f"the checkpoint of world {event.world_id} is missing"))
 
-    def _proposal(self, event: Any, position: int) -> None:
-        if isinstance(event, ProposalSubmitted):
-            self._counts["proposals"] += 1
-            if self._counts["proposals"] % self._every == 0:
-                self._proposals[event.proposal_id] = _new_row(event, position)
-            return
+    def _submitted(self, event: ProposalSubmitted, position: int, _: KnownWorld | None) -> None:
+        self._counts["proposals"] += 1
+        if self._counts["proposals"] % self._every == 0:
+            self._proposals[event.proposal_id] = _new_row(event, position)
+
+    def _proposal(self, event: Any, position: int, _: KnownWorld | None) -> None:
         row = self._proposals.get(event.proposal_id)
         if row is None:
             return

@@ -1,7 +1,8 @@
 """Detection of repeated ids in a log, with a few bytes of memory per id.
 
-A hash of 64 bits is stored per id. After all events, ids with equal hashes are candidates, and a second pass over the
-log compares their texts. The attempts with one intentKey must be numbered from 1.
+Python's hash of 64 bits is stored per id; it is salted per process, so that collisions cannot be prepared. After all
+events, ids with equal hashes are candidates, and a second pass over the log compares their texts. The attempts with one
+intentKey must be numbered from 1.
 """
 
 from __future__ import annotations
@@ -34,17 +35,15 @@ _IDS: Final[Mapping[type[Event], Callable[[Any], tuple[tuple[str, str], ...]]]] 
 }
 """The ids that an event introduces, each with the kind of entity, by type of event."""
 
+NAMING_TYPES: Final = frozenset(_IDS)
 NAMING: Final = tuple(sorted(kind.TOPIC for kind in _IDS))
 """Topics of the events that introduce an id that must be unique."""
 
-_BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
+_MOST: Final = 2**32 - 1
+"""Largest number of an attempt that is kept."""
+
 _PART: Final = 1 << 16
 """Approximate number of keys that are compared at a time, which limits memory use."""
-
-
-def _short(text: str) -> int:
-    """Return a hash of an id, 64 bits, salted per process so that collisions cannot be prepared."""
-    return hash(text) & _BITS
 
 
 def _named(event: Event) -> tuple[tuple[str, str], ...]:
@@ -63,8 +62,8 @@ class Repeats:
             is_whole: False where events are hidden, so that attempts may be missing.
         """
         self._is_whole = is_whole
-        self._ids = defaultdict[str, "array[int]"](lambda: array("Q"))
-        self._keys = array("Q")
+        self._ids = defaultdict[str, "array[int]"](lambda: array("q"))
+        self._keys = array("q")
         self._attempts = array("L")
 
     def take(self, event: Event) -> None:
@@ -72,11 +71,13 @@ class Repeats:
         named = _IDS.get(type(event))
         if named is None:
             return
+        ids = self._ids
         for what, name in named(event):
-            self._ids[what].append(hash(name) & _BITS)
-        if isinstance(event, ProposalSubmitted):
-            self._keys.append(_short(event.intent.intent_key))
-            self._attempts.append(min(max(event.attempt, 0), 2**32 - 1))
+            ids[what].append(hash(name))
+        if type(event) is ProposalSubmitted:
+            self._keys.append(hash(event.intent.intent_key))
+            attempt = event.attempt
+            self._attempts.append(attempt if 0 <= attempt <= _MOST else max(0, min(attempt, _MOST)))
 
     def found(self, again: Callable[[], Iterable[tuple[int, Event]]]) -> Iterator[tuple[int, str]]:
         """Yield the position and a sentence for each repeated id, in order of position.
@@ -91,13 +92,13 @@ class Repeats:
         seen: set[tuple[str, str]] = set()
         attempts: dict[str, int] = {}
         for position, event in again():
-            if isinstance(event, ProposalSubmitted) and _short(key := event.intent.intent_key) in suspects:
+            if isinstance(event, ProposalSubmitted) and hash(key := event.intent.intent_key) in suspects:
                 expected = attempts.get(key, 0) + 1
                 if not self._follows(event.attempt, expected):
                     yield position, f"it is attempt {expected} with its intentKey, not {event.attempt}"
                 attempts[key] = expected if self._is_whole else max(expected, event.attempt)
             for what, name in _named(event):
-                if _short(name) in suspects:
+                if hash(name) in suspects:
                     if (what, name) in seen:
                         yield position, f"the {what} {name} was recorded before"
                     seen.add((what, name))
@@ -113,7 +114,8 @@ class Repeats:
             pairs = zip(self._keys, self._attempts, strict=True)
             mine = [(key, attempt) for key, attempt in pairs if key % parts == part]
             mine.sort(key=lambda pair: pair[0])  # a stable sort keeps attempts in the order of the log
-            last, expected = -1, 0
+            last: int | None = None
+            expected = 0
             for key, attempt in mine:
                 expected = expected + 1 if key == last else 1
                 last = key

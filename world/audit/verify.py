@@ -11,7 +11,7 @@ Memory use is that of ``world.audit.replay``, plus 32 bytes per proposal and 8 b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,19 +19,20 @@ from typing import Any
 import msgspec
 
 from world.audit.event_checks import Checks
-from world.audit.event_form import is_canonical, is_of_proposal, stream_of
-from world.audit.index_checks import IndexAudit, table_faults
+from world.audit.event_form import is_canonical, stream_of, stream_rule
+from world.audit.index_checks import IndexAudit, Note, table_faults
 from world.audit.replay import (
     ForgottenWorldError,
     Kind,
     Lineages,
     Progress,
+    Step,
     branch_points,
     read_event,
     revisited_worlds,
     unknown_world,
 )
-from world.audit.unique_ids import NAMING, Repeats
+from world.audit.unique_ids import NAMING, NAMING_TYPES, Repeats
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
@@ -46,7 +47,8 @@ from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
 from world.model.snapshot import error_state_hash
 from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot, realm_at
-from world.state.access import access_fault
+from world.state.access import NEEDING_RIGHTS, access_fault
+from world.state.proposal import PROPOSAL_EVENTS
 from world.state.realm_state import RealmState, apply_event
 
 _OPENING = (WriterOpened, LogBranched)
@@ -189,6 +191,22 @@ def _verify_tables(log: EventLog) -> list[LogFinding]:
     return []
 
 
+class _CheckedKind(Kind):
+    """Topic in a verification, with what depends on the type of its events alone."""
+
+    __slots__ = ("may_need_right", "may_open", "names", "note", "stream")
+
+    def __init__(
+        self, kind: type[Event], step: Step | None, float_hook: Callable[[str], float], note: Note | None
+    ) -> None:
+        super().__init__(kind, step, float_hook)
+        self.stream = stream_rule(kind)
+        self.may_open = kind is ProposalSubmitted or kind not in PROPOSAL_EVENTS
+        self.may_need_right = kind in NEEDING_RIGHTS
+        self.names = kind in NAMING_TYPES
+        self.note = note
+
+
 class _Checker:
     """Checks of the events, called with the rows that the pass over the tree reads."""
 
@@ -219,7 +237,8 @@ class _Checker:
         self._fractions = 0
         self._checks = Checks(self._realm, self._lineages, self._bad)
         self._kinds = {
-            topic: Kind(kind, self._checks.by_topic.get(topic), self._fraction) for topic, kind in TOPICS.items()
+            topic: _CheckedKind(kind, self._checks.by_topic.get(topic), self._fraction, self.index.note_of(kind))
+            for topic, kind in TOPICS.items()
         }
 
     def _start(self) -> RealmState:
@@ -260,11 +279,11 @@ class _Checker:
 
     def take(self, rows: Sequence[Row]) -> None:
         """Check a batch of stored rows."""
-        kinds = self._kinds
-        for position, stream, version, topic, schema_version, state, *_ in rows:
+        kinds, upto = self._kinds, self.upto
+        for position, stream, version, topic, schema_version, state, _, _ in rows:
             self.seen += 1
-            if position == self.upto + 1 > 1:
-                self.index.take_ledger(self.upto, self._realm.klis)
+            if position == upto + 1 > 1:
+                self.index.take_ledger(upto, self._realm.klis)
             if position != self.seen:
                 self._follows = False  # an event is missing; the findings of the tree report it
             kind, self._fractions = kinds.get(topic), 0
@@ -285,7 +304,7 @@ class _Checker:
                 self._add(ErrorCode.NOT_CANONICAL, position, "its state is not canonical JSON")
             if kind is not None:
                 kind.count += 1
-                if position <= self.upto:
+                if position <= upto:
                     self._look_back(event, position, stream)
                 elif self._follows:
                     self._follow(kind, event, position, stream, version)
@@ -340,26 +359,26 @@ class _Checker:
         with suppress(DamagedLogError):  # the pass has reported the damage
             yield from self._log.read(self.upto, self._log.stored_head().size, topics=NAMING)
 
-    def _follow(self, kind: Kind, event: Event, position: int, stream: str, version: int) -> None:
+    def _follow(self, kind: _CheckedKind, event: Event, position: int, stream: str, version: int) -> None:
         """Check an event against the preceding events, and fold it."""
-        expected = stream_of(event)
-        if stream != expected:
-            self._add(ErrorCode.WRONG_STREAM, position, f"it is in the stream {stream!r} and belongs to {expected!r}")
-        elif version == 1 and is_of_proposal(event) and event.TOPIC != ProposalSubmitted.TOPIC:
-            self._add(ErrorCode.WRONG_STREAM, position, "the stream of a proposal begins with its submission")
-        if position == 1:
-            self._checks.at_the_beginning(event)
-        if self._realm.writer.closed is not None and self._realm.branched is None and type(event) not in _OPENING:
+        expected = kind.stream(event)
+        if stream != expected or version == 1 or position == 1:
+            self._check_place(kind, event, position, (stream, expected, version))
+        realm, index = self._realm, self.index
+        if realm.writer.closed is not None and realm.branched is None and type(event) not in _OPENING:
             self._add(ErrorCode.BAD_EPOCH, position, "the log was closed to writers before it")
         try:
             if kind.step is not None:
                 kind.step(event, position)
-            if (fault := access_fault(self._realm, event)) is not None:
+            if kind.may_need_right and (fault := access_fault(realm, event)) is not None:
                 self._add(ErrorCode.WITHOUT_RIGHT, position, fault.message)
-            self._repeats.take(event)
-            apply_event(self._realm, event, position)
-            self.index.take(event, position, self._checks.world)
-            self.index.take_ledger(position, self._realm.klis)
+            if kind.names:
+                self._repeats.take(event)
+            apply_event(realm, event, position)
+            if kind.note is not None:
+                kind.note(event, position, self._checks.world)
+            if position == index.copied_at:
+                index.take_ledger(position, realm.klis)
         except ForgottenWorldError as missing:
             if not self._is_last:
                 raise
@@ -368,6 +387,16 @@ class _Checker:
             self._stop(damage, position)
         except MALFORMED as error:
             self._stop(malformed(position, error), position)
+
+    def _check_place(self, kind: _CheckedKind, event: Event, position: int, place: tuple[str, str, int]) -> None:
+        """Check the stream of an event, given with the expected one and its version, and the beginning of the log."""
+        stream, expected, version = place
+        if stream != expected:
+            self._add(ErrorCode.WRONG_STREAM, position, f"it is in the stream {stream!r} and belongs to {expected!r}")
+        elif version == 1 and not kind.may_open:
+            self._add(ErrorCode.WRONG_STREAM, position, "the stream of a proposal begins with its submission")
+        if position == 1:
+            self._checks.at_the_beginning(event)
 
     def _fraction(self, text: str) -> float:
         self._fractions += 1

@@ -153,8 +153,8 @@ class Ledger:
         Raises:
             DamagedLogError: when the event contradicts the ledger.
         """
-        if type(event) is not ClockConfirmed:
-            self.clock = max(self.clock, event.at)
+        if event.at > self.clock and type(event) is not ClockConfirmed:
+            self.clock = event.at
         STEPS[type(event)](self, event)
 
     def copy(self) -> Ledger:

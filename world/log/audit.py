@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, RefusedError
+from world.errors import DamagedLogError
 from world.log.log import READ_BATCH, EventLog, next_limit
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
 from world.log.sql.queries import statements
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import Row
-from world.log.values import LogFinding, TreeHead, event_leaf
+from world.log.values import NO_EVENT, LogFinding, TreeHead, event_leaf
 from world.log.views import Progress
 
 MAX_FINDINGS: Final = 100
@@ -47,8 +47,6 @@ _BEYOND: Final = 1 << 23
 
 _MEND: Final = "where the events are sound, `worldctl doctor --rebuild` makes the chunks again"
 _NO_CHUNK: Final = (1 << 62, b"", b"")
-_NO_EVENT: Final = (TypeError, AttributeError, UnicodeError, RefusedError)
-"""What making a leaf raises of stored columns that no event can have."""
 
 
 def verify_tree(
@@ -172,7 +170,7 @@ class _Audit:
                 break
             try:
                 found = event_leaf(stream, version, topic, schema_version, state)
-            except _NO_EVENT:
+            except NO_EVENT:
                 found = b""  # equals no other
             if not state and isinstance(leaf, bytes) and self._is_removed(position):
                 found = leaf

@@ -29,18 +29,26 @@ CHUNK_BITS: Final = 8
 CHUNK_LEAVES: Final = 1 << CHUNK_BITS
 """Leaves under one stored subtree root; a power of two."""
 
+_LEAF: Final = sha256(b"\x00")
+_NODE: Final = sha256(b"\x01")
+"""Hashes of the prefixes; a copy costs less than a new hash object."""
+
 Subtree = Callable[[int, int], bytes]
 """Returns the root over the leaves from the first index up to, not including, the second."""
 
 
 def leaf_hash(data: bytes) -> bytes:
     """Return the hash of a leaf's content (RFC 9162 section 2.1.1)."""
-    return sha256(b"\x00" + data).digest()
+    found = _LEAF.copy()
+    found.update(data)
+    return found.digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
     """Return the hash of an inner node (RFC 9162 section 2.1.1)."""
-    return sha256(b"\x01" + left + right).digest()
+    found = _NODE.copy()
+    found.update(left + right)
+    return found.digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ class Frontier:
             return EMPTY_ROOT
         top = self.nodes[-1]
         for node in self.nodes[-2::-1]:
-            top = sha256(b"\x01" + node + top).digest()
+            top = node_hash(node, top)
         return top
 
     def extended(self, leaves: Iterable[bytes], chunks: list[Chunk] | None = None) -> Frontier:
@@ -82,10 +90,13 @@ class Frontier:
             chunks: a list to which every chunk that gets full on the way is added.
         """
         size, nodes = self.size, list(self.nodes)
+        begin = _NODE.copy
         for node in leaves:
             rest, level = size, 0
             while rest & 1:
-                node = sha256(b"\x01" + nodes.pop() + node).digest()
+                joined = begin()
+                joined.update(nodes.pop() + node)
+                node = joined.digest()
                 rest >>= 1
                 level += 1
                 if level == CHUNK_BITS:

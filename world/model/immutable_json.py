@@ -61,13 +61,20 @@ class FrozenDict(dict[str, Any]):
         Raises:
             RefusedError: ``NOT_CANONICAL`` for a key or a value that ``freeze`` refuses.
         """
-        if not isinstance(key, str) or not (key.isascii() or _sound_text(key)):
-            raise RefusedError(
-                ErrorCode.NOT_CANONICAL, f"A key must be a string of whole characters, not {key!r}.", path="$"
-            )
-        key = str.__str__(key)
-        value = _frozen_member(value, key)
-        copy = _dict_node(self, self._plain and _plain(value) and key.isascii(), _height_with(self, value))
+        if type(key) is not str or not key.isascii():
+            key = _sound_key(key)
+        kind = type(value)
+        is_ready = (  # most members, without a call
+            (kind is str and value.isascii())
+            or (kind is int and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER)
+            or value is None
+            or kind is bool
+        )
+        if is_ready:
+            copy = _dict_node(self, self._plain and key.isascii(), self._height)
+        else:
+            value = _frozen_member(value, key)
+            copy = _dict_node(self, self._plain and _plain(value) and key.isascii(), _height_with(self, value))
         dict.__setitem__(copy, key, value)
         if key not in self and len(self) and utf16_key(key) < utf16_key(next(reversed(self))):
             _put_in_order(copy)
@@ -371,6 +378,15 @@ def _sound_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _sound_key(key: Any) -> str:
+    """Return a key as a plain text; refuse any other key."""
+    if not isinstance(key, str) or not _sound_text(key):
+        raise RefusedError(
+            ErrorCode.NOT_CANONICAL, f"A key must be a string of whole characters, not {key!r}.", path="$"
+        )
+    return str.__str__(key)
 
 
 def _step(key: object) -> str:

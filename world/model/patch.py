@@ -16,7 +16,7 @@ from msgspec import UNSET, structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze
+from world.model.immutable_json import MAX_DEPTH, MAX_SAFE_INTEGER, FrozenDict, FrozenList, freeze
 from world.model.paths import Segments, array_index, format_path, look_up, parse_path
 from world.model.record import Record, freeze_member
 from world.model.scope_patterns import SCOPE_RULES, Trie, compile_scope
@@ -65,13 +65,20 @@ class Patch(Record, frozen=True):
     value: Any = UNSET
 
     def __post_init__(self) -> None:
-        if self.value is UNSET:
+        value = self.value
+        if value is UNSET:
             if self.op != "unset":
                 raise _without_value()
             structs.force_setattr(self, "value", None)
-        elif self.op == "unset" and self.value is not None:
-            raise _without_value()
-        freeze_member(self, "value")
+        elif value is not None:
+            if self.op == "unset":
+                raise _without_value()
+            kind = type(value)
+            is_ready = (kind is str and value.isascii()) or (
+                kind is int and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
+            )
+            if not is_ready:
+                freeze_member(self, "value")
 
     def to_wire(self) -> dict[str, Any]:
         """Return ``{"op", "path", "value"}``; ``unset`` has no value."""
@@ -148,7 +155,8 @@ def apply_patch(data: FrozenDict, patch: Patch) -> FrozenDict:
         if not isinstance(value, FrozenDict):
             raise _mismatch("", "the data is an object and stays one")
         return value
-    return cast(FrozenDict, _set(data, segments, value, patch.path))
+    changed: FrozenDict = _set(data, segments, value, patch.path)
+    return changed
 
 
 def _merged(target: Any, members: Any, path: str) -> FrozenDict:
@@ -165,7 +173,7 @@ def _merged(target: Any, members: Any, path: str) -> FrozenDict:
 
 def _set(node: Any, segments: Segments, value: Any, path: str) -> Any:
     name, rest = segments[0], segments[1:]
-    if isinstance(node, FrozenDict):
+    if type(node) is FrozenDict:
         return node.with_item(name, _set(node.get(name), rest, value, path) if rest else value)
     if isinstance(node, FrozenList):
         index = array_index(name)

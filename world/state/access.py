@@ -34,7 +34,7 @@ from world.events.realm_events import ActorBound, ActorRegistered, BranchCreated
 from world.events.verification import Right, Verification
 from world.events.writer_events import WriterClosed, WriterOpened
 
-__all__ = ["ACCESS_STEPS", "AccessFault", "Rights", "access_fault", "right_fault"]
+__all__ = ["ACCESS_STEPS", "NEEDING_RIGHTS", "AccessFault", "Rights", "access_fault", "right_fault"]
 
 Rights = Mapping[str, RightGranted]
 """The rights of one actor by name, with the event that granted each."""
@@ -231,6 +231,8 @@ _NEEDS: Final[Mapping[type[Event], Callable[[Any, Any], Need]]] = {
     TokenCreated: _operation,
     TokenRevoked: _operation,
 }
+NEEDING_RIGHTS: Final = frozenset(_NEEDS)
+"""The types of events whose verified caller needs a right; ``access_fault`` finds none in others."""
 
 
 def _granted(realm: Any, event: RightGranted) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
+from world.events.base import Event
 from world.events.clock_events import ProposalRescheduled
 from world.events.execution_events import EffectRequested
 from world.events.proposal_events import ProposalJudged
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WITH_DEADLINES", "bring_retries_forward", "note_deadlines", "note_hold", "note_retry"]
 
-WITH_DEADLINES: Final = frozenset({ProposalJudged, ProposalRescheduled, EffectRequested})
+WITH_DEADLINES: Final[frozenset[type[Event]]] = frozenset({ProposalJudged, ProposalRescheduled, EffectRequested})
 """Events with times that ``note_deadlines`` notes."""
 
 

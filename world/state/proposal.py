@@ -346,7 +346,7 @@ _STEPS: Final[Mapping[type[Event], Callable[[Proposal, Any], None]]] = {
     ProposalCompleted: _completed,
     ProposalFailed: _failed,
 }
-PROPOSAL_EVENTS: Final = frozenset({ProposalSubmitted, *_STEPS})
+PROPOSAL_EVENTS: Final[frozenset[type[Event]]] = frozenset({ProposalSubmitted, *_STEPS})
 
 
 def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
@@ -369,5 +369,5 @@ def fold_proposal(proposal: Proposal | None, event: Event) -> Proposal:
     if step is None:
         raise contradiction(proposal, event, "the event does not belong there")
     step(proposal, event)
-    proposal.held = event if isinstance(event, ProposalHeld) else None
+    proposal.held = event if type(event) is ProposalHeld else None
     return proposal

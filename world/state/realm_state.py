@@ -18,11 +18,9 @@ from world.errors import DamagedLogError
 from world.events.access_events import RightGranted, TokenCreated
 from world.events.base import Event
 from world.events.clock_events import ClockConfirmed
-from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import VerdictGiven
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.proposal_events import (
-    DecisionMade,
     ProjectionRecorded,
     ProposalCompleted,
     ProposalFailed,
@@ -57,10 +55,11 @@ from world.model.scope_patterns import SCOPE_RULES
 from world.model.short_repr import short_repr
 from world.state.access import ACCESS_STEPS
 from world.state.branches import Branch, move_branch
-from world.state.deadlines import WITH_DEADLINES, bring_retries_forward, note_deadlines, note_hold, note_retry
+from world.state.deadlines import bring_retries_forward, note_hold, note_retry
 from world.state.effect_steps import effect_deadline
-from world.state.offers import CHANGES_OFFERS, next_claim_deadline, note_offers, schedule_claims
-from world.state.proposal import PROPOSAL_EVENTS, TERMINAL, Proposal, fold_proposal
+from world.state.offers import next_claim_deadline, note_offers, schedule_claims
+from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
+from world.state.proposal_queues import note_change
 from world.state.writer_epoch import WRITER_STEPS, WriterEpoch
 
 LANDMARKS: Final = frozenset(
@@ -244,84 +243,46 @@ def apply_event(realm: RealmState, event: Event, position: int) -> None:
     Raises:
         DamagedLogError: when the event cannot follow the events before it.
     """
-    try:
-        step = _STEPS.get(type(event))
-        if step is not None:
+    step = _STEPS.get(type(event))
+    if step is not None:
+        try:
             step(realm, event)
-        elif type(event) in PROPOSAL_EVENTS:
-            _fold_open_proposal(realm, event)
-        elif type(event) in KLIS_EVENTS:
-            realm.klis.fold(event)
-            realm.klis_version += 1
-            if isinstance(event, VerdictGiven) and event.retry_after_ms is not None:
-                note_retry(realm, event.request_id, event.at + event.retry_after_ms)
-            elif isinstance(event, ClockConfirmed):
-                bring_retries_forward(realm, event.at)
-    except DamagedLogError as damage:
-        damage.details.setdefault("position", position)
-        raise
+        except DamagedLogError as damage:
+            damage.details.setdefault("position", position)
+            raise
     realm.position = position
 
 
 def _fold_open_proposal(realm: RealmState, event: Any) -> None:
-    known = realm.proposals.get(event.proposal_id)
-    if known is None:
+    proposals, name = realm.proposals, event.proposal_id
+    proposal = proposals.get(name)
+    if proposal is None:
         if event.TOPIC == "effect.dropped":
             return  # results may still come in after the end
         raise DamagedLogError(
             ErrorCode.UNKNOWN_PROPOSAL,
-            f"{event.TOPIC} names proposal {event.proposal_id}, which is not open.",
-            proposal_id=event.proposal_id,
+            f"{event.TOPIC} names proposal {name}, which is not open.",
+            proposal_id=name,
         )
-    proposal = realm.proposals[event.proposal_id] = fold_proposal(known, event)  # set, so that the change is noted
-    _note(realm, proposal, event)
+    fold_proposal(proposal, event)
+    proposals[name] = proposal  # set, so that the change is noted
+    note_change(realm, proposal, event)
 
 
-def _may_go_on(realm: RealmState, proposal: Proposal, event: DecisionMade) -> bool:
-    """Return whether an approved proposal holds its leases, or needs none: it may write nothing, or it migrates."""
-    if proposal.submitted.migration is not None:
-        return True
-    scope = event.decision.approved_scope
-    if event.verdict_id is None and scope is not None and scope.allowed_paths == ():
-        return True
-    return realm.klis.holds(proposal.submitted.actor.actor_id, proposal.proposal_id)
+def _fold_ledger(realm: RealmState, event: Event) -> None:
+    realm.klis.fold(event)
+    realm.klis_version += 1
 
 
-def _note(realm: RealmState, proposal: Proposal, event: Any) -> None:
-    """Keep the queues, what is running and the deadlines in step with a proposal's new state."""
-    name, key, kind = event.proposal_id, proposal.submitted.execution_key, type(event)
-    if realm.held or proposal.held is not None:
-        note_hold(realm, proposal)
-    if kind in CHANGES_OFFERS:
-        note_offers(realm, proposal, event)
-    if kind in WITH_DEADLINES:
-        note_deadlines(realm, name, event)
-    elif kind is ExecutionStarted:
-        if realm.running.get(key) != name:
-            queue = realm.queues.get(key, [])
-            if not queue or queue[0] != name or key in realm.running:
-                raise DamagedLogError(
-                    ErrorCode.OUT_OF_TURN, f"Proposal {name} was executed out of its turn.", proposal_id=name
-                )
-            queue.pop(0)
-            if queue:
-                realm.queues[key] = queue  # set, so that the change is noted
-            else:
-                del realm.queues[key]
-            realm.running[key] = name
-    elif kind is DecisionMade and proposal.status == "approved":
-        if realm.klis.settings is not None and not _may_go_on(realm, proposal, event):
-            raise DamagedLogError(
-                ErrorCode.APPROVED_WITHOUT_LEASES, f"Proposal {name} was approved and holds no lease."
-            )
-        queue = realm.queues.get(key, [])
-        queue.append(name)
-        realm.queues[key] = queue  # set, so that the change is noted
-    if proposal.status in TERMINAL:
-        realm.offered.pop(name, None)
-        del realm.proposals[name]
-        if realm.running.get(key) == name:
-            del realm.running[key]
+def _verdict(realm: RealmState, event: VerdictGiven) -> None:
+    _fold_ledger(realm, event)
+    if event.retry_after_ms is not None:
+        note_retry(realm, event.request_id, event.at + event.retry_after_ms)
+
+
+def _clock(realm: RealmState, event: ClockConfirmed) -> None:
+    _fold_ledger(realm, event)
+    bring_retries_forward(realm, event.at)
 
 
 def _founded(realm: RealmState, event: LogFounded) -> None:
@@ -417,6 +378,10 @@ def _closed(realm: RealmState, event: RunClosed) -> None:
 
 
 _STEPS: Final[Mapping[type[Event], Callable[[RealmState, Any], None]]] = {
+    **dict.fromkeys(KLIS_EVENTS, _fold_ledger),
+    VerdictGiven: _verdict,
+    ClockConfirmed: _clock,
+    **dict.fromkeys(PROPOSAL_EVENTS, _fold_open_proposal),
     LogFounded: _founded,
     LogBranched: _sets("branched"),
     LogArchived: _sets("archived"),
