@@ -9,6 +9,7 @@ registered.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -136,9 +137,9 @@ class AskingBinding(_Asking, Binding):
         _ = self.people
         return self
 
-    @property
+    @cached_property
     def asking(self) -> QuestionSettings:
-        """How people are asked: first by the binding, then by its steps."""
+        """How people are asked: first by the binding, then by its steps; many cases are judged by one binding."""
         steps = tuple(
             QuestionSettings(*_first(one), one.end(is_last=one is self.then[-1]), one.people[1]) for one in self.then
         )

@@ -62,18 +62,18 @@ def combine(heard: Sequence[RuleResult], proposed: IntentScope | None, rules: in
     Raises:
         RefusedError: ``SCOPE_TOO_LARGE`` or ``INVALID_VALUE`` where narrowings cannot be computed.
     """
-    strongest = _BY_STRENGTH[max((_STRENGTH[one.answer] for one in heard if one is not None), default=0)]
-    decisive = [at for at, one in enumerate(heard) if one is not None and one.answer == strongest]
+    opinions = [(at, one) for at, one in enumerate(heard) if one is not None]
+    strongest = _BY_STRENGTH[max([_STRENGTH[one.answer] for _, one in opinions], default=0)]
+    decisive = tuple([at for at, one in opinions if one.answer == strongest])
     if strongest in _FIRST_ALONE:
-        del decisive[1:]
+        decisive = decisive[:1]
     if strongest in ("none", "reject", "error"):
-        return Combined("reject", strongest, tuple(decisive))
-    narrowings = [one for one in heard if type(one) is Narrow]
-    scope = restrict(proposed, [one.scope for one in narrowings], rules) if narrowings else proposed
+        return Combined("reject", strongest, decisive)
+    narrowings = [(at, one.scope) for at, one in opinions if type(one) is Narrow]
+    scope = restrict(proposed, [scope for _, scope in narrowings], rules) if narrowings else proposed
     if narrowings and scope is not None and scope.allowed_paths == ():
-        empty = tuple(at for at, one in enumerate(heard) if type(one) is Narrow)
-        return Combined("reject", "narrow", empty, is_empty=True)
-    return Combined("wait" if strongest == "escalate" else "approve", strongest, tuple(decisive), scope)
+        return Combined("reject", "narrow", tuple([at for at, _ in narrowings]), is_empty=True)
+    return Combined("wait" if strongest == "escalate" else "approve", strongest, decisive, scope)
 
 
 def reasons(heard: Sequence[RuleResult], places: Sequence[int]) -> str:

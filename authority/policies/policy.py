@@ -73,6 +73,7 @@ class Policy:
     hash: str = field(init=False)
     _calls: tuple[Rule | RuleFunction, ...] = field(init=False, repr=False, compare=False)
     _silent: tuple[RuleOutcome, ...] = field(init=False, repr=False, compare=False)
+    _authority: str = field(init=False, repr=False, compare=False)
 
     def __init__(self, name: str, rules: Iterable[Rule], *, version: str | None = None) -> None:
         """Check the rules and read their sources, so that evaluations read no files."""
@@ -100,6 +101,7 @@ class Policy:
             ("description", FrozenDict(description)),
             ("_calls", tuple(one.function if type(one) is PythonRule else one for one in rules)),
             ("_silent", silent),
+            ("_authority", f"policy_rules:{name}"),
         ):
             object.__setattr__(self, attribute, value)
 
@@ -155,9 +157,10 @@ class Policy:
 
     def _results(self, case: Case, time_limit: TimeLimit) -> list[RuleResult]:
         results: list[RuleResult] = []
+        limit = None if time_limit.is_free else time_limit
         for at, call in enumerate(self._calls):
             try:
-                results.append(_ask(call, case, at, self, time_limit))
+                results.append(_ask(call, case, at, self, limit))
             except TimeLimitError as late:
                 results.append(RuleFault(f"{TIMED_OUT}: {late}"))
                 rest = len(self._calls) - len(results)
@@ -165,10 +168,6 @@ class Policy:
                     results + [RuleFault(f"{TIMED_OUT}: it was not asked, {self.rules[at].name} took too long")] * rest
                 )
         return results
-
-    @property
-    def _authority(self) -> str:
-        return f"policy_rules:{self.name}"
 
     def _trace(
         self, results: Sequence[RuleResult], combined: Combined, settings: QuestionSettings
@@ -221,16 +220,20 @@ class Policy:
     def _reason(self, results: Sequence[RuleResult], combined: Combined) -> str:
         if combined.answer == "none":
             return NO_OPINIONS
-        names = ", ".join([self._silent[at].rule for at in combined.decisive])
+        decisive = combined.decisive
+        if len(decisive) == 1:
+            names = self._silent[decisive[0]].rule
+        else:
+            names = ", ".join([self._silent[at].rule for at in decisive])
         if combined.is_empty:
             return f"{names}: {_EMPTY_SCOPE}"
         words = reasons(results, combined.decisive)
         return f"{names}: {words}" if words else names
 
 
-def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, time_limit: TimeLimit) -> RuleResult:
+def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, limit: TimeLimit | None) -> RuleResult:
     try:
-        opinion = time_limit.run(lambda: call(case))
+        opinion = call(case) if limit is None else limit.run(lambda: call(case))
     except (KeyboardInterrupt, TimeLimitError):
         raise
     except BaseException as error:  # noqa: BLE001 - every exception of a rule rejects, SystemExit included

@@ -149,6 +149,11 @@ class TimeLimit:
     def __init__(self, limit_ms: int | None = None) -> None:
         self.limit_ms = limit_ms
 
+    @property
+    def is_free(self) -> bool:
+        """Whether ``run`` makes calls of this thread without a limit of their own."""
+        return self.limit_ms is None or threading.get_ident() in _watchdog.running
+
     def run(self, call: Callable[[], R], *, unbroken: bool = False) -> R:
         """Return the result of a call within the limit; an outer limit takes precedence.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,8 +13,10 @@ from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.codec import decode_event
 from world.log import LoggedEvent, is_intact
+from world.log.store import Row
+from world.log.values import NO_EVENT, event_leaf
 
-__all__ = ["decoded", "known", "state_of"]
+__all__ = ["decoded", "decoded_rows", "known", "state_of"]
 
 KEPT_EVENTS: Final = 1_024
 """Number of recently used payloads in the cache, which holds only small ones."""
@@ -48,6 +51,22 @@ def decoded(logged: LoggedEvent) -> Event:
     return decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
 
 
+def decoded_rows(rows: Iterable[Row]) -> Iterator[tuple[int, Event]]:
+    """Yield position and payload of the rows of ``EventLog.read_rows``, for a pass over many events.
+
+    Raises:
+        DamagedLogError: as ``decoded``.
+    """
+    for position, stream, version, topic, schema_version, state, leaf in rows:
+        try:
+            is_sound = event_leaf(stream, version, topic, schema_version, state) == leaf
+        except NO_EVENT:
+            is_sound = False
+        if not is_sound:
+            raise _changed(position)
+        yield position, decode_event(topic, schema_version, state, position)
+
+
 def state_of(logged: LoggedEvent) -> Any:
     """Return the state of a logged event of any topic as JSON.
 
@@ -67,9 +86,13 @@ def state_of(logged: LoggedEvent) -> Any:
 
 def _require_intact(logged: LoggedEvent) -> None:
     if not is_intact(logged):
-        raise DamagedLogError(
-            ErrorCode.EVENT_CHANGED,
-            f"Event {logged.position} is not what was logged: its content and its leaf hash differ. Run "
-            "`worldctl verify`, and restore the log from a copy.",
-            position=logged.position,
-        )
+        raise _changed(logged.position)
+
+
+def _changed(position: int) -> DamagedLogError:
+    return DamagedLogError(
+        ErrorCode.EVENT_CHANGED,
+        f"Event {position} is not what was logged: its content and its leaf hash differ. Run "
+        "`worldctl verify`, and restore the log from a copy.",
+        position=position,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from authority import Policy, PolicyRegistry, StandardAuthority
@@ -22,7 +23,7 @@ from world.model.decision import Ruling
 from world.model.immutable_json import FrozenDict, freeze
 from world.read_models.archive import Archive
 from world.read_models.counting import Counts
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, decoded_rows
 from world.state.proposal import Proposal
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.code_fingerprints import CodeThen, watched
@@ -115,8 +116,8 @@ class CaseRejudger:
         found = RejudgedCases()
         pending: OrderedDict[str, ProposalSubmitted] = OrderedDict()
         topics = [ProposalSubmitted.TOPIC, ProposalJudged.TOPIC, WorldSealed.TOPIC]
-        for logged in self.archive.log.read(after, upto, topics=topics):
-            event = decoded(logged)
+        read = self.archive.log.read_rows(after, upto, topics=topics)
+        for position, event in chain.from_iterable(map(decoded_rows, read)):
             if isinstance(event, ProposalSubmitted):
                 pending[event.proposal_id] = event
                 if len(pending) > MAX_PENDING:
@@ -124,9 +125,9 @@ class CaseRejudger:
             elif isinstance(event, WorldSealed):
                 self._cases.follow(event)
             elif isinstance(event, ProposalJudged):
-                submitted = pending.pop(event.proposal_id, None) or self._submitted(event.proposal_id, logged.position)
+                submitted = pending.pop(event.proposal_id, None) or self._submitted(event.proposal_id, position)
                 if submitted is not None and self._wanted.takes(submitted):
-                    self._take(found, submitted, event, logged.position)
+                    self._take(found, submitted, event, position)
         return found
 
     def _submitted(self, proposal_id: str, position: int) -> ProposalSubmitted | None:

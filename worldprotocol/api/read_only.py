@@ -19,7 +19,7 @@ from world.model.short_repr import short_repr
 from world.model.snapshot import Meta, Snapshot, System
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.blame import Blame, blame
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, decoded_rows
 from world.read_models.index import WorldIndex
 from world.state.branches import Branch
 from world.state.proposal import Proposal
@@ -237,8 +237,8 @@ class RealmReader:
 
     def events(self, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Any]]:
         """Yield ``(position, event)`` in log order."""
-        for logged in self._log.read(after, upto):
-            yield logged.position, decoded(logged)
+        for rows in self._log.read_rows(after, upto):
+            yield from decoded_rows(rows)
 
     def inbox(self) -> list[Proposal]:
         """Return the proposals that wait for human decisions, oldest first.
