@@ -118,6 +118,8 @@ def _at(patches: list[Any], index: int) -> Any:
 
 
 def _same(recorded_part: Any, now: Any) -> bool:
+    if type(recorded_part) is str and type(now) is str and recorded_part.isascii():
+        return recorded_part == now
     try:
         return canonical_bytes(recorded_part) == canonical_bytes(now)
     except RefusedError:  # what cannot be written canonically was never computed

@@ -17,6 +17,7 @@ from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
 from world.events.resource_values import GrantedLease
 from world.klis.identity.signature import sign
+from world.klis.manifest import ENGINE_ONLY, read_manifest
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.state.realm_state import RealmState, apply_event
@@ -313,6 +314,31 @@ def test_a_verdict_that_was_written_otherwise_is_found_by_the_recheck(world: Rea
                 altered += 1
         apply_event(realm, event, position)
     assert altered == 18
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_a_manifest_that_was_made_again_hides_no_altered_verdict_on_a_proposal(world: Realm) -> None:
+    world.register("ann", "human", binding={"kind": "auto_approve"})
+    world.act("ann", "close")
+    realm, altered = RealmState(), 0
+    for position, event in world.events():
+        if isinstance(event, VerdictGiven):
+            made = read_manifest(event.manifest or {}, settings=realm.klis.in_force, wide=ENGINE_ONLY)
+            assert [triple.resource.type for triple in made.triples] == ["STATE"]
+            assert recheck_verdict(realm.klis, event, made) is None
+            more = GrantedLease(lease_id="l", token=9, predicate="MUTATES", resource="STATE:/b/*")
+            for other in (
+                replace(event, status="Die"),
+                replace(event, retry_after_ms=77),
+                replace(event, session_id="other"),
+                replace(event, leases=[*event.leases, more]),
+            ):
+                found = recheck_verdict(realm.klis, other, made)
+                assert found is not None
+                assert found.code == "VERDICT_DIFFERS"
+                altered += 1
+        apply_event(realm, event, position)
+    assert altered == 4
 
 
 def test_keys_are_public_and_of_the_right_size(world: Realm) -> None:

@@ -123,9 +123,10 @@ class AvailableCode:
 
         None where neither has the hash: another policy would give its own ruling, and not the recorded one.
         """
-        if policy_hash is None or self.hash_of(name) == policy_hash:
-            return self._components.authority
-        return self._rebuilt.get(policy_hash)
+        rebuilt = self._rebuilt.get(policy_hash or "")
+        if rebuilt is not None:
+            return rebuilt
+        return self._components.authority if policy_hash is None or self.hash_of(name) == policy_hash else None
 
     def other_schema(self, schema_hash: str, what: str) -> DivergenceError | None:
         """Return the error for a step that was made under another schema than the loaded domain's, or None.

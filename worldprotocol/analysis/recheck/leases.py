@@ -12,7 +12,8 @@ from world.klis.identity.authentication import channel_fault
 from world.klis.identity.signature import verify
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
-from world.klis.manifest import ENGINE_ONLY, Triple, read_manifest
+from world.klis.manifest import ENGINE_ONLY, Manifest, Triple, read_manifest
+from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.model.record import to_wire
 from world.pipeline.leasing.proposal_manifest import manifest_of
 from world.pipeline.unit_of_work import UnitOfWork
@@ -21,18 +22,19 @@ from world.state.realm_state import RealmState
 __all__ = ["recheck_channel", "recheck_manifest", "recheck_verdict"]
 
 
-def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> DivergenceError | None:
+def recheck_verdict(ledger: Ledger, event: VerdictGiven, made: Manifest | None = None) -> DivergenceError | None:
     """Compute a recorded verdict again, with the ledger before it.
 
     Args:
         ledger: the ledger folded from all events before the event.
         event: the recorded verdict.
+        made: the manifest that ``recheck_manifest`` made again, which need not be read again from the event.
 
     Returns:
         The divergence; None if the result equals the record.
     """
     try:
-        triples = _asked_for(ledger, event)
+        triples = _asked_for(ledger, event, made)
     except RefusedError as refused:
         return _diverged(event, {"manifest": {"recorded": event.status, "now": refused.to_dict()}})
     if triples is None or event.agent_id not in ledger.agents:
@@ -61,7 +63,7 @@ def recheck_verdict(ledger: Ledger, event: VerdictGiven) -> DivergenceError | No
     return _diverged(event, differences) if differences else None
 
 
-def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None:
+def _asked_for(ledger: Ledger, event: VerdictGiven, made: Manifest | None) -> tuple[Triple, ...] | None:
     """Return the triples of the verdict's manifest or waiting request."""
     if event.cause == "queue":
         request = ledger.requests.get(event.request_id)
@@ -73,16 +75,25 @@ def _asked_for(ledger: Ledger, event: VerdictGiven) -> tuple[Triple, ...] | None
     if event.manifest is None:
         return None
     kind = (event.channel or {}).get("kind")
-    wide = ENGINE_ONLY if kind == "engine" else frozenset[str]()
-    manifest = read_manifest(
-        event.manifest, settings=ledger.in_force, types=ledger.types, wide=wide, on_the_way=kind == "run"
-    )
+    if made is not None and kind == "engine" and _is_of_states(made, ledger.types):
+        manifest = made
+    else:
+        wide = ENGINE_ONLY if kind == "engine" else frozenset[str]()
+        manifest = read_manifest(
+            event.manifest, settings=ledger.in_force, types=ledger.types, wide=wide, on_the_way=kind == "run"
+        )
     if (manifest.agent_id, manifest.session_id) != (event.agent_id, event.session_id):
         return None
     if kind == "signed":
         keys = [key for key in ledger.keys.values() if key.agent_id == event.agent_id and not key.revoked]
         verify(manifest, [b64decode(key.public) for key in keys])
     return manifest.triples
+
+
+def _is_of_states(manifest: Manifest, types: ResourceTypes) -> bool:
+    """Return whether all resources of a manifest are states, which are read alike with these types and the own ones."""
+    is_standard = types is STANDARD or types.get("STATE") == STANDARD["STATE"]
+    return is_standard and all(triple.resource.type == "STATE" for triple in manifest.triples)
 
 
 def recheck_channel(realm: RealmState, event: VerdictGiven) -> DivergenceError | None:
@@ -101,7 +112,7 @@ def recheck_channel(realm: RealmState, event: VerdictGiven) -> DivergenceError |
     return _diverged(event, {"channel": {"recorded": event.channel, "now": fault}})
 
 
-def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> DivergenceError | None:
+def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> tuple[DivergenceError | None, Manifest | None]:
     """Create a proposal's manifest again, from its ruling and its action's declaration.
 
     Args:
@@ -109,22 +120,23 @@ def recheck_manifest(work: UnitOfWork, event: VerdictGiven) -> DivergenceError |
         event: the recorded verdict; verdicts on other requests are not checked here.
 
     Returns:
-        The divergence; None if the result equals the record.
+        The divergence, None if the result equals the record; and the manifest, where it was created and equals it.
     """
     proposal = work.realm.proposals.get(event.request_id)
     if proposal is None or event.manifest is None:
-        return None
+        return None, None
     if proposal.submitted.schema_hash != work.domain.schema.hash:
-        return None  # its ruling says that it cannot be rechecked
+        return None, None  # its ruling says that it cannot be rechecked
     ruling = proposal.last_ruling
+    manifest: Manifest | None = None
     try:
         manifest = manifest_of(work, proposal, ruling.approved_scope)
         now: Any = None if manifest is None else manifest.to_wire()
     except RefusedError as refused:
         now = refused.to_dict()
     if now == event.manifest:
-        return None
-    return _diverged(event, {"manifest": {"recorded": event.manifest, "now": now}})
+        return None, manifest
+    return _diverged(event, {"manifest": {"recorded": event.manifest, "now": now}}), None
 
 
 def _diverged(event: VerdictGiven, differences: dict[str, Any]) -> DivergenceError:

@@ -189,12 +189,14 @@ class Rechecking:
         if after == self._begun:
             done.divergences += self._before
         for position, event in self._world.events(after, upto):
-            if self._twice is not None and self._twice():
+            has_step = type(event) in _STEPS
+            if self._twice is not None and self._twice() and has_step:
                 counted = self._steps.copy()
                 unlimited(lambda: list(self._check(event)))  # noqa: B023 - called at once
                 self._steps.clear()
                 self._steps.update(counted)
-            for difference in unlimited(lambda: list(self._check(event))):  # noqa: B023 - called at once
+            differences = unlimited(lambda: list(self._check(event))) if has_step else []  # noqa: B023 - called at once
+            for difference in differences:
                 if self._is_news(difference):
                     is_drift = difference.code in DRIFT
                     found = Divergence(
@@ -337,10 +339,11 @@ class Rechecking:
 
     def _verdict(self, event: VerdictGiven) -> Iterator[DivergenceError]:
         self._steps["verdicts"] += 1
+        difference, manifest = recheck_manifest(self._work, event)
         difference = (
-            recheck_manifest(self._work, event)
+            difference
             or recheck_channel(self._realm, event)
-            or recheck_verdict(self._realm.klis, event)
+            or recheck_verdict(self._realm.klis, event, manifest)
             or recheck_grant(self._work, event)
         )
         if difference is not None:
