@@ -12,12 +12,12 @@ from bench.realms import BenchRealm
 from world.audit.sealing import last_commit
 from world.audit.verify import verify
 from world.errors import RefusedError
+from world.events.realm_events import LogArchived
 from world.log import EventLog
 from world.log.log import rebuild_view
 from world.read_models.archive import Archive
 from world.read_models.index import WorldIndex
-from world.read_models.live.sealed_snapshot import archived_upto
-from worldprotocol.export.archive import cutting
+from world.read_models.live.sealed_snapshot import SealedSnapshot, archived_upto, read_snapshot
 from worldprotocol.export.archive.cutting import CutPlan, cut, open_for_cutting, restore
 from worldprotocol.export.archive.manifest import ArchiveFolder
 from worldprotocol.export.archive.writing import plan_archive, write_archive
@@ -60,15 +60,14 @@ def test_no_content_is_removed_from_a_log_that_was_closed_meanwhile(
 ) -> None:
     path = tmp_path / "log.db"
     grown(path)
-    read = cutting.read_snapshot
 
-    def close_before(log: EventLog, event: object) -> object:
+    def close_before(log: EventLog, event: LogArchived) -> SealedSnapshot:
         realm = BenchRealm(str(path))
         realm.protocol.close_writer("move", by="ann", target="elsewhere.db")
         realm.close()
-        return read(log, event)  # type: ignore[arg-type]
+        return read_snapshot(log, event)
 
-    monkeypatch.setattr(cutting, "read_snapshot", close_before)
+    monkeypatch.setattr("worldprotocol.export.archive.cutting.read_snapshot", close_before)
     archive = cast("ArchiveFolder", SimpleNamespace(digest="0" * 64))
     with open_for_cutting(str(path)) as log:
         with pytest.raises(RefusedError) as refused:

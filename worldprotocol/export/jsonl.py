@@ -97,7 +97,7 @@ def export_log(
         upto: position of the last event; None is the end of the log.
         progress: called with the position of the last written event and that of the last one.
         redaction: rules for the events to hide; such an export cannot be imported (KM-7.3).
-        every_head: whether each tree head of the log is written, so that an imported log knows where commits end;
+        every_head: whether each tree head of the log is written, so that an imported log has the ends of commits;
             otherwise one for about every thousand events.
 
     Returns:
