@@ -18,18 +18,16 @@ from typing import TypeVar
 
 from bench.open_items import OpenItems, YardRealm
 from world.audit.verify import verify
-from world.log import EventLog, TreeHead, open_log, verify_consistency
-from world.log.merkle import Frontier
+from world.log import EventLog, open_log, verify_consistency
 from world.read_models.archive import Archive
 from world.read_models.live.state_loading import load_realm
-from worldprotocol.export.archive.checking import check_archive, tile_path
+from worldprotocol.export.archive.checking import check_archive, head_in
 from worldprotocol.export.archive.cutting import cut, open_for_cutting, plan_cut
 from worldprotocol.export.archive.manifest import ArchiveFolder
 from worldprotocol.export.archive.writing import end_of_archive, plan_archive, write_archive
 from worldprotocol.export.proofs.checkpoint import Trusted, checkpoint_of
 from worldprotocol.export.proofs.note import SigningKey
 from worldprotocol.export.proofs.receipt import Subject, check_proof, make_receipt
-from worldprotocol.export.proofs.tiles import WIDTH, Tile
 
 PROPOSALS, KEEP = 200_000, 10_000
 EVENTS_EACH = 8
@@ -98,19 +96,9 @@ def check_old(log: EventLog, archive: ArchiveFolder, receipt: bytes, size: int) 
     """Check a receipt and a checkpoint from before the cut against the log, and against the archive alone."""
     checked = check_proof(receipt, Trusted((KEY.verifier,)))
     head = checked.checkpoints[0].head
-    assert head == log.root_at(size) == archived_head(archive, size)
+    assert head == log.root_at(size) == head_in(archive, size)
     proof = log.prove_consistency(size)
     assert verify_consistency(size, proof.second.size, proof.first.root, proof.second.root, proof.path)
-
-
-def archived_head(archive: ArchiveFolder, size: int) -> TreeHead:
-    """Return the tree head after so many events, computed from the tiles of an archive."""
-    frontier = Frontier()
-    for index in range(-(-size // WIDTH)):
-        data = archive.folder.joinpath(tile_path(0, Tile(index))).read_bytes()
-        leaves = [data[at : at + 32] for at in range(0, len(data), 32)]
-        frontier = frontier.extended(leaves[: size - index * WIDTH])
-    return TreeHead(frontier.size, frontier.root())
 
 
 def main() -> None:

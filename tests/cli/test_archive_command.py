@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from bench.realms import BenchRealm
 from tests.cli.inside import Inside
+from world.log import open_log
+from world.model.actor import ActorRef
 
 
 @pytest.fixture
@@ -59,7 +62,10 @@ def _receipt_of_the_copy(cli: Inside, first: dict[str, object]) -> str:
 def test_what_cannot_be_archived_is_refused_with_what_to_do(cli: Inside) -> None:
     assert "NOTHING_TO_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--upto", "255", code=1).err
     assert "NOTHING_TO_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--keep", "100000", code=1).err
-    assert "BAD_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--after", "none", code=3).err
+    assert "There is no folder none" in cli("--log", "w.db", "archive", "a", "--after", "none", code=2).err
+    assert "There is no folder none" in cli("--log", "w.db", "cut", "none", "--keep", "1", code=2).err
+    for unnamed in ("", ".", "/"):
+        assert "INVALID_TARGET" in cli("--log", "w.db", "archive", unnamed, code=2).err
     assert "BAD_ARCHIVE" in cli("verify", ".", code=3).err
     cli("--log", "w.db", "archive", "a", "--no-tables")
     assert not (cli.folder / "a" / "tables").exists()
@@ -67,6 +73,24 @@ def test_what_cannot_be_archived_is_refused_with_what_to_do(cli: Inside) -> None
     (cli.folder / "a" / "tlog" / "checkpoint").unlink()
     assert "tlog/checkpoint" in cli("verify", "a", code=3).err
     assert "events.jsonl" not in cli("verify", "a/events.jsonl").err
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_tree_heads_that_were_kept_are_compared_with_an_archive_alone(cli: Inside) -> None:
+    heads = {}
+    with open_log(str(cli.folder / "w.db"), read_only=True) as log:
+        for size in (0, 1, 300, 512, 513, 768, 769):
+            heads[size] = log.root_at(size)
+    cli("--log", "w.db", "archive", "a", "--upto", "512")
+    cli("--log", "w.db", "archive", "b", "--upto", "768", "--after", "a")
+    for folder, comparable in (("a", (0, 1, 300, 512)), ("b", (512, 513, 768))):
+        for size, head in heads.items():
+            if size in comparable:
+                assert "against 1 saved tree head" in cli("verify", folder, "--against", str(head)).out
+                other = f"{size}:{heads[300 if size != 300 else 1].root_hex}"
+                assert "BAD_ARCHIVE" in cli("verify", folder, "--against", other, code=3).err
+            else:
+                assert "INVALID_TREE_HEAD" in cli("verify", folder, "--against", str(head), code=2).err
 
 
 @pytest.mark.slow
@@ -148,6 +172,28 @@ def test_an_export_of_a_cut_log_continues_the_log_that_its_archives_give(cut_rea
     assert cli("--log", "again.db", "show", "20").out
     whole = cli("--log", "again.db", "export", "whole.jsonl", "--json")
     assert ("archivedUpto" in whole.json, whole.err) == (False, "")
+
+
+def test_worlds_and_past_states_of_a_cut_log_are_shown_where_the_newest_world_is_before_the_cut(
+    small_commits: Inside,
+) -> None:
+    cli = small_commits
+    expected = cli("--log", "w.db", "worlds", "--json").out
+    newest = json.loads(expected.splitlines()[-1])
+    realm = BenchRealm(str(cli.folder / "w.db"), durability="normal")
+    for number in range(200):
+        actor = ActorRef.read({"actorId": f"a{number}", "kind": "human"})
+        realm.protocol.register_actor(actor, by="bench")
+    realm.close()
+    size = cli("--log", "w.db", "verify", "--json").json["head"]["size"]
+    state = cli("--log", "w.db", "state", "--json").json
+    cli("--log", "w.db", "archive", "a")
+    upto = cli("--log", "w.db", "cut", "a", "--keep", "0", "--json").json["upto"]
+    assert newest["position"] < upto < size
+    assert cli("--log", "w.db", "worlds", "--json").out == expected
+    assert cli("--log", "w.db", "worlds", "--at", str(size), "--json").out == expected
+    assert cli("--log", "w.db", "state", "--at", str(size), "--json").json["worldId"] == state["worldId"]
+    assert "EVENT_ARCHIVED" in cli("--log", "w.db", "worlds", "--at", str(upto - 1), code=1).err
 
 
 @pytest.mark.requirement("CARD-audit")

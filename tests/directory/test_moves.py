@@ -83,6 +83,7 @@ def test_a_move_under_load_loses_nothing(tmp_path: Path, places: tuple[str, str]
             writer.join()
         with open_log(source, read_only=True) as old, open_log(target, read_only=True) as new:
             assert old.head() == done.head == new.root_at(done.head.size)
+            assert list(old.heads()) == list(new.heads(0, done.head.size))
             assert [event.leaf for event in old.read()] == [event.leaf for event in new.read(upto=done.head.size)]
         with pytest.raises(RefusedError) as caught:
             Realm.open(source, domain=yard)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.bench_retention import archived_head
 from bench.open_items import ENDED, OpenItems, YardRealm
 from world.audit.sealing import last_commit
 from world.audit.verify import verify
 from world.log import open_log
 from world.read_models.live.sealed_snapshot import archived_event
+from worldprotocol.export.archive.checking import head_in
 from worldprotocol.export.archive.cutting import cut, open_for_cutting, plan_cut
 from worldprotocol.export.archive.writing import plan_archive, write_archive
 from worldprotocol.export.proofs.checkpoint import Trusted, checkpoint_of
@@ -39,7 +39,7 @@ def test_all_that_is_open_at_a_cut_can_be_finished_after_it(tmp_path: Path) -> N
     finished = items.finish()
     assert {item.what: item.ended for item in finished} == ENDED
     assert all(item.begun < done.upto for item in finished)
-    assert check_proof(receipt, Trusted()).checkpoints[0].head == archived_head(archive, 300)
+    assert check_proof(receipt, Trusted()).checkpoints[0].head == head_in(archive, 300)
     with open_log(path, read_only=True) as log:
         assert verify(log).findings == ()
         event = archived_event(log)

@@ -65,6 +65,10 @@ def test_a_server_goes_on_beside_a_cut_and_says_what_it_leaves_out(served: Serve
         assert "archivedUpto" in aud.get(f"{PATH}/proposals", params={"actor": "kid"}).json()
         with aud.stream("GET", f"{PATH}/log/stream", params={"after": upto}) as stream:
             assert next(line for line in stream.iter_lines() if line.startswith("id:")) == f"id: {upto + 1}"
+        for behind in ({"params": {"after": 0}}, {"headers": {"Last-Event-ID": str(upto - 1)}}):
+            refused = aud.get(f"{PATH}/log/stream", **behind)
+            assert (refused.status_code, refused.json()["code"]) == (410, "EVENT_ARCHIVED")
+            assert f"after event {upto}" in refused.json()["detail"]
     with served.client("ann") as ann:
         answered = ann.post(f"{PATH}/proposals/{waiting}:answer", json={"choice": "approve"})
         assert answered.json()["status"] == "completed"

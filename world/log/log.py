@@ -9,7 +9,7 @@ none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -258,19 +258,22 @@ class EventLog(NotificationReader):
             drop = self._store.sql.drop_snapshots
             cursor.execute(drop.sql, drop.bind(of_log=self.log_id, least=0, most=before - 1))
 
-    def set_contents(self, contents: Sequence[tuple[int, str]]) -> None:
+    def set_contents(self, contents: Sequence[tuple[int, str]], *, check: Callable[[], None] | None = None) -> None:
         """Remove the contents of events, or give removed ones back, in one commit; nothing else of an event changes.
 
         Args:
             contents: positions, each with the state as canonical JSON; an empty text removes it. The caller has
                 compared it with the leaf hash.
+            check: called under the log's lock before anything is changed; what it raises changes nothing.
 
         Raises:
-            RefusedError: as ``write``.
+            RefusedError: as ``write``; those of ``check``.
         """
         statement, base = self._store.sql.set_state, key_range(self.log_id)["base"]
         rows = [statement.bind(key=base + position, content=state) for position, state in contents]
         with self._changing() as cursor:
+            if check is not None:
+                check()
             if rows:
                 cursor.executemany(statement.sql, rows)
 

@@ -79,6 +79,7 @@ class Transaction:
         self._caught_up: tuple[int, Sequence[LoggedEvent]] = (memory.head.size, ())
         self._versions: dict[str, int] = {}
         self._appended: list[LoggedEvent] = []
+        self._ends: Sequence[int] = ()
         self._noted: tuple[Boot, int] | None = None
         self._clocks = Clocks()
         self._answers: Sequence[Sequence[Row]] = ()
@@ -149,6 +150,14 @@ class Transaction:
         self._versions = versions
         self._appended += logged
         return logged
+
+    def keep_heads(self, sizes: Sequence[int]) -> None:
+        """Store the tree heads at these sizes too, where commits of a log end whose events this transaction copies.
+
+        Args:
+            sizes: in ascending order, of what is appended.
+        """
+        self._ends = sizes
 
     def note_clocks(self, boot: Boot, recorded_ms: int) -> None:
         """Store the boot clock and the recorded time (ms since 1970) with this commit, where the store keeps them."""
@@ -227,8 +236,22 @@ class Transaction:
         frontier = self._memory.frontier.extended([event.leaf for event in self._appended], filled)
         events = _event_rows(self._log_id, base, self._appended)
         chunks = [(base + chunk.index, chunk.root, chunk.frontier.to_bytes()) for chunk in filled]
-        head = base + frontier.size, frontier.root(), self._memory.head.size
+        head = base + frontier.size, frontier.root(), self._insert_heads(base)
         return Batch(events, head, chunks, self._clock_row(frontier.size)), frontier
+
+    def _insert_heads(self, base: int) -> int:
+        """Write the tree heads before the last one; return the size of the newest."""
+        frontier, taken = self._memory.frontier, 0
+        for size in self._ends:
+            count = size - self._memory.head.size
+            if not taken < count < len(self._appended):
+                continue
+            before, part = frontier.size, self._appended[taken:count]
+            frontier, taken = frontier.extended([event.leaf for event in part]), count
+            row = (base + size, frontier.root(), before)
+            statement = self._store.head_statement
+            self._store.cursor().execute(statement.sql, row if self._store.links_heads else row[:2])
+        return frontier.size
 
     def _clock_row(self, size: int) -> tuple[Any, ...] | None:
         if self._noted is None:

@@ -17,6 +17,7 @@ from world.events.realm_events import BranchCreated, BranchSwitched, WorldSealed
 from world.log import LoggedEvent
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.decoding import decoded
+from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot
 from world.state.branches import Branch
 
 FIRST_BLOCK: Final = 64
@@ -140,14 +141,26 @@ def heads_at(archive: Archive, position: int) -> Heads:
         position: position of the event; 0 is before the first one.
 
     Raises:
+        RefusedError: ``EVENT_ARCHIVED`` for an event before a cut.
         DamagedLogError: an event that was read was changed after it was logged.
     """
+    try:
+        return _heads(archive, position, None)
+    except RefusedError as refused:
+        snapshot = open_snapshot(archive.log) if refused.code == ErrorCode.EVENT_ARCHIVED else None
+        if snapshot is None or position < snapshot.upto:
+            raise
+    return _heads(archive, position, snapshot)
+
+
+def _heads(archive: Archive, position: int, snapshot: SealedSnapshot | None) -> Heads:
+    """Return the state of the branches, from the events after a snapshot, or from all events."""
+    sealed = {} if snapshot is None else {name: (head, tip) for name, head, tip in snapshot.branches}
     created = {event.branch: event for at, event in _created(archive) if at <= position}
     heads: dict[str, str] = {}
     tips: dict[str, str] = {}
-    for logged in _backwards(
-        archive, position, [kind.TOPIC for kind in (WorldSealed, ProposalCompleted, ProposalFailed)]
-    ):
+    topics = [kind.TOPIC for kind in (WorldSealed, ProposalCompleted, ProposalFailed)]
+    for logged in _backwards(archive, position, topics, 0 if snapshot is None else snapshot.upto):
         if len(heads) == len(created):
             break
         event = decoded(logged)
@@ -157,7 +170,8 @@ def heads_at(archive: Archive, position: int) -> Heads:
                 heads.setdefault(event.branch, event.world_id)
     branches = {}
     for name, event in created.items():
-        branches[name] = Branch(name, heads.get(name, event.world_id), tips.get(name, event.world_id))
+        head, tip = sealed.get(name, (event.world_id, event.world_id))
+        branches[name] = Branch(name, heads.get(name, head), tips.get(name, tip))
     return Heads(_active(archive, position, next(iter(created), "")), branches)
 
 
@@ -181,11 +195,11 @@ def _active(archive: Archive, position: int, first: str) -> str:
     return first
 
 
-def _backwards(archive: Archive, position: int, topics: Sequence[str]) -> Iterator[LoggedEvent]:
-    """Yield events of these topics from a position down to the first."""
+def _backwards(archive: Archive, position: int, topics: Sequence[str], floor: int) -> Iterator[LoggedEvent]:
+    """Yield events of these topics from a position down to the one after another."""
     step = FIRST_BLOCK
-    while position > 0:
-        after = max(0, position - step)
+    while position > floor:
+        after = max(floor, position - step)
         yield from reversed(list(archive.log.read(after, position, topics=topics)))
         position, step = after, min(step * 4, BLOCK)
 

@@ -52,6 +52,8 @@ def archive_realm(directory: DirectoryLog, name: str, folder: str | Path, *, by:
             where the log was cut; ``INVALID_TARGET`` where the folder cannot be written.
         DamagedLogError: the log is damaged, or the archive is not what was written.
     """
+    if not str(folder):
+        raise RefusedError(ErrorCode.INVALID_TARGET, "The folder of the archive has no name; name one.")
     place = os.path.abspath(folder)
     entry = directory.state().entry(name)
     check_work(entry, "archive", place)
@@ -174,7 +176,7 @@ def _write(log: EventLog, file: Path, checkpoint: Path, progress: Progress) -> N
     """Write export and checkpoint; a file is under its name once it is complete and stored."""
     part = file.with_name(f"{file.name}.part")
     with open_private(part) as out:
-        head = export_log(log, out, progress=progress)
+        head = export_log(log, out, progress=progress, every_head=True)
         out.flush()
         os.fsync(out.fileno())
     part.replace(file)

@@ -1,14 +1,16 @@
-"""Copying a log from one store to another: the same events at the same positions, under the same tree.
+"""Copying a log from one store to another: the same events at the same positions, under the same tree heads.
 
-An interrupted copy continues with the first event that is missing, and two processes may copy at the same time: each
-batch is appended under the target's lock, to a log that ends where the batch begins. What was copied is read back from
-the target and compared with the source's tree, so that a copy that was altered on the way is found.
+The copy has the tree head of each commit of the source, because questions about the past, and a cut of the log, go to
+the end of a commit. An interrupted copy continues with the first event that is missing, and two processes may copy at
+the same time: each batch is appended under the target's lock, to a log that ends where the batch begins. What was
+copied is read back from the target and compared with the source's tree, so that a copy that was altered on the way is
+found.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,20 +112,20 @@ class LogCopy:
         while (size := self.target.head().size) < upto:
             if size and self.source.event_at(size).leaf != self.target.event_at(size).leaf:
                 raise self._mismatch(size)  # as where the copy was closed to writers, because the move was given up
-            for rows in self.source.read_rows(size, upto):
-                events = [LoggedEvent(*row) for row in rows]
-                if not self._append(events):
+            for events, ends in _commits(self.source, size, upto):
+                if not self._append(events, ends):
                     break  # another process is copying too
                 progress(events[-1].position, upto)
         self._read_back(upto)
 
-    def _append(self, events: list[LoggedEvent]) -> bool:
-        """Append a batch; return False where the target does not end before it any more."""
+    def _append(self, events: list[LoggedEvent], ends: list[int]) -> bool:
+        """Append a batch with its tree heads; return False where the target does not end before it any more."""
         with self.target.write() as transaction:
             if transaction.head.size != events[0].position - 1:
                 return False
             copies = [NewEvent(one.stream, one.topic, one.schema_version, one.state, one.version) for one in events]
             self.target.insert_events(copies, transaction=transaction)
+            transaction.keep_heads(ends)
             self.index.apply(transaction.cursor(), transaction.appended)
         return True
 
@@ -151,6 +153,20 @@ class LogCopy:
             "another place.",
             position=upto,
         )
+
+
+def _commits(source: EventLog, after: int, upto: int) -> Iterator[tuple[list[LoggedEvent], list[int]]]:
+    """Yield the events of a log in batches that end with a commit, each with the sizes at which its commits end."""
+    pending: list[LoggedEvent] = []
+    for rows in source.read_rows(after, upto):
+        pending += [LoggedEvent(*row) for row in rows]
+        ends = [head.size for head in source.heads(pending[0].position - 1, pending[-1].position)]
+        if ends:
+            count = ends[-1] - pending[0].position + 1
+            yield pending[:count], ends
+            pending = pending[count:]
+    if pending:
+        yield pending, []
 
 
 def _refuse_same_log(source: EventLog, target: EventLog) -> None:

@@ -11,12 +11,15 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import quote
 
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import LogFounded
 from world.read_models.decoding import decoded, state_of
@@ -92,7 +95,10 @@ class CloudEvents:
         }
 
     def _trace_of(self, event: LoggedEvent, state: dict[str, Any], *, is_whole: bool) -> str | None:
-        """Return the trace context of an event: its own, or that of the proposal whose stream it is in."""
+        """Return the trace context of an event: its own, or that of the proposal whose stream it is in.
+
+        Of a proposal that had ended before the log was cut there is none.
+        """
         if event.topic == ProposalSubmitted.TOPIC:
             return _traceparent(state)
         if not is_whole or event.version == 1:
@@ -102,14 +108,25 @@ class CloudEvents:
                 self._traces.move_to_end(event.stream)
                 return self._traces[event.stream]
         found = None
-        for first in self._log.stream(event.stream, limit=1):
-            if first.topic == ProposalSubmitted.TOPIC:
-                found = _traceparent(state_of(first))
+        with _suppress_archived():
+            for first in self._log.stream(event.stream, limit=1):
+                if first.topic == ProposalSubmitted.TOPIC:
+                    found = _traceparent(state_of(first))
         with self._mutex:
             self._traces[event.stream] = found
             if len(self._traces) > MAX_TRACES:
                 self._traces.popitem(last=False)
         return found
+
+
+@contextmanager
+def _suppress_archived() -> Iterator[None]:
+    """Go on where the content of an event was removed from a cut log."""
+    try:
+        yield
+    except RefusedError as refused:
+        if refused.code != ErrorCode.EVENT_ARCHIVED:
+            raise
 
 
 def _traceparent(state: dict[str, Any]) -> str | None:

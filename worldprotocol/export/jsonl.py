@@ -6,8 +6,8 @@
     {"head":{"root":"..","size":1006}}
 
 Every line is canonical JSON, and an event's state is the stored text, so the export is lossless. A tree head follows
-about every thousand events, at the end of a commit, and the last event; a file without its last line is refused. An
-imported log has identical events, byte by byte, and identical heads in every store.
+the last event, and the last one of each commit or about every thousand events; a file without its last line is refused.
+An imported log has identical events, byte by byte, and the tree heads of the file, in every store.
 
 The header of a log that was salvaged incompletely, or without a tree head, from a damaged log records that:
 ``"salvaged":{"expected":36,"vouched":"none"}``.
@@ -27,7 +27,7 @@ import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -86,6 +86,7 @@ def export_log(
     upto: int | None = None,
     progress: Progress | None = None,
     redaction: Redaction | None = None,
+    every_head: bool = False,
 ) -> TreeHead:
     """Write a log as JSON lines, without concurrently appended events.
 
@@ -96,6 +97,8 @@ def export_log(
         upto: position of the last event; None is the end of the log.
         progress: called with the position of the last written event and that of the last one.
         redaction: rules for the events to hide; such an export cannot be imported (KM-7.3).
+        every_head: whether each tree head of the log is written, so that an imported log has the ends of commits;
+            otherwise one for about every thousand events.
 
     Returns:
         The tree head in the last line.
@@ -113,11 +116,15 @@ def export_log(
     out.write(header_line(header))
     heads, written = log.heads(after, last.size), after
     for rows in log.read_rows(after, last.size):
-        for row in rows:
-            out.write(event_line(LoggedEvent(*row), redaction))
-        frontier = frontier.extended(row[6] for row in rows)
+        if every_head:
+            ends = [head for head in log.heads(rows[0][0] - 1, rows[-1][0]) if head.size < last.size]
+            frontier = _write_commits(rows, ends, frontier, out, redaction)
+        else:
+            for row in rows:
+                out.write(event_line(LoggedEvent(*row), redaction))
+            frontier = frontier.extended(row[6] for row in rows)
         position = rows[-1][0]
-        if position - written >= HEAD_EVERY and position < last.size:
+        if not every_head and position - written >= HEAD_EVERY and position < last.size:
             head = TreeHead(position, frontier.root())
             stored = next((head for head in heads if head.size >= position), last)
             if stored.size == position and stored.root != head.root:
@@ -130,6 +137,27 @@ def export_log(
         raise damaged_head(last)
     out.write(head_line(last))
     return last
+
+
+def _write_commits(
+    rows: list[tuple[Any, ...]], ends: list[TreeHead], frontier: Frontier, out: IO[bytes], redaction: Redaction | None
+) -> Frontier:
+    """Write events, and the tree heads at the ends of their commits; return the tree with them.
+
+    Raises:
+        DamagedLogError: ``TREE_DAMAGED`` for a head that is not that of the events before it.
+    """
+    first, taken = rows[0][0], 0
+    for head in [*ends, None]:
+        count = len(rows) if head is None else head.size - first + 1
+        for row in rows[taken:count]:
+            out.write(event_line(LoggedEvent(*row), redaction))
+        frontier, taken = frontier.extended(row[6] for row in rows[taken:count]), count
+        if head is not None:
+            if head.root != frontier.root():
+                raise damaged_head(head)
+            out.write(head_line(head))
+    return frontier
 
 
 def import_log(source: IO[bytes], address: str, *, progress: Progress | None = None) -> Imported:
@@ -344,28 +372,37 @@ def _decoded(number: int, item: LoggedEvent) -> Event:
 def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int], None]) -> Imported:
     view = WorldIndex()
     with open_log(address, create=True, durability="full", view=view) as log:
-        size, batch, added = log.head().size, [], 0
-        for number, item in read_items(lines, tell):
-            if isinstance(item, LoggedEvent):
-                if item.position > size:
-                    batch.append(item)
+        size = log.head().size
+        batch: list[LoggedEvent] = []
+        ends: list[TreeHead] = []
+        added = 0
+        for _, item in read_items(lines, tell):
+            if isinstance(item, LoggedEvent) and item.position > size:
+                batch.append(item)
             elif isinstance(item, TreeHead) and batch:
-                with log.write() as transaction:
-                    if transaction.head.size != size:
-                        raise RefusedError(
-                            ErrorCode.LOG_NOT_EMPTY,
-                            f"The log grew from {size} to {transaction.head.size} events during the import. Import "
-                            "into a new log.",
-                        )
-                    copies = [
-                        NewEvent(event.stream, event.topic, event.schema_version, event.state, event.version)
-                        for event in batch
-                    ]
-                    log.insert_events(copies, transaction=transaction)
-                    view.apply(transaction.cursor(), transaction.appended)
-                added, size, batch = added + len(batch), item.size, []
-                if log.head() != item:
-                    raise DamagedLogError(
-                        ErrorCode.TREE_DAMAGED, f"After line {number} the log has another tree head than the file."
-                    )
+                ends.append(item)
+                if len(batch) >= HEAD_EVERY or item == done.head:
+                    _append_commits(log, view, batch, ends)
+                    added, size, batch, ends = added + len(batch), item.size, [], []
         return Imported(done.name, added, log.head(), done.salvaged)
+
+
+def _append_commits(log: EventLog, view: WorldIndex, events: list[LoggedEvent], ends: list[TreeHead]) -> None:
+    """Append events in one transaction, with the tree heads at the ends of their commits."""
+    size = events[0].position - 1
+    with log.write() as transaction:
+        if transaction.head.size != size:
+            raise RefusedError(
+                ErrorCode.LOG_NOT_EMPTY,
+                f"The log grew from {size} to {transaction.head.size} events during the import. Import into a new log.",
+            )
+        copies = [
+            NewEvent(event.stream, event.topic, event.schema_version, event.state, event.version) for event in events
+        ]
+        log.insert_events(copies, transaction=transaction)
+        transaction.keep_heads([head.size for head in ends])
+        view.apply(transaction.cursor(), transaction.appended)
+    if log.head() != ends[-1]:
+        raise DamagedLogError(
+            ErrorCode.TREE_DAMAGED, f"After event {ends[-1].size} the log has another tree head than the file."
+        )

@@ -30,7 +30,9 @@ from world.errors import RefusedError
 from world.events.codec import decode_event
 from world.events.lease_events import AgentRegistered, KlisConfigured
 from world.events.realm_events import ActorRegistered
+from world.klis.ledger_codec import read_ledger
 from world.klis.resources.resource_types import STANDARD
+from world.read_models.live.sealed_snapshot import open_snapshot
 
 if TYPE_CHECKING:
     from worldprotocol.api.bootstrap import EventLog, LoggedEvent
@@ -89,12 +91,26 @@ class Redaction:
     def learn(self, log: EventLog, after: int = 0) -> None:
         """Collect the names of all actors and resource types of a log, which may occur in any text.
 
+        Those of a cut log that only removed contents have are in the lease ledger of its snapshot.
+
         Args:
             log: the log.
             after: position of the last event that was learned from before.
         """
-        for event in log.read(after, topics=self._follows) if self._follows else ():
-            self._take(event)
+        if not self._follows:
+            return
+        try:
+            for event in log.read(after, topics=self._follows):
+                self._take(event)
+        except RefusedError as refused:
+            snapshot = open_snapshot(log) if refused.code == ErrorCode.EVENT_ARCHIVED else None
+            if snapshot is None:
+                raise
+            ledger = read_ledger(snapshot.ledger)
+            self._take_names(ledger.agents)
+            self._take_types(ledger.types.to_wire())
+            for event in log.read(after, topics=self._follows, skip_archived=True):
+                self._take(event)
 
     def hides(self, event: LoggedEvent) -> bool:
         """Return whether an event is hidden."""
@@ -146,14 +162,18 @@ class Redaction:
     def _take(self, logged: LoggedEvent) -> None:
         event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
         if isinstance(event, KlisConfigured):
-            if not event.types.keys() <= self._types.keys():
-                self._types |= dict.fromkeys(event.types)
-                self._known = self._of_types()
-            return
-        if isinstance(event, ActorRegistered):
-            names = [event.actor.actor_id, event.actor.name]
+            self._take_types(event.types)
+        elif isinstance(event, ActorRegistered):
+            self._take_names([event.actor.actor_id, event.actor.name])
         else:
-            names = [getattr(event, "agent_id", None)]
+            self._take_names([getattr(event, "agent_id", None)])
+
+    def _take_types(self, types: Mapping[str, Any]) -> None:
+        if not types.keys() <= self._types.keys():
+            self._types |= dict.fromkeys(types)
+            self._known = self._of_types()
+
+    def _take_names(self, names: Iterable[str | None]) -> None:
         for name in names:
             if name:
                 first = _WORD.match(name)

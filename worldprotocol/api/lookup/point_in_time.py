@@ -117,9 +117,20 @@ class PointInTime:
         return self.world.realm() if self.point is None else self.world.archive.fold_realm(self.position)
 
     def ledger(self) -> ReadableLedger:
-        """Return leases, requests, agents and keys; for the past the ledger's own events are folded."""
+        """Return leases, requests, agents and keys; for the past the ledger's own events are folded.
+
+        Of a cut log, all events after the cut are folded.
+        """
         if self.point is None:
             return self.world.realm().klis
+        try:
+            return self._folded_ledger()
+        except RefusedError as refused:
+            if refused.code != ErrorCode.EVENT_ARCHIVED:
+                raise
+            return self.realm().klis
+
+    def _folded_ledger(self) -> ReadableLedger:
         from world.klis.ledger import Ledger
 
         ledger, version = Ledger(), 0

@@ -156,7 +156,9 @@ class CommandContext:
         return True
 
     def follow(self, log: EventLog, topics: Sequence[str] | None, take: Callable[[LoggedEvent], bool]) -> int:
-        """Hand over all events of a log and then those that are committed, and return the exit code.
+        """Hand over the events of a log, of a cut one those after the cut, and then those that are committed.
+
+        It returns the exit code.
 
         Args:
             log: the log.
@@ -166,7 +168,7 @@ class CommandContext:
         from worldprotocol.cli.program import INTERRUPTED
 
         try:
-            for logged in log.follow(topics=topics):
+            for logged in log.follow(self.archived_upto(log), topics=topics):
                 if take(logged):
                     return 0
         except KeyboardInterrupt:

@@ -8,14 +8,14 @@ from typing import Final
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import EventLog, LoggedEvent, TreeHead
-from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
+from world.log.merkle import CHUNK_LEAVES, HASH_BYTES, Chunk, Frontier
 from worldprotocol.export.archive.manifest import EVENTS, TILES, ArchiveFolder, bad_archive, hash_of, open_file
 from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, read_items
 from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, read_checkpoint
 from worldprotocol.export.proofs.receipt import event_text
 from worldprotocol.export.proofs.tiles import MAX_ENTRY_BYTES, Tile
 
-__all__ = ["CHECKPOINT", "bundle_path", "check_archive", "check_row", "checkpoint_in", "tile_path"]
+__all__ = ["CHECKPOINT", "bundle_path", "check_archive", "check_row", "checkpoint_in", "head_in", "tile_path"]
 
 CHECKPOINT: Final = f"{TILES}/checkpoint"
 
@@ -64,6 +64,34 @@ def check_archive(archive: ArchiveFolder, progress: Progress | None = None) -> T
     if checkpoint is not None and checkpoint.head != head:
         raise bad_archive(archive.folder, f"its checkpoint is about the tree head {checkpoint.head}, not {head}")
     return head
+
+
+def head_in(archive: ArchiveFolder, size: int) -> TreeHead | None:
+    """Return the tree head after so many events of the log, from the tiles of an archive that was checked.
+
+    Args:
+        archive: the archive.
+        size: number of events from the first one of the log on.
+
+    Returns:
+        The tree head; None where the archive does not have the events up to there, or begins after them.
+
+    Raises:
+        RefusedError: ``BAD_ARCHIVE`` where a tile cannot be read.
+    """
+    frontier = archive.manifest.frontier()
+    if not frontier.size <= size <= archive.manifest.size:
+        return None
+    while frontier.size < size:
+        path = tile_path(0, Tile(frontier.size // CHUNK_LEAVES))
+        try:
+            with open_file(archive.folder / path) as file:
+                data = file.read()
+        except OSError as error:
+            raise bad_archive(archive.folder, f"{path} cannot be read: {error.strerror}") from None
+        leaves = [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
+        frontier = frontier.extended(leaves[: size - frontier.size])
+    return TreeHead(frontier.size, frontier.root())
 
 
 def checkpoint_in(archive: ArchiveFolder, trusted: Trusted | None = None) -> Checkpoint | None:
@@ -129,6 +157,7 @@ class _Pass:
         self._files = {one.path for one in archive.manifest.files}
         self._unbundled = set(archive.manifest.unbundled)
         self._frontier = archive.manifest.frontier()
+        self._grown = self._frontier
         self._leaves: list[bytes] = []
         self._entries: list[bytes] = []
         self._roots: dict[int, bytes] = {}
@@ -142,8 +171,8 @@ class _Pass:
                     raise self._bad("its events are not the stretch that its manifest names")
             elif isinstance(item, TreeHead):
                 last = item
-                grown = self._frontier.extended(self._leaves)
-                if item != TreeHead(grown.size, grown.root()):
+                self._grow()
+                if item != TreeHead(self._grown.size, self._grown.root()):
                     raise self._bad(f"line {number} of {EVENTS} is not the tree head of the events before it")
             elif isinstance(item, Hidden):
                 raise self._bad(f"line {number} of {EVENTS} hides an event")
@@ -189,10 +218,15 @@ class _Pass:
             raise self._bad(f"it has no bundle, or one that cannot be, of the events after {self._frontier.size}")
         if tile.index not in self._unbundled:
             self._compare(bundle_path(tile), b"".join(len(e).to_bytes(2, "big") + e for e in self._entries))
-        filled: list[Chunk] = []
-        self._frontier = self._frontier.extended(self._leaves, filled)
-        self._roots.update((one.index, one.root) for one in filled)
+        self._frontier = self._grow()
         self._leaves, self._entries = [], []
+
+    def _grow(self) -> Frontier:
+        """Return the tree with all events that were read."""
+        filled: list[Chunk] = []
+        self._grown = self._grown.extended(self._leaves[self._grown.size - self._frontier.size :], filled)
+        self._roots.update((one.index, one.root) for one in filled)
+        return self._grown
 
     def _check_upper(self) -> None:
         """Compare the tiles of level 1, as far as their hashes are of this stretch."""

@@ -33,10 +33,13 @@ from world.read_models.index import IndexRows, WorldIndex
 from world.read_models.live.sealed_snapshot import (
     SealedSnapshot,
     archived_event,
+    archived_upto,
     read_snapshot,
     snapshot_hash,
 )
 from world.read_models.live.state_loading import load_realm
+from world.state.realm_state import RealmState
+from world.state.realm_view import RealmView
 from world.state.writer_epoch import closed_log
 from worldprotocol.export.archive.checking import check_archive, check_row
 from worldprotocol.export.archive.manifest import EVENTS, ArchiveFolder, bad_archive, open_file
@@ -110,13 +113,16 @@ def plan_cut(log: EventLog, archives: Sequence[ArchiveFolder], most: int, progre
         check_archive(one, progress)
     done = archived_event(log)
     before = 0 if done is None else done.upto
+    is_cut = archived_upto(log) > 0
     end = archives[-1].manifest.size if archives else 0
     upto = last_commit(log, min(end, most))
     if upto < before or upto == 0:
         raise RefusedError(
             ErrorCode.NOTHING_TO_ARCHIVE,
             f"Nothing can be removed: the archives end with event {end}, what is kept begins after event {most}, and "
-            f"the log is cut after event {before}.",
+            + (
+                f"the log {'is' if is_cut else 'was'} cut after event {before}." if before else "the log was never cut."
+            ),
             before=before,
             upto=upto,
         )
@@ -142,7 +148,12 @@ def check_cut(log: EventLog, archives: Sequence[ArchiveFolder], progress: Progre
         return
     end = archives[-1]
     if end.manifest.size < done.upto:
-        raise bad_archive(end.folder, f"it ends with event {end.manifest.size}, and the log was cut after {done.upto}")
+        raise RefusedError(
+            ErrorCode.BAD_ARCHIVE,
+            f"The archives end with event {end.manifest.size}, in {end.folder}, and the log was cut after event "
+            f"{done.upto}: name all of its archives, in order.",
+            folder=str(end.folder),
+        )
     with tempfile.TemporaryDirectory(prefix="archives-") as scratch:
         address = str(Path(scratch, "scratch.db"))
         for archive in archives:
@@ -192,9 +203,11 @@ def cut(log: EventLog, plan: CutPlan, *, by: str, now_ms: int, progress: Progres
             by=by,
         )
         _append(log, event, plan.before, snapshot)
-    done = archived_event(log)
-    assert done is not None
-    snapshot = read_snapshot(log, done)
+    elif not archived_upto(log):  # the contents were given back, and the log may have been copied since
+        if log.snapshot(plan.upto) is None:
+            log.store_snapshot(plan.upto, seal(log, plan.upto, progress).to_text())
+        _store_derived(log, _stored_snapshot(log)[1])
+    done, snapshot = _stored_snapshot(log)
     removed = _remove(log, snapshot, progress)
     log.drop_snapshots(done.upto)
     return CutLog(done.upto, len(snapshot.kept), removed, done.manifest, done.snapshot)
@@ -270,6 +283,12 @@ def _store_derived(log: EventLog, snapshot: SealedSnapshot) -> None:
         rows.write(transaction.cursor())
 
 
+def _stored_snapshot(log: EventLog) -> tuple[LogArchived, SealedSnapshot]:
+    done = archived_event(log)
+    assert done is not None
+    return done, read_snapshot(log, done)
+
+
 def _last_time(log: EventLog) -> int:
     return decoded(log.event_at(log.head().size)).at
 
@@ -279,8 +298,7 @@ def _append(log: EventLog, event: LogArchived, before: int, snapshot: SealedSnap
     view = WorldIndex()
     with log.write() as transaction:
         realm = load_realm(log, Archive(log))
-        if realm.writer.closed is not None:
-            raise closed_log(realm.writer.closed)
+        _check_open(realm)
         place = log.place()
         if place is not None:
             check_place(realm.writer, place)
@@ -291,6 +309,12 @@ def _append(log: EventLog, event: LogArchived, before: int, snapshot: SealedSnap
         new = NewEvent(REALM_STREAM, LogArchived.TOPIC, LogArchived.VERSION, encode_event(timed))
         log.insert_events([new], transaction=transaction)
         view.apply(transaction.cursor(), transaction.appended)
+
+
+def _check_open(realm: RealmState | RealmView) -> None:
+    """Refuse to change a log that is closed to writers: it is being copied as it is, or was."""
+    if realm.writer.closed is not None:
+        raise closed_log(realm.writer.closed)
 
 
 def _check_branches(log: EventLog, snapshot: SealedSnapshot) -> None:
@@ -310,13 +334,13 @@ def _check_branches(log: EventLog, snapshot: SealedSnapshot) -> None:
 
 
 def _remove(log: EventLog, snapshot: SealedSnapshot, progress: Progress | None) -> int:
-    kept, position, removed = set(snapshot.kept), 0, 0
+    kept, position, removed, archive = set(snapshot.kept), 0, 0, Archive(log)
     while position < snapshot.upto:
         rows = log.audit_rows(position, AT_ONCE)
         rows = [row for row in rows if row[0] <= snapshot.upto]
         contents = [(row[0], "") for row in rows if row[5] and row[0] not in kept]
         if contents:
-            log.set_contents(contents)
+            log.set_contents(contents, check=lambda: _check_open(archive.realm()))
         removed += len(contents)
         position = rows[-1][0] if rows else snapshot.upto
         if progress is not None:

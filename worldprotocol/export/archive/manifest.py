@@ -136,8 +136,15 @@ def open_archive(folder: Path) -> ArchiveFolder:
     """Read the manifest of an archive; ``worldprotocol.export.archive.checking`` compares the files with it.
 
     Raises:
-        RefusedError: ``BAD_ARCHIVE``; ``LOG_FORMAT`` for a later layout.
+        RefusedError: ``FILE_UNREADABLE`` where there is no such folder; ``BAD_ARCHIVE``; ``LOG_FORMAT`` for a later
+            layout.
     """
+    if not folder.is_dir():
+        raise RefusedError(
+            ErrorCode.FILE_UNREADABLE,
+            f"There is no folder {folder}; name an archive that `worldctl archive` wrote.",
+            path=str(folder),
+        )
     try:
         with open_file(folder / MANIFEST) as file:
             data = file.read()

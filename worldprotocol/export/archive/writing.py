@@ -127,6 +127,10 @@ def write_archive(
         RefusedError: ``INVALID_TARGET``, ``NO_SUCH_EVENT``, ``NOT_LOADED``.
         DamagedLogError: the first event that is not as it was recorded.
     """
+    if not folder.name:
+        raise RefusedError(
+            ErrorCode.INVALID_TARGET, f"{folder} is there already; name a folder that does not exist.", path=str(folder)
+        )
     part = folder.with_name(folder.name + PART)
     try:
         _clear(folder, part)
@@ -171,7 +175,7 @@ def _write_parts(
 ) -> list[int]:
     """Write the events, the tiles and the tables; return the tiles without a bundle."""
     with open_private(part / EVENTS) as out:
-        export_log(log, out, after=plan.after, upto=plan.upto, progress=_slice(progress, 0, 4))
+        export_log(log, out, after=plan.after, upto=plan.upto, progress=_slice(progress, 0, 4), every_head=True)
     unbundled = _write_tiles(log, part, plan, _slice(progress, 1, 4))
     _write(part / CHECKPOINT, checkpoint.to_text().encode())
     if plan.has_tables:

@@ -262,8 +262,9 @@ def _plain_errors(feed: ConfiguredFeed) -> Iterator[None]:
     try:
         yield
     except (PersistenceError, sqlite3.Error) as error:
-        if isinstance(error.__cause__, WorldProtocolError):
-            raise error.__cause__ from None
+        own = error.__cause__ or error.__context__  # the library's runner clears the cause
+        if isinstance(own, WorldProtocolError):
+            raise own from None
         raise OSError(errno.EIO, f"the database of feed {feed.name} failed: {error}", str(feed.state)) from error
 
 

@@ -97,6 +97,15 @@ async def stream_log(
             raise RefusedError(ErrorCode.INVALID_VALUE, "Last-Event-ID is not the position of an event.")
         after = int(last_event_id)
     begin = call.view.position if after is None else after
+    archived = (await call.run(call.left_out)).get("archivedUpto", 0)
+    if begin < archived:
+        raise RefusedError(
+            ErrorCode.EVENT_ARCHIVED,
+            f"The log was cut after event {archived}, and the stream was to begin after event {begin}. Begin it after "
+            f"event {archived}; the archives have the events before.",
+            position=begin + 1,
+            archived_upto=archived,
+        )
     call.check_waits()
     return EventStream(_stream(call, begin, chosen, form))
 

@@ -165,7 +165,8 @@ def _all_actors(world: Realm) -> list[str]:
     from world.read_models.decoding import decoded
 
     topics = [topic for topic, kind in TOPICS.items() if "by" in kind.__struct_fields__]
-    doers = {decoded(logged).by for logged in world.log.read(topics=topics)} - {None}  # type: ignore[attr-defined]
+    read = world.log.read(topics=topics, skip_archived=True)
+    doers = {decoded(logged).by for logged in read} - {None}  # type: ignore[attr-defined]
     realm = world.realm()
     registered = list({**realm.actors, **realm.klis.agents})
     return registered + sorted(doers - set(registered))

@@ -91,27 +91,37 @@ def verify_archive(desk: CommandContext, folder: Path, trust: Trusted, saved: Se
     """Check an archive by itself, with the keys that have to have signed its checkpoint and the heads that were kept.
 
     Raises:
-        RefusedError: ``BAD_ARCHIVE``, also where it ends with another tree head than those that were kept;
-            ``NOT_SIGNED``, ``WRONG_ORIGIN``, ``BAD_SIGNATURE``.
+        RefusedError: ``BAD_ARCHIVE``, also where it has another tree head than one that was kept;
+            ``INVALID_TREE_HEAD`` for one about events that it does not have; ``NOT_SIGNED``, ``WRONG_ORIGIN``,
+            ``BAD_SIGNATURE``.
     """
-    from worldprotocol.export.archive.checking import check_archive, checkpoint_in
+    from worldprotocol.export.archive.checking import check_archive, checkpoint_in, head_in
     from worldprotocol.export.archive.manifest import open_archive
 
     archive = open_archive(folder)
     with desk.progress("Verifying") as progress:
         head = check_archive(archive, progress)
     for one in saved:
-        if one != head:
+        found = head_in(archive, one.size)
+        if found is None:
+            raise RefusedError(
+                ErrorCode.INVALID_TREE_HEAD,
+                f"{folder} has the events {archive.manifest.after + 1} to {head.size}, which cannot be compared with a "
+                f"tree head over {one.size}. Compare it with the log (`worldctl verify --against`).",
+                folder=str(folder),
+            )
+        if found != one:
             raise RefusedError(
                 ErrorCode.BAD_ARCHIVE,
-                f"{folder} ends with the tree head {head}, which is not the one that was kept ({one}).",
+                f"{folder} has the tree head {found}, which is not the one that was kept ({one}).",
                 folder=str(folder),
             )
     checkpoint = checkpoint_in(archive, trust) if trust.keys else checkpoint_in(archive)
     signers = [key.name for key in trust.keys]
     rendered = {"kind": "archive", "ok": True, **archive_wire(archive), "signedBy": signers}
     rendered["origin"] = None if checkpoint is None else checkpoint.origin
-    desk.out.tell(rendered, _sentence(archive) + (f"; signed by {', '.join(signers)}" if signers else ""))
+    against = f", against {counted(len(saved), 'saved tree head')}" if saved else ""
+    desk.out.tell(rendered, _sentence(archive) + against + (f"; signed by {', '.join(signers)}" if signers else ""))
     return 0
 
 

@@ -44,7 +44,7 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
         after = desk.archived_upto(world.log)
         if file is None or file == "-":
             out = desk.streams.out.buffer
-            export_log(world.log, out, after=after, progress=progress, redaction=hidden)
+            export_log(world.log, out, after=after, progress=progress, redaction=hidden, every_head=True)
             out.flush()
             return 0
         path = Path(file)
@@ -53,7 +53,7 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
         part = path.with_name(path.name + ".part")
         try:
             with open_private(part, replaces=path) as target:
-                head = export_log(world.log, target, after=after, progress=progress, redaction=hidden)
+                head = export_log(world.log, target, after=after, progress=progress, redaction=hidden, every_head=True)
                 target.flush()
                 os.fsync(target.fileno())
             part.replace(path)
