@@ -251,6 +251,7 @@ def test_a_time_that_was_not_over_and_an_answer_after_it_are_found(
             else:
                 waiting = [one for one in world.inbox() if one.proposal_id == name]
                 forged.setattr("world.state.realm_state.RealmState.overdue", lambda self, at: waiting)
+                forged.setattr("world.pipeline.driver._may_be_due", lambda work: True)
                 if how != "early":
                     clock.advance(100_000)
                     forged.setattr("world.pipeline.judge._record", lambda *_, **__: ())

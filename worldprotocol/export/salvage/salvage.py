@@ -285,8 +285,8 @@ def _write(
     for position, leaf, line in _chosen(scratch, log, judged, size):
         file.write(line)
         frontier = frontier.extended([leaf])
-        is_boundary = not judged.has_heads or judged.last_agreed(position) == position
-        if position - written >= HEAD_EVERY and is_boundary and position < size:
+        is_end = judged.last_agreed(position) == position if judged.has_heads else position - written >= HEAD_EVERY
+        if is_end and position < size:
             file.write(head_line(TreeHead(position, frontier.root())))
             written = position
     head = TreeHead(size, frontier.root())
