@@ -25,4 +25,5 @@ pytest_plugins = [
     "tests.plugins.backends",
     "tests.plugins.browser",
     "tests.plugins.npm_programs",
+    "tests.plugins.tiers",
 ]

@@ -105,6 +105,25 @@ def test_the_two_runs_take_in_every_test_together_and_the_property_tests_with_fr
     assert "HYPOTHESIS_PROFILE" not in quick
 
 
+@pytest.mark.parametrize(
+    "mark", ["pytest.mark.slow", "[pytest.mark.slow, pytest.mark.timeout(9)]", "pytest.mark.timeout(9)"]
+)
+def test_a_module_of_slow_tests_is_not_imported_by_the_quick_run(pytester: pytest.Pytester, mark: str) -> None:
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        pythonpath = [{str(ROOT)!r}]
+        addopts = ["-p", "tests.plugins.tiers", "--import-mode=importlib"]
+        markers = ["slow: takes long"]
+        """
+    )
+    pytester.makepyfile(f"import pytest\n\nprint('BEGUN')\npytestmark = {mark}\n\ndef test_it(): pass\n")
+    is_slow = "slow" in mark
+    assert ("BEGUN" in pytester.runpytest("-s", "-m", QUICK).stdout.str()) != is_slow
+    pytester.runpytest("-m", REST).assert_outcomes(passed=int(is_slow), deselected=int(not is_slow))
+    pytester.runpytest().assert_outcomes(passed=1)
+
+
 def test_continuous_integration_runs_both_tiers_after_the_checks() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     assert re.findall(r"^make (.+)$", script, re.MULTILINE) == ["check test test-all"]

@@ -18,7 +18,7 @@ from worldprotocol.cli.registry import COMMANDS
 from worldprotocol.server.commands.command_table import LOCAL, OFFLINE, REMOTE
 from worldprotocol.server.commands.command_words import local_reason
 
-pytestmark = [pytest.mark.slow, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
