@@ -12,6 +12,8 @@ from tests.cli.inside import Inside
 from world.log import open_log
 from world.model.actor import ActorRef
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Inside:
@@ -58,7 +60,6 @@ def _receipt_of_the_copy(cli: Inside, first: dict[str, object]) -> str:
     return cli("verify", "receipt.json", "--against", f"{head['size']}:{head['root']}").out
 
 
-@pytest.mark.slow
 def test_what_cannot_be_archived_is_refused_with_what_to_do(cli: Inside) -> None:
     assert "NOTHING_TO_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--upto", "255", code=1).err
     assert "NOTHING_TO_ARCHIVE" in cli("--log", "w.db", "archive", "a", "--keep", "100000", code=1).err
@@ -93,7 +94,6 @@ def test_tree_heads_that_were_kept_are_compared_with_an_archive_alone(cli: Insid
                 assert "INVALID_TREE_HEAD" in cli("verify", folder, "--against", str(head), code=2).err
 
 
-@pytest.mark.slow
 def test_the_file_of_a_later_stretch_alone_is_refused_with_what_to_do(cli: Inside) -> None:
     cli("--log", "w.db", "archive", "a", "--upto", "256")
     cli("--log", "w.db", "archive", "b", "--after", "a")
@@ -210,7 +210,6 @@ def test_tables_of_a_cut_log_have_what_is_after_the_cut(cut_realm: Inside) -> No
     assert ("EVENT_ARCHIVED" in refused, "--undo" in refused) == (True, True)
 
 
-@pytest.mark.slow
 def test_verify_says_of_the_folder_of_an_archive_how_it_is_checked(cli: Inside) -> None:
     cli("--log", "w.db", "archive", "kept", "--upto", "600")
     said = cli("--log", "kept", "verify", code=2).err

@@ -15,6 +15,8 @@ from worldprotocol import Realm
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.redaction import Redaction
 
+pytestmark = pytest.mark.slow
+
 DOMAIN = """
 id: urn:example:counter
 version: 1.0.0

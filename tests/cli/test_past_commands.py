@@ -23,6 +23,8 @@ from world.read_models.lineage import common_ancestor, heads_at, line, recorded_
 from worldprotocol import Realm
 from worldprotocol.cli.program import run
 
+pytestmark = pytest.mark.slow
+
 TOML = (
     'domain = "tests.golden.garden:garden"\npolicies = ["tests.golden.garden:rules"]\n'
     'projections = ["tests.golden.garden:sensor"]\n'
@@ -275,7 +277,6 @@ MISLED = [
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize(("table", "column"), MISLED)
 @pytest.mark.parametrize("value", ["x", 5, -1, None])
-@pytest.mark.slow
 def test_an_index_that_was_changed_at_one_place_is_noticed_where_it_matters(
     garden: Inside, tmp_path: Path, table: str, column: str, value: str | int | None
 ) -> None:

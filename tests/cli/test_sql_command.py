@@ -28,6 +28,8 @@ from worldprotocol.export.tables import parquet
 from worldprotocol.export.tables.columns import TABLES
 from worldprotocol.export.tables.parquet import export_tables, file_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 LOGS = sorted(path.stem for path in GOLDEN.glob("*.jsonl") if path.stem != FORGED)
@@ -308,7 +310,6 @@ def test_the_page_shows_an_answer_to_every_question() -> None:
     assert [title for title, *_ in SHOWN] == list(QUESTIONS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("title", "command", "answer"), SHOWN, ids=[title for title, *_ in SHOWN])
 def test_the_commands_of_the_page_give_its_answers_on_the_demo(
     title: str, command: str, answer: str, demonstrated: Recorded

@@ -21,6 +21,8 @@ from worldprotocol.export.archive.writing import plan_archive, write_archive
 from worldprotocol.export.jsonl import export_log, import_log
 from worldprotocol.export.proofs.checkpoint import checkpoint_of
 
+pytestmark = pytest.mark.slow
+
 COUNTS = 60
 """Proposals of a realm: their events are more than are copied at first, and fewer than a thousand."""
 

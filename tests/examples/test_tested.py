@@ -12,6 +12,8 @@ from worldprotocol.testing.judging import CaseRuling
 from worldprotocol.testing.recordings import Recordings
 from worldprotocol.testing.scenarios import Given
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tested"
 
 

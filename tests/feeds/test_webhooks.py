@@ -33,6 +33,8 @@ from worldprotocol.export.feeds.running import opened_state
 from worldprotocol.export.feeds.signing import signature_headers
 from worldprotocol.export.feeds.status import feed_status
 
+pytestmark = pytest.mark.slow
+
 
 def test_each_event_is_a_signed_message_with_a_stable_id_in_the_order_of_the_log(fed: Feeding) -> None:
     act(fed.realm)

@@ -42,6 +42,8 @@ from worldprotocol.export.jsonl import import_log
 from worldprotocol.export.proofs.checkpoint import Trusted, checkpoint_of
 from worldprotocol.export.proofs.note import SigningKey
 
+pytestmark = pytest.mark.slow
+
 ORIGIN = "example.com/archived"
 KEY = SigningKey(ORIGIN, bytes(32))
 
@@ -102,7 +104,6 @@ def test_the_events_of_archives_and_of_the_rest_are_the_log_again(shared_log_url
         assert [log.root_at(one.manifest.size) for one in (first, second)] == [first.manifest.head, head]
 
 
-@pytest.mark.slow
 def test_an_import_that_lacks_the_events_before_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with (pair[1] / EVENTS).open("rb") as lines, pytest.raises(RefusedError, match="begins after event 512") as refused:
         import_log(lines, str(tmp_path / "log.db"))
@@ -204,7 +205,6 @@ def files_of(folder: Path) -> list[str]:
     return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
 
 
-@pytest.mark.slow
 @pytest.mark.requirement("CARD-audit")
 def test_each_changed_or_missing_file_is_named(copies: tuple[Path, Path]) -> None:
     for path in files_of(copies[1]):
@@ -317,7 +317,6 @@ def test_an_archive_never_replaces_anything(grown_log: Path, tmp_path: Path) -> 
     assert (tmp_path / "new.part" / "diary.txt").read_text() == "mine"
 
 
-@pytest.mark.slow
 @pytest.mark.requirement("CARD-audit")
 def test_an_archive_whose_writer_is_killed_is_there_whole_or_not_at_all(grown_log: Path, tmp_path: Path) -> None:
     """The writer reports each file that it opens for writing, and is killed after so many; the next run writes it."""

@@ -47,6 +47,8 @@ from worldprotocol.export.archive.writing import plan_archive, write_archive
 from worldprotocol.export.jsonl import import_log
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 LOGS = sorted(path.stem for path in GOLDEN.glob("*.jsonl") if path.stem != FORGED)
 SOME_ARCHIVE = cast("ArchiveFolder", SimpleNamespace(digest="0" * 64))
@@ -95,7 +97,6 @@ def check_cut(log: EventLog) -> None:
     assert view_of(load_realm(log, Archive(log))) == view_of(fold_realm(log))
 
 
-@pytest.mark.slow
 @pytest.mark.requirement("CARD-replay", "CARD-log")
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_cut_after_any_event_has_the_state_of_the_whole_one(name: str, tmp_path: Path) -> None:
@@ -156,7 +157,6 @@ def _leaf(row: tuple[Any, ...]) -> bytes:
     return b"" if row[1] == "realm" or row[3].startswith("effect.") else leaf
 
 
-@pytest.mark.slow
 @pytest.mark.requirement("CARD-replay", "CARD-log")
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_realm_that_is_cut_again_and_again_decides_as_its_twin(name: str, tmp_path: Path) -> None:
@@ -180,7 +180,6 @@ def grown(address: str, proposals: int) -> None:
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-log", "CARD-audit")
-@pytest.mark.slow
 def test_a_log_is_archived_cut_twice_and_given_back(shared_log_url: str, tmp_path: Path) -> None:
     grown(shared_log_url, 120)
     with open_for_cutting(shared_log_url) as log:
@@ -317,7 +316,6 @@ def test_nothing_is_built_on_a_world_before_the_cut(cut_log: tuple[Path, SealedS
     realm.close()
 
 
-@pytest.mark.slow
 @pytest.mark.requirement("CARD-log", "CARD-replay")
 def test_a_cut_that_is_killed_leaves_a_sound_log_and_is_completed_by_the_next(tmp_path: Path) -> None:
     whole = tmp_path / "whole.db"

@@ -25,6 +25,8 @@ from worldprotocol.export.jsonl import import_log
 from worldprotocol.export.tables import parquet
 from worldprotocol.export.tables.parquet import export_tables
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 LOGS = sorted(path.stem for path in GOLDEN.glob("*.jsonl") if path.stem != FORGED)
 GROUP = 16
@@ -247,7 +249,6 @@ def codes(folder: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.requirement("CARD-audit")
-@pytest.mark.slow
 def test_a_change_of_any_recorded_column_is_found_at_its_event(rewrite: Rewritten) -> None:
     rewrite()
     assert codes(rewrite.folder) == []
@@ -414,7 +415,6 @@ def altered(data: bytes, seed: int) -> bytes:
     return data[:at] + bytes([data[at] ^ (1 << drawn.randrange(8))]) + data[at + 1 :]
 
 
-@pytest.mark.slow
 @pytest.mark.requirement("CARD-audit")
 def test_any_changed_byte_is_refused_or_found_or_concerns_no_event(rewrite: Rewritten) -> None:
     original = rewrite.path.read_bytes()

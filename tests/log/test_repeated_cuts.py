@@ -23,6 +23,8 @@ from worldprotocol.export.archive.manifest import ArchiveFolder
 from worldprotocol.export.archive.writing import plan_archive, write_archive
 from worldprotocol.export.proofs.checkpoint import checkpoint_of
 
+pytestmark = pytest.mark.slow
+
 
 def grown(address: Path) -> None:
     realm = BenchRealm(str(address), durability="normal")

@@ -193,7 +193,6 @@ def tea_of_ann() -> IntentInstance:
 
 
 @pytest.mark.requirement("WP-boundary", "WP-bind", "INT-14.3")
-@pytest.mark.slow
 def test_the_world_is_given_any_executor_and_imports_none(log_url: str) -> None:
     executor = ScriptedExecutor()
     with open_log(log_url, create=True, view=WorldIndex()) as log:

@@ -25,7 +25,7 @@ from world.events.execution_events import EffectFulfilled
 from world.events.proposal_events import ProposalFailed
 from world.events.run_events import RunObserved, RunRolledBack, RunViolated
 
-pytestmark = pytest.mark.requirement("HC-handlers", "KO-3")
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("HC-handlers", "KO-3")]
 
 
 @pytest.fixture
@@ -401,7 +401,6 @@ def test_what_an_effect_was_just_doing_when_it_was_called_off_is_undone_too(addr
 
 
 @pytest.mark.requirement("KO-3", "KO-3.3")
-@pytest.mark.slow
 def test_a_handler_that_goes_on_for_long_after_its_violation_is_not_waited_for(address: str, root: Path) -> None:
     asked: list[bool] = []
 
@@ -460,7 +459,6 @@ def test_a_handler_that_starts_a_process_or_a_thread_is_watched_there_too(addres
 
 
 @pytest.mark.requirement("KO-3", "WP-exec")
-@pytest.mark.slow
 def test_a_handler_that_was_given_up_can_open_nothing_any_more(address: str, root: Path) -> None:
     told: list[str] = []
 

@@ -24,6 +24,8 @@ from world.read_models.archive import Archive
 from worldprotocol.analysis.counterfactual import Insertion, WhatIf, cut_of, what_if
 from worldprotocol.api.realm import Realm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

@@ -21,6 +21,8 @@ from tests.runs import isolated_code
 from tests.runs.realm import a_workspace, opened, text_of
 from world.errors import RefusedError, ScopeViolationError
 
+pytestmark = pytest.mark.slow
+
 BEFORE = {"notes.txt": "notes\n", "src/a.py": "one\n"}
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +75,6 @@ def test_a_text_and_a_function_answer_from_a_confined_process(tmp_path: Path, ro
 
 
 @pytest.mark.requirement("KO-5.2")
-@pytest.mark.slow
 def test_what_is_not_trusted_gets_a_process_unless_it_is_said_otherwise(tmp_path: Path, root: Path) -> None:
     text = "import os\ndef main(_): return os.getpid()"
     with opened(tmp_path) as world:
@@ -132,7 +133,6 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("how", ANSWERS)
-@pytest.mark.slow
 def test_whatever_is_no_answer_is_a_failure(tmp_path: Path, root: Path, how: str) -> None:
     code, told = ANSWERS[how]
     limit = {"timeout_ms": 1_000} if how == "too slow" else {}
@@ -237,7 +237,6 @@ def waits(path: Path, running: subprocess.Popen[str]) -> None:
 
 @pytest.mark.requirement("KO-3.3")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.slow
 def test_a_signal_that_ends_the_engine_ends_the_child_and_what_it_did_is_undone(
     tmp_path: Path, root: Path, how: signal.Signals
 ) -> None:

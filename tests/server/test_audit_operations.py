@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.server.served import ORDER, PATH, Served
 from worldprotocol.export.proofs.checkpoint import Trusted
 from worldprotocol.export.proofs.receipt import check_proof
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_verification_is_followed_to_its_report(served: Served) -> None:
