@@ -16,10 +16,14 @@ from hypothesis import strategies as st
 from world.errors import RefusedError
 from world.events.base import Event
 from world.events.codec import _ORDINARY, _frozen_record, _wire_form, decode_event, record_event
-from world.events.lease_events import AgentRegistered
+from world.events.lease_events import AgentRegistered, VerdictGiven
+from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import ActorBound, WorldSealed
+from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, thaw
+from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
 from world.model.patch import Patch
+from world.model.source import SourceRef
 from worldprotocol.testing import strategies as wp
 
 VALUES = st.recursive(
@@ -148,3 +152,35 @@ def test_an_ordinary_event_is_frozen_and_encoded_without_freezing_its_whole() ->
     read, text = ordinary
     assert text == b'{"actorId":"ann","at":1,"binding":{"kind":"quorum","members":["a","b"]},"by":"operator"}'
     assert type(read.binding) is FrozenDict
+
+
+@pytest.mark.parametrize("absent", ["manifest", "channel"])
+def test_an_empty_object_of_a_sparse_event_is_left_out(absent: str) -> None:
+    given = VerdictGiven(
+        at=1, verdict_id="v", request_id="r", agent_id="ann", session_id="s", status="Granted", cause="request"
+    )
+    event = msgspec.structs.replace(given, **{absent: FrozenDict({})})
+    read, text = record_event(event)
+    assert absent.encode() not in text
+    assert getattr(read, absent) is None
+    agree(event)
+
+
+@pytest.mark.parametrize("note", [b"x", uuid.UUID(int=1), Colour.RED], ids=["bytes", "uuid", "enumeration"])
+def test_an_intent_with_a_text_of_another_type_is_refused(note: Any) -> None:
+    actor, source = ActorRef(actor_id="ann", kind="human"), SourceRef(kind="api", event_id="e")
+    origin = IntentOrigin(projection_id="p", source=source, actor=actor, note=note)
+    event = ProposalSubmitted(
+        at=1,
+        proposal_id="p",
+        actor=actor,
+        intent=IntentInstance(intent_id="i", intent_key="k", body=IntentBody(type="t"), meta=IntentMeta(origin=origin)),
+        branch="main",
+        base_world="w",
+        epoch=1,
+        execution_key="x",
+        schema_hash="s",
+        attempt=1,
+    )
+    assert recorded(event) == "NOT_CANONICAL"
+    agree(event)

@@ -11,7 +11,13 @@ from projections import projection
 from tests.golden.garden import FOLDER, Garden, buy, garden, record, rules, sensor
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import RefusedError
+from world.events.lease_events import AgentRegistered, KlisConfigured, VerdictGiven
+from world.events.resource_values import GrantedLease
+from world.klis.ledger import Ledger
+from world.klis.manifest import read_manifest
+from world.klis.settings import KlisSettings
 from world.log import open_log
+from worldprotocol.analysis.recheck.leases import recheck_verdict
 from worldprotocol.analysis.recheck.recheck import Rechecked, open_to_recheck, recheck
 from worldprotocol.api.realm import Realm
 
@@ -161,3 +167,34 @@ def test_history_is_as_it_was_then(shared_log_url: str) -> None:
         second = world.act("bot", "plant", {"bed": "c", "what": "d"})
         assert (first.status, second.status) == ("completed", "rejected")
     assert rechecked(shared_log_url, policies=[policy]).ok
+
+
+@pytest.mark.parametrize(("confidence", "is_same"), [(1, True), (True, False)])
+def test_a_manifest_that_equals_the_one_made_again_is_read_where_it_has_a_confidence(
+    confidence: Any, is_same: bool
+) -> None:
+    ledger = Ledger()
+    ledger.fold(KlisConfigured(at=0, settings={}, by="x"))
+    ledger.fold(AgentRegistered(at=0, agent_id="ann", priority=0, by="x"))
+
+    def manifest(given: Any) -> dict[str, Any]:
+        item = {"predicate": "MUTATES", "resource": "STATE:/main/todos/*", "confidence": given}
+        return {"ver": "1.0", "session_id": "p", "agent_id": "ann", "scope": [item]}
+
+    event = VerdictGiven(
+        at=1,
+        verdict_id="v",
+        request_id="p",
+        agent_id="ann",
+        session_id="p",
+        status="Granted",
+        cause="request",
+        manifest=manifest(confidence),
+        channel={"kind": "engine"},
+        leases=[
+            GrantedLease(predicate="MUTATES", resource="STATE:/main/todos/*", lease_id="l", token=1),
+        ],
+    )
+    made = read_manifest(manifest(1), settings=KlisSettings())
+    assert made.to_wire() == event.manifest
+    assert (recheck_verdict(ledger, event, made) is None) == is_same

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
@@ -190,11 +190,17 @@ _LEFT: Final[Mapping[type[Event], Sequence[_Field]]] = {
 
 
 def _is_empty(field: msgspec.structs.FieldInfo) -> bool:
-    return field.default in (None, False) or field.default_factory in (list, dict)
+    if field.default is None:  # of a text, a number, an object or a record; ``OrdinaryText`` finds empty objects
+        kinds = set(get_args(field.type))
+        return not any(kind is bool or get_origin(kind) in (list, tuple) for kind in kinds)
+    return field.default is False or field.default_factory in (list, dict)
 
 
 def _is_sparse_plain(kind: type[Event]) -> bool:
-    """Return whether the defaults of a sparse event, which msgspec leaves out, are all that it leaves out."""
+    """Return whether the defaults of a sparse event, which msgspec leaves out, are all of it that is left out.
+
+    Of an empty object in place of a default of None this is not so; an event with one is not ordinary.
+    """
     fields = msgspec.structs.fields(kind)
     return (
         kind.SPARSE

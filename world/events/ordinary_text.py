@@ -17,6 +17,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.model.immutable_json import FrozenDict
+from world.model.intent import IntentInstance
 from world.model.record import freeze_member
 
 __all__ = ["OrdinaryText"]
@@ -47,7 +48,7 @@ _ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
 class OrdinaryText:
     """Encoder of the ordinary events of one type."""
 
-    __slots__ = ("_decode", "_json", "_wire_form")
+    __slots__ = ("_decode", "_intents", "_is_sparse", "_json", "_wire_form")
 
     def __init__(self, kind: type[Event], wire_form: Callable[[Event], Any] | None) -> None:
         """Prepare for a type of event.
@@ -57,8 +58,11 @@ class OrdinaryText:
             wire_form: returns what msgspec writes as the wire form of an event; None where that is the event itself.
         """
         self._wire_form = wire_form
+        self._is_sparse = kind.SPARSE and wire_form is None  # msgspec writes an empty object, which is left out
         self._decode = msgspec.json.Decoder(kind, float_hook=_refuse_fraction).decode
-        self._json = tuple(one.name for one in msgspec.structs.fields(kind) if _holds_json(one.type))
+        fields = msgspec.structs.fields(kind)
+        self._json = tuple(one.name for one in fields if _holds_json(one.type))
+        self._intents = tuple(one.name for one in fields if one.type is IntentInstance)
 
     def record(self, event: E) -> tuple[E, bytes] | None:
         """Return an event as its readers will decode it, with its canonical text; None if it is not ordinary."""
@@ -66,13 +70,16 @@ class OrdinaryText:
             text = _ENCODE(event if self._wire_form is None else self._wire_form(event))
             if len(text) > MAX_BYTES or not text.isascii() or text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
                 return None
-            if _WIDE_INTEGER.search(text) is not None:
+            if _WIDE_INTEGER.search(text) is not None or (self._is_sparse and b":{}" in text):
                 return None
             recorded = self._decode(text)
         except _NOT_ORDINARY:
             return None
         if recorded != event:
             return None
+        for name in self._intents:  # two of them are equal if their ids are
+            if not getattr(recorded, name).has_content_of(getattr(event, name)):
+                return None
         for name in self._json:
             given = getattr(event, name)
             if type(given) is FrozenDict:

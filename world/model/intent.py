@@ -83,6 +83,15 @@ class IntentInstance(Record, frozen=True, kw_only=True, eq=False, omit_defaults=
         """Return whether both instances have the same intentKey, whichever actor issued them (INT-6.3)."""
         return self.intent_key == other.intent_key
 
+    def has_content_of(self, other: IntentInstance) -> bool:
+        """Return whether all members of both instances are equal."""
+        return (self.intent_id, self.intent_key, self.body, self.meta) == (
+            other.intent_id,
+            other.intent_key,
+            other.body,
+            other.meta,
+        )
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IntentInstance) and self.intent_id == other.intent_id
 

@@ -68,8 +68,9 @@ class Archive:
         self.missed = 0
         """How many look-ups needed contents that a cut removed; audits leave out what depends on them."""
         self.recent = RecentWorlds()
-        self.attempts = RecentAttempts()
         """The worlds that were sealed lately; the state that is published adds them."""
+        self.attempts = RecentAttempts()
+        """How often intents were tried lately; only a hint, which a submission compares under the log's lock."""
         self._keeping = threading.Lock()
         self.expectations = Expectations(self._follow)
         """Futures of what the log will say; each publication of the state completes those that it concerns."""

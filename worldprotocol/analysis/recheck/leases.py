@@ -91,9 +91,14 @@ def _asked_for(ledger: Ledger, event: VerdictGiven, made: Manifest | None) -> tu
 
 
 def _is_of_states(manifest: Manifest, types: ResourceTypes) -> bool:
-    """Return whether all resources of a manifest are states, which are read alike with these types and the own ones."""
+    """Return whether a manifest equal to this one reads alike: all its resources are states, of the own types.
+
+    One with a confidence is read: 1 equals True, which no manifest may have.
+    """
     is_standard = types is STANDARD or types.get("STATE") == STANDARD["STATE"]
-    return is_standard and all(triple.resource.type == "STATE" for triple in manifest.triples)
+    if not is_standard or any("confidence" in item for item in manifest.document["scope"]):
+        return False
+    return all(triple.resource.type == "STATE" for triple in manifest.triples)
 
 
 def recheck_channel(realm: RealmState, event: VerdictGiven) -> DivergenceError | None:
