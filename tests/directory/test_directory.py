@@ -215,6 +215,28 @@ def stop_at(directory: RealmDirectory, target: Path, at: str) -> None:
         directory.move(NAME, target, by="ann", on_step=on_step)
 
 
+@pytest.mark.parametrize("step", ["begun", "copied", "closed", "compared", "moved", "opened"])
+def test_a_mover_that_another_one_overtakes_ends_with_the_same_move(
+    directory: RealmDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    open_target = vars(moving)["open_target"]
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(moving, "open_target", open_target)
+        stop_at(directory, tmp_path / "b.db", step)
+        return open_target(*arguments)
+
+    with create(directory, tmp_path / "a.db") as realm:
+        monkeypatch.setattr(moving, "open_target", overtaken)
+        directory.move(NAME, tmp_path / "b.db", by="ann")
+        assert [event.TOPIC for _, event in directory.history(NAME)] == [
+            "directory.realm_listed", "directory.work_begun", "directory.realm_moved",
+        ]  # fmt: skip
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        assert realm.realm().writer.epoch == 1
+        assert verify(realm.log).findings == ()
+
+
 @pytest.mark.parametrize("step", ["begun", "copied", "closed", "compared"])
 def test_a_move_is_given_up_until_the_directory_records_the_new_place(
     directory: RealmDirectory, tmp_path: Path, step: str

@@ -102,9 +102,8 @@ def move_realm(
     target = recorded_address(to)
     directory.check_place(target)
     entry = directory.state().entry(name)
-    if entry.status == "open" and entry.place == target and entry.size is not None and entry.root is not None:
-        open_place(directory, name)
-        return MoveReport(target, target, TreeHead.from_hex(entry.size, entry.root), 0, None)
+    if (ended := _ended_move(directory, entry, target)) is not None:
+        return ended
     check_work(entry, "move", target)
     if entry.status == "open":
         open_place(directory, name)
@@ -113,9 +112,14 @@ def move_realm(
         source = old.archive.log
         into = open_target(target, source)
         with into.log:
-            if entry.work is None:
-                _refuse_left_place(into.log)
-            copy = LogCopy.between(source, into)
+            if _is_left_place(into.log) and entry.work is None and directory.state().entry(name) == entry:
+                raise _left_place(into.log)  # it is not the copy that another process makes in this move
+            try:
+                copy = LogCopy.between(source, into)
+            except RefusedError:
+                if (ended := _ended_move(directory, directory.state().entry(name), target)) is not None:
+                    return ended  # by another process, which has opened the target to writers
+                raise
             begin_work(directory, name, "move", target, by)
             on_step("begun")
             for _ in range(ROUNDS):
@@ -140,20 +144,27 @@ def move_realm(
     return MoveReport(entry.place, target, head, head.size - copied, closed_ms)
 
 
-def _refuse_left_place(target: EventLog) -> None:
-    """Refuse a place that a realm has left: programs that know it could write there before the move ends.
+def _ended_move(directory: DirectoryLog, entry: RealmEntry, target: str) -> MoveReport | None:
+    """Open the realm at the target of a move that the directory has recorded; None without such a move."""
+    if entry.status != "open" or entry.place != target or entry.size is None or entry.root is None:
+        return None
+    open_place(directory, entry.name)
+    return MoveReport(target, target, TreeHead.from_hex(entry.size, entry.root), 0, None)
 
-    Raises:
-        RefusedError: ``LOG_NOT_EMPTY``.
-    """
+
+def _is_left_place(target: EventLog) -> bool:
+    """Return whether a log is one that a realm has left, or the copy of a move that is about to end."""
     size = target.head().size
-    if size and target.event_at(size).topic == WriterClosed.TOPIC:
-        raise RefusedError(
-            ErrorCode.LOG_NOT_EMPTY,
-            f"{target.address} holds a log that was closed to writers, and programs that know the place could write "
-            "there before the move ends. Drop that log, or name another place.",
-            events=size,
-        )
+    return size > 0 and target.event_at(size).topic == WriterClosed.TOPIC
+
+
+def _left_place(target: EventLog) -> RefusedError:
+    return RefusedError(
+        ErrorCode.LOG_NOT_EMPTY,
+        f"{target.address} holds a log that was closed to writers, and programs that know the place could write "
+        "there before the move ends. Drop that log, or name another place.",
+        events=target.head().size,
+    )
 
 
 def close_whole(
@@ -223,7 +234,7 @@ def abandon(
 
 
 def begin_work(directory: DirectoryLog, name: str, work: Work, target: str, by: str) -> None:
-    """Record that work begins, unless the same is under way.
+    """Record that work begins, unless the same is under way, or another process has just moved the realm there.
 
     Raises:
         RefusedError: as ``check_work``.
@@ -231,7 +242,7 @@ def begin_work(directory: DirectoryLog, name: str, work: Work, target: str, by: 
     with directory.change() as change:
         entry = change.state.entry(name)
         check_work(entry, work, target)
-        if entry.work is None:
+        if entry.work is None and not (work == "move" and entry.place == target):
             change.append(WorkBegun(at=change.at, by=by, name=name, work=work, target=target))
 
 
