@@ -131,6 +131,7 @@ def test_a_job_with_numbers_beyond_64_bits_is_answered(audited: Served) -> None:
         answer = client.post(f"{PATH}/whatif", json={"insert": [insert]})
     assert answer.status_code == 202
     assert answer.json()["options"]["insert"][0]["input"] == {"item": 2**70}
+    assert followed(audited, answer.json())[-1][0] == "ended"  # one job of a kind runs at a time
 
 
 def test_a_what_if_says_what_the_command_says(audited: Served) -> None:
