@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from world.error_codes import ErrorCode
+from worldprotocol.json_text import as_text
 from worldprotocol.server.jobs.killing import kill_all
 from worldprotocol.server.jobs.program import RealmProgram
 
@@ -78,6 +79,7 @@ class Job:
         """Start nothing yet."""
         self.job_id = job_id
         self.request = request
+        self._options = orjson.Fragment(as_text(request.options))  # which may have integers beyond 64 bits
         self.started_at = now_ms
         self.ended_at: int | None = None
         self.status: Status = "running"
@@ -129,7 +131,7 @@ class Job:
         wanted = {
             "program": program.to_wire(),
             "kind": self.request.kind,
-            "options": self.request.options,
+            "options": self._options,
             "folder": folder,
         }
         try:
@@ -200,7 +202,7 @@ class Job:
             "jobId": self.job_id,
             "kind": self.request.kind,
             "status": self.status,
-            "options": self.request.options,
+            "options": self._options,
             "by": self.request.by,
             "startedAt": self.started_at,
             "endedAt": self.ended_at,
