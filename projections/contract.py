@@ -27,10 +27,10 @@ from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.immutable_json import freeze
 from world.model.intent_origin import API_ORIGIN, DIRECT_PREFIX
+from world.model.member_types import MAX_ID_LENGTH
 from world.model.short_repr import fields_repr
 from world.model.snapshot import SnapshotView
 from world.model.source import SourceEvent, SourceKind
-from world.model.value import MAX_ID_LENGTH
 
 __all__ = [
     "DIRECT_PREFIX",

@@ -18,7 +18,8 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import utf16_key
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.value import Identifier, Json, Text, Value
+from world.model.member_types import Identifier, Json, Text
+from world.model.value import Value
 
 __all__ = ["ActionDescriptor", "descriptors_of", "missing_function"]
 

@@ -15,8 +15,8 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin
+from world.model.member_types import is_ascii_id
 from world.model.source import SourceEvent
-from world.model.value import is_ascii_id
 
 __all__ = ["IssueRequest", "Issuer"]
 

@@ -19,7 +19,8 @@ from authority.people.answers import MAX_STEPS, QuestionSettings
 from authority.people.questions import ANYBODY
 from authority.policies.opinions import MAX_ASKED
 from world.model.decision import OnTimeout, Quorum, VoteRule
-from world.model.value import Identifier, Value
+from world.model.member_types import Identifier
+from world.model.value import Value
 
 __all__ = ["DAY_MS", "MAX_TIMEOUT_MS", "AnyOneBinding", "Asked", "AskingBinding", "ChainStep", "Members", "quorum"]
 

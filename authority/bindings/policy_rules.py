@@ -8,7 +8,7 @@ from authority.bindings.asking import AnyOneBinding
 from authority.bindings.binding import JudgingContext
 from authority.policies.registry import PolicyRegistry
 from world.model.decision import Ruling
-from world.model.value import Identifier
+from world.model.member_types import Identifier
 from world.state.ports import Case
 
 __all__ = ["PolicyRulesBinding"]

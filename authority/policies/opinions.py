@@ -18,9 +18,9 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.decision import Quorum, RuleAnswer
 from world.model.intent import IntentScope
+from world.model.member_types import Identifier
 from world.model.scope_patterns import check_number
 from world.model.short_repr import fields_repr
-from world.model.value import Identifier
 from world.sizes import MAX_SCOPE_PATTERNS
 
 MAX_ASKED: Final = 100

@@ -50,11 +50,21 @@ def test_opening_a_realm_reads_open_proposals_by_their_own_index(tmp_path: Path)
     assert plan == ["SEARCH wp_proposal USING INDEX wp_proposal_open (log_id=?)"]
 
 
-def test_listing_events_imports_neither_sqlalchemy_nor_yaml_nor_the_rooms(tmp_path: Path) -> None:
+def test_listing_events_imports_no_large_library_and_no_room(tmp_path: Path) -> None:
     realm = BenchRealm(str(tmp_path / "world.db"))
     realm.grow(20)
     realm.close()
-    heavy = ("sqlalchemy", "yaml", "host", "authority", "projections", "world.engine", "world.core", "world.pipeline")
+    heavy = (
+        "sqlalchemy",
+        "pydantic",
+        "yaml",
+        "host",
+        "authority",
+        "projections",
+        "world.engine",
+        "world.core",
+        "world.pipeline",
+    )
     program = (
         "import sys\nfrom worldprotocol.cli.program import run\n"
         f"code = run(['log', '--log', {str(tmp_path / 'world.db')!r}, '--limit', '5'])\n"

@@ -18,9 +18,10 @@ from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.immutable_json import FrozenDict, FrozenList
 from world.model.intent import IntentBody, IntentInstance, IntentMeta, IntentOrigin, IntentScope
+from world.model.member_types import MAX_ID_LENGTH
 from world.model.snapshot import IDLE, Meta, Snapshot, SnapshotView
 from world.model.source import SourceEvent, SourceRef
-from world.model.value import MAX_ID_LENGTH, Value
+from world.model.value import Value
 from worldprotocol.testing import strategies as wp
 
 SCHEMA = "5c" * 32

@@ -23,7 +23,7 @@ from world.events.realm_events import (
 from world.events.streams import LINEAGE_STREAM, REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.decision import voters
-from world.model.id_alphabet import check_new_id
+from world.model.new_names import check_new_id
 from world.pipeline.leasing.klis_settings_in_force import configure_klis
 from world.pipeline.seal import WorldContent, record_world
 from world.pipeline.unit_of_work import UnitOfWork

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -164,29 +164,48 @@ INVALID: Final = (
 )
 """Exceptions that decoding a state raises where it is invalid for its topic."""
 
-_DECODERS = {kind.TOPIC: msgspec.json.Decoder(kind) for kind in EVENT_TYPES}
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class _OnDemand(dict[_K, _V]):
+    """Values that are made when they are first needed: a process that lists a log needs few of them."""
+
+    def __init__(self, make: Callable[[_K], _V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: _K) -> _V:
+        made = self[key] = self._make(key)
+        return made
+
+
+def _decoder(topic: str) -> msgspec.json.Decoder[Event]:
+    return msgspec.json.Decoder(TOPICS[topic])
+
+
+_DECODERS: Final = _OnDemand(_decoder)
 _Field = tuple[str, str, Any, bool]
 """Name in JSON, attribute, default, and whether the value is converted."""
 
-_FIELDS: Final[Mapping[type[Event], Sequence[_Field]]] = {
-    kind: tuple(
-        sorted(
-            (name, attribute, field.default, converts)
-            for (name, attribute, converts), field in zip(members(kind), msgspec.structs.fields(kind), strict=True)
-        )
-    )
-    for kind in EVENT_TYPES
-}
-"""The fields of each payload, in the order of its canonical text."""
 
-_LEFT: Final[Mapping[type[Event], Sequence[_Field]]] = {
-    kind: tuple(
+def _sorted_fields(kind: type[Event]) -> Sequence[_Field]:
+    """Return the fields of a payload, in the order of its canonical text."""
+    fields = zip(members(kind), msgspec.structs.fields(kind), strict=True)
+    return sorted((name, attribute, field.default, converts) for (name, attribute, converts), field in fields)
+
+
+def _fields_left(kind: type[Event]) -> Sequence[_Field]:
+    """Return the same, with the values converted that msgspec does not write as their wire form."""
+    types = {one.name: one.type for one in msgspec.structs.fields(kind)}
+    return [
         (name, attribute, default, converts and not is_plain(types[attribute]))
         for name, attribute, default, converts in _FIELDS[kind]
-    )
-    for kind, types in ((kind, {one.name: one.type for one in msgspec.structs.fields(kind)}) for kind in EVENT_TYPES)
-}
-"""The same, with the values converted that msgspec does not write as their wire form."""
+    ]
+
+
+_FIELDS: Final = _OnDemand(_sorted_fields)
+_LEFT: Final = _OnDemand(_fields_left)
 
 
 def _is_empty(field: msgspec.structs.FieldInfo) -> bool:
@@ -243,10 +262,12 @@ def _wire_form(event: Event, fields: Mapping[type[Event], Sequence[_Field]] = _F
     return wire
 
 
-_ORDINARY: Final = {
-    kind: OrdinaryText(kind, None if is_plain(kind) or _is_sparse_plain(kind) else partial(_wire_form, fields=_LEFT))
-    for kind in EVENT_TYPES
-}
+def _ordinary(kind: type[Event]) -> OrdinaryText:
+    is_event_itself = is_plain(kind) or _is_sparse_plain(kind)
+    return OrdinaryText(kind, None if is_event_itself else partial(_wire_form, fields=_LEFT))
+
+
+_ORDINARY: Final = _OnDemand(_ordinary)
 
 
 def _frozen_record(event: Event, wire: dict[str, Any]) -> tuple[Event, bytes]:

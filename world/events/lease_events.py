@@ -7,7 +7,7 @@ from typing import ClassVar
 from world.events.base import Event
 from world.events.resource_values import GrantedLease, NamedConflict, ResourceClaim, ResourceExistence
 from world.events.verification import Verification
-from world.model.actor import JsonObject
+from world.model.member_types import JsonObject
 
 __all__ = [
     "AgentRegistered",

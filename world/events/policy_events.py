@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from world.events.base import Event, ObjectEvent
 from world.events.verification import Verification
-from world.model.actor import JsonObject
 from world.model.decision import Ruling
+from world.model.member_types import JsonObject
 
 __all__ = ["PolicyAdopted", "PolicyRetired", "ProposalShadowed", "ShadowConfigured"]
 

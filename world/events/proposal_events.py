@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 from world.events.base import Event, ObjectEvent
 from world.events.resource_values import ResourceExistence
 from world.events.verification import IntentSignature, Verification
-from world.model.actor import ActorRef, JsonObject
+from world.model.actor import ActorRef
 from world.model.decision import DecisionRecord, HumanAnswer, Ruling
 from world.model.intent import IntentBody, IntentInstance
+from world.model.member_types import JsonObject
 from world.model.record import Record
 from world.model.snapshot import ErrorValue
 from world.model.source import SourceEvent

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from world.events.base import Event, ObjectEvent
 from world.events.verification import Verification
-from world.model.actor import ActorRef, JsonObject
+from world.model.actor import ActorRef
+from world.model.member_types import JsonObject
 from world.model.patch import Patch
 from world.model.snapshot import ErrorValue
 

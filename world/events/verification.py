@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
+from world.model.member_types import Identifier, Milliseconds, Text
 from world.model.record import Record
-from world.model.value import Identifier, Milliseconds, Text
 
 __all__ = [
     "METHODS",

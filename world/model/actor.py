@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import PlainValidator
+from typing import Literal
 
 from world.model.immutable_json import FrozenDict
+from world.model.member_types import Identifier, JsonObject, Text
 from world.model.record import Record, freeze_member
-from world.model.value import Identifier, Text, frozen_json
 
 ActorKind = Literal["human", "agent", "system"]
-
-
-def _object(value: Any) -> Any:
-    frozen = frozen_json(value)
-    if not isinstance(frozen, dict):
-        raise ValueError("must be an object")
-    return frozen
-
-
-JsonObject = Annotated[dict[str, Any], PlainValidator(_object)]
-"""A canonical JSON object, frozen."""
 
 
 class ActorRef(Record, frozen=True, kw_only=True, omit_defaults=True):

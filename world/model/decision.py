@@ -13,9 +13,9 @@ import msgspec
 
 from world.model.actor import ActorRef
 from world.model.intent import IntentScope
+from world.model.member_types import Identifier, Text
 from world.model.record import Record
 from world.model.short_repr import short_repr
-from world.model.value import Identifier, Text
 
 RuleAnswer = Literal["approve", "reject", "narrow", "escalate", "abstain", "delegate", "none", "error"]
 Verdict = Literal["approve", "reject", "wait"]

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
-
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
 from world.model.identity import intent_key
 from world.model.immutable.frozen_text import text_around
+from world.model.member_types import Identifier, Json, MemberValidator, Text
 from world.model.record import Record, freeze_member
 from world.model.source import SourceRef
-from world.model.value import Identifier, Json, Text
 
 
 def _as_tuple(value: Any) -> Any:
@@ -29,7 +27,7 @@ class IntentScope(Record, frozen=True, kw_only=True, omit_defaults=True):
     ``allowed_paths`` holds patterns such as ``data.profile.*``; None means no restriction is stated.
     """
 
-    allowed_paths: Annotated[tuple[Identifier, ...], BeforeValidator(_as_tuple)] | None = None
+    allowed_paths: Annotated[tuple[Identifier, ...], MemberValidator("before", _as_tuple)] | None = None
     note: Text | None = None
 
 

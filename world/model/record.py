@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_args, get_origin, get_type_hints
 
 import msgspec
-from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
-from pydantic_core import CoreSchema, core_schema
 
 from world.model.immutable_json import MAX_SAFE_INTEGER, FrozenDict, FrozenList, freeze
 from world.model.short_repr import one_line
-from world.model.value import refused_value
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
+    from pydantic_core import CoreSchema
 
 __all__ = ["Record", "freeze_member", "is_plain", "members", "to_wire"]
 
@@ -43,8 +44,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
         """
         try:
             value: Self = _adapter(cls).validate_python(data)
-        except ValidationError as error:
-            raise refused_value(error, what=cls.__name__, path=path) from None
+        except ValueError as error:  # pydantic's, whose import is left to the adapter
+            raise _refused(error, cls, path) from None
         return value
 
     @classmethod
@@ -67,6 +68,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the strict schema of the wire form, so that pydantic models can have records as members."""
+        from pydantic_core import core_schema
+
         hints = get_type_hints(cls, include_extras=True)
         schemas = {
             one.encode_name: core_schema.typed_dict_field(
@@ -97,7 +100,17 @@ def _reader(kind: type[Record]) -> Callable[[Any, Callable[[Any], Any]], Record]
 
 @cache
 def _adapter(kind: type[Record]) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(kind)
+
+
+def _refused(error: ValueError, kind: type[Record], path: str) -> Exception:
+    from pydantic import ValidationError
+
+    from world.model.value import refused_value
+
+    return refused_value(error, what=kind.__name__, path=path) if isinstance(error, ValidationError) else error
 
 
 @cache

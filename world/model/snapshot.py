@@ -14,9 +14,9 @@ from typing import Any, Literal, cast
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.actor import JsonObject
 from world.model.identity import state_hash
 from world.model.immutable_json import FrozenDict, freeze
+from world.model.member_types import JsonObject
 from world.model.patch import EMPTY, Patch
 from world.model.record import Record, freeze_member
 from world.model.short_repr import short_repr

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from world.model.member_types import Identifier, Json, Milliseconds
 from world.model.record import Record, freeze_member
-from world.model.value import Identifier, Json, Milliseconds
 
 SourceKind = Literal["ui", "api", "agent", "system"]
 

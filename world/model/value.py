@@ -5,62 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-import msgspec
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.immutable_json import MAX_SAFE_INTEGER, freeze
 
-MAX_ID_LENGTH = 512
-"""Maximum length of an identifier, in characters."""
-
-
-def frozen_json(value: Any) -> Any:
-    """Freeze a JSON value in a validator of pydantic."""
-    if type(value) is str and value.isascii():
-        return value
-    try:
-        return freeze(value)
-    except RefusedError as refused:
-        within = refused.details["path"].removeprefix("$")
-        reason = refused.message.partition(": ")[2].rstrip(".")
-        raise PydanticCustomError("not_canonical", "{reason}", {"reason": reason, "within": within}) from None
-
-
-def is_ascii_id(value: object) -> bool:
-    """Return whether a value is certain to be an ``Identifier``; one with other characters takes validation."""
-    return type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_LENGTH
-
-
-Identifier = Annotated[
-    str,
-    msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH),
-    StringConstraints(min_length=1, max_length=MAX_ID_LENGTH),
-    AfterValidator(frozen_json),
-]
-"""A non-empty string of at most ``MAX_ID_LENGTH`` characters."""
-
-Text = Annotated[str, AfterValidator(frozen_json)]
-"""Any string that can be encoded as UTF-8."""
-
-Milliseconds = Annotated[int, Field(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
-"""A time in whole milliseconds since 1970-01-01 UTC, small enough for JSON."""
-
-Json = Annotated[Any, BeforeValidator(frozen_json)]
-"""Any canonical JSON value; validation freezes it."""
+__all__ = ["Value", "refused_value"]
 
 
 class Value(BaseModel):

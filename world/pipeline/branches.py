@@ -11,7 +11,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.realm_events import BranchCreated, BranchSwitched
 from world.events.streams import LINEAGE_STREAM
-from world.model.branch_names import check_branch_name
+from world.model.new_names import check_branch_name
 from world.pipeline.schema_compatibility import misfit
 from world.pipeline.steps import LeftBehind, Step
 from world.pipeline.unit_of_work import UnitOfWork

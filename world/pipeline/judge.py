@@ -15,8 +15,8 @@ from world.errors import RefusedError
 from world.events.proposal_events import HumanAnswered, HumanTimedOut, ProposalJudged
 from world.model.canonical_json import canonical_bytes
 from world.model.decision import HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
-from world.model.id_alphabet import ANY_HUMAN
 from world.model.immutable_json import freeze
+from world.model.new_names import ANY_HUMAN
 from world.model.overruling import overruled
 from world.model.scope_patterns import check_number
 from world.pipeline.adopted_code.holding import hold, is_held_back

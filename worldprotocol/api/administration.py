@@ -136,7 +136,7 @@ class RealmOperator(RealmReader):
         """Create a branch at a world; None is the active branch's head.
 
         Args:
-            name: letters, digits and ``. _ - /``; see ``world.model.branch_names``.
+            name: letters, digits and ``. _ - /``; see ``world.model.new_names``.
             world_id: the world at which it begins.
             by: actor id that the log records.
             allow_failed: permit a world with a failed execution.

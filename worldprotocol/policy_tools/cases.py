@@ -18,10 +18,11 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, mo
 from authority.policies.policy_text import ParsedText, Place, read_file, read_text
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.actor import ActorKind, JsonObject
+from world.model.actor import ActorKind
 from world.model.canonical_json import read_json
 from world.model.decision import RuleAnswer
-from world.model.value import Identifier, Json, Text, Value, refused_value
+from world.model.member_types import Identifier, Json, JsonObject, Text
+from world.model.value import Value, refused_value
 from worldprotocol.api.time_parsing import milliseconds, moment_of
 
 MAX_CASES: Final = 10_000
