@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from authority.bounded_text import listed
 from world.model.decision import HUMAN_ANSWER, Quorum, RuleAnswer, RuleOutcome, Ruling
-from world.model.id_alphabet import ANY_HUMAN
+from world.model.new_names import ANY_HUMAN
 
 TIME_LIMIT: Final = "time limit"
 """Rule name of the outcome of an expired time limit."""

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.pipeline.workshop import a_workshop
 from world.audit.verify import verify
 from world.errors import RefusedError
+from world.events.base import REALM_STREAM
 from world.events.realm_events import ActorRegistered
-from world.events.streams import REALM_STREAM
 from world.model.actor import ActorRef
-from world.model.id_alphabet import check_new_id
+from world.model.new_names import check_new_id
 from worldprotocol.api.realm import Realm
 
 ALLOWED = ["a", "Z9", "ann@example.org", "team/agent-7:main", "a.b_c", "x" * 128, "-", ".."]

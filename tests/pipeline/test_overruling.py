@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-import world.pipeline.adopted_code.policy_in_force
+import world.pipeline.adopted_code.holding
 import world.pipeline.arbitrate
 import world.pipeline.judge
 from authority.people.questions import TIME_LIMIT
@@ -241,7 +241,7 @@ def older(scenes: Scenes) -> Scenes:
     played = Scenes(Path(scenes.site).parent, "older.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.pipeline.judge, "overruled", _left_as_ruled)
-        patch.setattr(world.pipeline.adopted_code.policy_in_force, "overruled", _left_as_ruled)
+        patch.setattr(world.pipeline.adopted_code.holding, "overruled", _left_as_ruled)
         patch.setattr(world.pipeline.arbitrate, "overruled", _left_as_ruled)
         patch.setattr(DecisionMade, "VERSION", 1)
         played.play(patch)

@@ -17,8 +17,7 @@ import msgspec
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
-from world.events.codec import INVALID, TOPICS, decode_event
-from world.events.malformed import MALFORMED, malformed
+from world.events.codec import INVALID, MALFORMED, TOPICS, decode_event, malformed
 from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, WorldSealed
 from world.log import EventLog, TreeHead

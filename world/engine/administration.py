@@ -12,6 +12,7 @@ from world.core import ComputeContext, genesis
 from world.engine.domain_adoption import emit_domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import LINEAGE_STREAM, REALM_STREAM
 from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.events.realm_events import (
     ActorBound,
@@ -20,10 +21,9 @@ from world.events.realm_events import (
     EnforcementChosen,
     LogFounded,
 )
-from world.events.streams import LINEAGE_STREAM, REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.decision import voters
-from world.model.id_alphabet import check_new_id
+from world.model.new_names import check_new_id
 from world.pipeline.leasing.klis_settings_in_force import configure_klis
 from world.pipeline.seal import WorldContent, record_world
 from world.pipeline.unit_of_work import UnitOfWork

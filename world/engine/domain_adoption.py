@@ -15,10 +15,10 @@ from world.core import Domain
 from world.core.validate import check_input
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import REALM_STREAM
 from world.events.execution_events import ExecutionStarted
 from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalJudged, ProposalSubmitted
 from world.events.realm_events import ActorRegistered, DomainAdopted
-from world.events.streams import REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.adoption import (
     ADOPTION,

@@ -17,7 +17,7 @@ from world.errors import RefusedError
 from world.klis.resources.names import NameComparison
 from world.klis.resources.resource_types import ResourceTypes
 from world.klis.triple import read_triple
-from world.model.id_alphabet import check_new_id
+from world.model.new_names import check_new_id
 from world.model.snapshot import EffectAnswer
 from world.pipeline.driver import advance
 from world.pipeline.effects.external_effects import (

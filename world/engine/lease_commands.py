@@ -13,14 +13,13 @@ from typing import Any, Final, TypeVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.clock_events import ClockConfirmed
-from world.events.lease_events import LeaseRenewed, VerdictGiven
+from world.events.lease_events import ClockConfirmed, LeaseRenewed, VerdictGiven
 from world.klis.identity.authentication import run_fault, why_signature
 from world.klis.identity.signature import key_id, verify
 from world.klis.lease_manager import RequestOptions
 from world.klis.manifest import Manifest, manifest_document, read_manifest
 from world.klis.session import Rank
-from world.model.id_alphabet import check_new_id
+from world.model.new_names import check_new_id
 from world.pipeline.leasing.clock_confirmation import confirm_clock
 from world.pipeline.leasing.klis_settings_in_force import configure_klis, know_types
 from world.pipeline.unit_of_work import UnitOfWork

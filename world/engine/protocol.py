@@ -18,7 +18,6 @@ from world.engine.appending import add_checkpoints, intents_of, new_events
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
-from world.engine.lease_commands import LeaseCommands
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
@@ -109,11 +108,6 @@ class WorldProtocol(PreparingCommands):
     def now_ms(self) -> int:
         """Return the time that would be recorded now, ms since 1970."""
         return self._clock.now_ms()
-
-    @property
-    def leasing(self) -> LeaseCommands:
-        """Leases that are asked for directly, without a proposal."""
-        return LeaseCommands(self.run)
 
     @property
     def worker(self) -> str:

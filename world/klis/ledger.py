@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import ClockConfirmed
 from world.klis.conflict_index import ConflictIndex
 from world.klis.ledger_steps import STEPS
 from world.klis.resources.resource_types import STANDARD, ResourceTypes

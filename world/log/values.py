@@ -16,13 +16,21 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from eventsourcing.persistence import StoredEvent
+from eventsourcing.persistence import DataError, IntegrityError, StoredEvent
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, with_single_stops
-from world.log.errors import InvalidEventError
 from world.model.canonical_json import canonical_bytes
 from world.model.short_repr import short_repr
+
+
+class StreamConflictError(RefusedError, IntegrityError):
+    """The expected version of a stream is taken, or is not its next one (``STREAM_CONFLICT``)."""
+
+
+class InvalidEventError(RefusedError, DataError):
+    """The log cannot store an event (``INVALID_EVENT``, ``EVENT_TOO_LARGE``)."""
+
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Default limit of one event's state, in bytes."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import LINEAGE_STREAM
 from world.events.realm_events import BranchCreated, BranchSwitched
-from world.events.streams import LINEAGE_STREAM
-from world.model.branch_names import check_branch_name
+from world.model.new_names import check_branch_name
 from world.pipeline.schema_compatibility import misfit
 from world.pipeline.steps import LeftBehind, Step
 from world.pipeline.unit_of_work import UnitOfWork
@@ -120,11 +120,7 @@ def switch_branch(work: UnitOfWork, name: str, *, by: str) -> Iterator[Step]:
     Raises:
         RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
     """
-    if name not in work.realm.branches:
-        known = sorted(work.realm.branches)
-        raise RefusedError(
-            ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; there are {', '.join(known)}.", known=known
-        )
+    find_branch(work, name)
     if name == work.realm.active:
         raise RefusedError(ErrorCode.BRANCH_IS_ACTIVE, f"{name!r} is the active branch already.", branch=name)
     epoch = work.realm.epoch + 1

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import REALM_STREAM
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
-from world.events.streams import REALM_STREAM
 from world.model.decision import Ruling
 from world.model.immutable_json import freeze
 from world.pipeline.unit_of_work import UnitOfWork

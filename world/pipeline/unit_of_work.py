@@ -18,7 +18,7 @@ from world.code.time_limit import unbroken
 from world.core import Domain, recompute
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.base import Event
+from world.events.base import KLIS_STREAM, Event
 from world.events.codec import record_event
 from world.events.execution_events import EffectRequested
 from world.events.lease_events import (
@@ -32,7 +32,6 @@ from world.events.lease_events import (
 )
 from world.events.realm_events import DomainAdopted
 from world.events.resource_values import ResourceExistence
-from world.events.streams import KLIS_STREAM
 from world.events.verification import Verification
 from world.klis.lease_manager import LeaseManager
 from world.klis.resources.resource import Resource

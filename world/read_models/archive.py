@@ -28,8 +28,7 @@ from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, view_of
-from world.state.recent_attempts import RecentAttempts
-from world.state.recent_worlds import RecentWorlds
+from world.state.recent_commits import RecentAttempts, RecentWorlds
 
 if TYPE_CHECKING:
     from world.pipeline.preparation.snapshots import SnapshotCache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from world.error_codes import ErrorCode
@@ -58,20 +59,8 @@ def sealed_line(archive: Archive, world_id: str) -> Iterator[tuple[int, WorldSea
         RefusedError: ``UNKNOWN_WORLD``.
         DamagedLogError: ``INDEX_DAMAGED``; an event was changed after it was logged.
     """
-    block: list[WorldRow] = []
-    most = FIRST_BLOCK
-    for row in line(archive, world_id):
-        block.append(row)
-        if len(block) >= most:
-            yield from _sealed(archive, block)
-            block, most = [], min(most * 4, BLOCK)
-    yield from _sealed(archive, block)
-
-
-def _sealed(archive: Archive, rows: list[WorldRow]) -> Iterator[tuple[int, WorldSealed]]:
-    """Yield the events of some worlds of one line, newest first."""
-    for start in range(0, len(rows), FIRST_BLOCK):
-        part = rows[start : start + FIRST_BLOCK]
+    rows = line(archive, world_id)
+    while part := list(islice(rows, FIRST_BLOCK)):
         batches = archive.log.events_at([row.position for row in reversed(part)])
         logged = [event for events in batches for event in events]
         for row, one in zip(part, reversed(logged), strict=True):
@@ -195,8 +184,8 @@ def _active(archive: Archive, position: int, first: str) -> str:
     return first
 
 
-def _backwards(archive: Archive, position: int, topics: Sequence[str], floor: int) -> Iterator[LoggedEvent]:
-    """Yield events of these topics from a position down to the one after another."""
+def _backwards(archive: Archive, position: int, topics: Sequence[str] | None, floor: int) -> Iterator[LoggedEvent]:
+    """Yield events, all or those of some topics, from a position down to the one after another."""
     step = FIRST_BLOCK
     while position > floor:
         after = max(floor, position - step)
@@ -211,13 +200,9 @@ def recorded_by(archive: Archive, at_ms: int) -> int:
         archive: archive of the log.
         at_ms: ms since 1970-01-01 UTC. Where a clock was set back, the last event of all is used.
     """
-    upto, step = archive.log.head().size, FIRST_BLOCK
-    while upto > 0:
-        after = max(0, upto - step)
-        for logged in reversed(list(archive.log.read(after, upto))):
-            if decoded(logged).at <= at_ms:
-                return logged.position
-        upto, step = after, min(step * 4, BLOCK)
+    for logged in _backwards(archive, archive.log.head().size, None, 0):
+        if decoded(logged).at <= at_ms:
+            return logged.position
     return 0
 
 

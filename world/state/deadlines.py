@@ -6,8 +6,8 @@ import heapq
 from typing import TYPE_CHECKING, Final
 
 from world.events.base import Event
-from world.events.clock_events import ProposalRescheduled
 from world.events.execution_events import EffectRequested
+from world.events.lease_events import ProposalRescheduled
 from world.events.proposal_events import ProposalJudged
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.access_events import RightGranted, TokenCreated
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
-from world.events.lease_events import VerdictGiven
+from world.events.lease_events import ClockConfirmed, VerdictGiven
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.proposal_events import (
     ProjectionRecorded,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WaitTimeoutError
-from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import ClockConfirmed
 from world.model.actor import ActorKind, ActorRef
 from world.read_models.archive import Archive
 from worldprotocol.api.read_only import RealmReader
@@ -136,7 +136,7 @@ class RealmOperator(RealmReader):
         """Create a branch at a world; None is the active branch's head.
 
         Args:
-            name: letters, digits and ``. _ - /``; see ``world.model.branch_names``.
+            name: letters, digits and ``. _ - /``; see ``world.model.new_names``.
             world_id: the world at which it begins.
             by: actor id that the log records.
             allow_failed: permit a world with a failed execution.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from world.code.keyword_options import check_names
 from world.errors import RefusedError
 from world.limits import Limits
-from world.model.branch_names import check_branch_name
 from world.model.canonical_json import read_json
 from world.model.intent import IntentBody, IntentInstance, IntentScope
+from world.model.new_names import check_branch_name
 from world.model.record import to_wire
 from world.model.short_repr import fields_repr
 from world.model.value import is_ascii_id

@@ -18,8 +18,7 @@ from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.model.snapshot import EffectAnswer, Snapshot
 from world.pipeline.adopted_code.adoption_plan import plan_adoption
-from world.pipeline.adopted_code.holding import needs_other_code, needs_other_policy
-from world.pipeline.adopted_code.policy_in_force import in_force
+from world.pipeline.adopted_code.holding import in_force, needs_other_code, needs_other_policy
 from world.pipeline.branches import find_branch
 from world.pipeline.effects.external_effects import why_lost
 from world.pipeline.execution_state import lacks_workspace, order_of

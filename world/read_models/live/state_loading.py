@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.events.streams import KLIS_STREAM
+from world.events.base import KLIS_STREAM
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog
 from world.model.canonical_json import read_json

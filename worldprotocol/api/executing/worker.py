@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 from world.error_codes import ErrorCode
 from world.errors import LogBusyError, RefusedError, WorldProtocolError
-from world.model.id_alphabet import check_new_id
+from world.model.new_names import check_new_id
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
 from world.state.proposal import ROLLBACK

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import DecisionMade
-from world.model.branch_names import HEAD
+from world.model.new_names import HEAD
 from world.read_models.decoding import decoded
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ def _asked(question: str, default: str, *, can_ask: bool, choices: tuple[str, ..
 
 
 def _founded(desk: CommandContext, template: str, where: Path, person: str) -> dict[str, object]:
-    from world.model.id_alphabet import check_new_id
+    from world.model.new_names import check_new_id
     from worldprotocol.api.config import CONFIG_NAME, read_config
     from worldprotocol.api.realm import Realm
     from worldprotocol.cli.commands.admin.init import found_template
