@@ -21,6 +21,7 @@ from eventsourcing.persistence import DataError, IntegrityError, StoredEvent
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, with_single_stops
 from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import is_encodable
 from world.model.short_repr import short_repr
 
 
@@ -256,21 +257,13 @@ def check_name(what: str, name: str) -> None:
     Raises:
         InvalidEventError: ``INVALID_EVENT`` when it is empty, too long, or holds control characters or half surrogates.
     """
-    sound = _PLAIN.fullmatch(name) or (not _CONTROL.search(name) and _encodable(name))
+    sound = _PLAIN.fullmatch(name) or (not _CONTROL.search(name) and is_encodable(name))
     if sound and 0 < len(name) <= MAX_NAME_CHARS:
         return
     raise InvalidEventError(
         "INVALID_EVENT",
         f"A {what} is 1 to {MAX_NAME_CHARS} characters without control characters, not {name[:80]!r}.",
     )
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=1024)  # events of one stream often stand near each other

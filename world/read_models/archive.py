@@ -23,7 +23,7 @@ from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
 from world.read_models.live.expectations import Expectations
 from world.read_models.live.live_state import LiveState
-from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
+from world.read_models.live.state_loading import event_at, fold_realm, index_damaged, load_realm, stored_proposal
 from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
@@ -270,18 +270,8 @@ class Archive:
         return self._sealed_at(row)
 
     def event_at(self, position: int) -> LoggedEvent:
-        """Return the event at a position from the index.
-
-        Raises:
-            RefusedError: ``EVENT_ARCHIVED``.
-            DamagedLogError: ``INDEX_DAMAGED`` where the log has no such position; ``LOG_GAP``.
-        """
-        try:
-            return self._log.event_at(position)
-        except RefusedError as refused:
-            if refused.code == ErrorCode.EVENT_ARCHIVED:
-                raise
-            raise index_damaged() from None
+        """Return the event at a position from the index; see ``world.read_models.live.state_loading.event_at``."""
+        return event_at(self._log, position)
 
     def _sealed_at(self, row: WorldRow) -> WorldSealed:
         event = decoded(self.event_at(row.position))

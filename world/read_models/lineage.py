@@ -19,6 +19,7 @@ from world.log import LoggedEvent
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.decoding import decoded
 from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot
+from world.read_models.live.state_loading import index_damaged
 from world.state.branches import Branch
 
 FIRST_BLOCK: Final = 64
@@ -26,6 +27,9 @@ FIRST_BLOCK: Final = 64
 
 BLOCK: Final = 4_096
 """Maximum number of worlds or events in one block."""
+
+NO_ANCESTOR: Final = "it lacks an ancestor of a world"
+"""Why an index is damaged where it does not have the line of a world."""
 
 
 def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
@@ -40,15 +44,15 @@ def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
     while at is not None:
         rows = [WorldRow(*row) for row in archive.rows("line", {"of_world": at, "most": most})]
         if not rows or any(type(row.height) is not int or type(row.position) is not int for row in rows):
-            raise index_damaged()
+            raise index_damaged(NO_ANCESTOR)
         for row in rows:  # heights must decrease, so that a damaged index cannot cause an endless loop
             if above is not None and (row.height != above.height - 1 or row.position >= above.position):
-                raise index_damaged()
+                raise index_damaged(NO_ANCESTOR)
             above = row
         yield from rows
         at = rows[-1].parent
         if (len(rows) < most and at is not None) or (at is None and rows[-1].height != 0):
-            raise index_damaged()
+            raise index_damaged(NO_ANCESTOR)
         most = min(most * 4, BLOCK)
 
 
@@ -66,7 +70,7 @@ def sealed_line(archive: Archive, world_id: str) -> Iterator[tuple[int, WorldSea
         for row, one in zip(part, reversed(logged), strict=True):
             event = decoded(one)
             if not isinstance(event, WorldSealed) or (event.world_id, event.parent) != (row.world_id, row.parent):
-                raise index_damaged()
+                raise index_damaged(NO_ANCESTOR)
             yield row.position, event
 
 
@@ -215,11 +219,3 @@ def number(value: Any) -> int:
     if type(value) is not int:
         raise index_damaged(f"it has {value!r:.40} in place of a number")
     return value
-
-
-def index_damaged(why: str = "it lacks an ancestor of a world") -> DamagedLogError:
-    """Return the error for an index that contradicts its log."""
-    return DamagedLogError(
-        ErrorCode.INDEX_DAMAGED,
-        f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`.",
-    )

@@ -18,7 +18,8 @@ from world.model.decision import DecisionRecord
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.index import PLACES_AT_ONCE
-from world.read_models.lineage import index_damaged, number
+from world.read_models.lineage import number
+from world.read_models.live.state_loading import index_damaged
 
 Places = dict[str, tuple[int, int]]
 """Positions of the submission and the decision, by proposal id."""
