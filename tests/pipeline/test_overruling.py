@@ -197,7 +197,7 @@ class Scenes:
         young = desk.request(lease("zoe", "withdrawn"), by="zoe")
         self._act(realm, "withdrawn")
         with patch.context() as within:
-            within.setattr(VerdictEmitter, "give", _gives_nothing)
+            within.setattr(VerdictEmitter, "_give", _gives_nothing)
             desk.release([young.leases[0].lease_id], agent_id="zoe", session_id="s")
         realm.settle()
 

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 from rpds import HashTrieMap
 
-from world.klis.ledger import Ledger
-from world.klis.ledger_copy import ledger_copy
+from world.klis.ledger import Ledger, ledger_copy
 from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import AgentKey, Died, Lease, Rank, Request
 from world.klis.settings import KlisSettings
