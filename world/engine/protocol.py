@@ -32,13 +32,13 @@ from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
-from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
 from world.read_models.unit_lookup import IntentNames, UnitLookup, intent_questions
-from world.state.ports import Authority, Executor
+from world.state.ports import Authority, Executor, WorkerRegistry
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView
 
