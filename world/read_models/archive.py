@@ -14,7 +14,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
-from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
+from world.events.realm_events import DomainAdopted, WorldSealed
 from world.log import EventLog, LoggedEvent
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
@@ -417,8 +417,3 @@ class Archive:
             event = decoded(logged)
             if isinstance(event, DomainAdopted):
                 yield event
-
-    def branch_points(self) -> set[str]:
-        """Return the ids of the worlds at which branches were created."""
-        events = (decoded(logged) for logged in self._log.read(topics=[BranchCreated.TOPIC]))
-        return {event.world_id for event in events if isinstance(event, BranchCreated)}
