@@ -105,6 +105,7 @@ class Domain(Generic[S]):
         self._predicates: dict[str, LocalPredicate] = {}
         self._migrations: dict[str, Migration] = {}
         self._rules, self._is_earlier = RULES, False
+        self._origin: Domain[Any] = self
         self._compared: tuple[Mapping[str, str | None], tuple[str, ...]] | None = None
         self._identities: dict[str, Identity | None] = {}
 
@@ -124,6 +125,11 @@ class Domain(Generic[S]):
         """Have the schema made again, because what it is made of changed."""
         vars(self).pop("schema", None)
         self._compared = None
+
+    @property
+    def origin(self) -> Domain[Any]:
+        """The declared domain that this one is a copy of; itself where it is none."""
+        return self._origin
 
     def copied(self) -> Domain[S]:
         """Return a copy for one realm, whose form follows what the log adopted; functions are shared."""
