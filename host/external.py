@@ -18,7 +18,7 @@ from host.effect_call import EffectCallInfo
 from host.effect_resources import Touch, TouchesOf
 from host.effects import EffectFailure, EffectHandler, HandlerOptions, handler
 from world.code.keyword_options import check_names
-from world.core.effects.effect_types import EffectType
+from world.core.effect_types import EffectType
 
 __all__ = ["ExternalOptions", "external"]
 

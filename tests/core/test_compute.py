@@ -25,7 +25,7 @@ from world.core.execution import MAX_EFFECTS, MAX_FLOW_DEPTH
 from world.core.expressions.scope import MAX_ITERATIONS, Scope
 from world.core.expressions.string_functions import MAX_TEXT
 from world.core.schema import unchecked_schema
-from world.core.state_limits import MAX_STATE_DEPTH
+from world.core.validate import MAX_STATE_DEPTH
 from world.core.values import ExpressionError
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json

@@ -8,12 +8,11 @@ import pytest
 
 from tests.core.test_domain import AddTodo, act, make, run
 from world.core import ActionContext, EffectAnswer, Patch, effect, merge, set_
-from world.core import state_limits as growth
+from world.core import validate as growth
 from world.core.derive import recompute
 from world.core.python_action import ActionFailedError, ComputedView
 from world.core.schema import load_schema
-from world.core.state_limits import MAX_NEW_NODES, MAX_STATE_DEPTH, growth_fault
-from world.core.validate import MAX_FAULTS, check_input, check_patch
+from world.core.validate import MAX_FAULTS, MAX_NEW_NODES, MAX_STATE_DEPTH, check_input, check_patch, growth_fault
 from world.errors import RefusedError
 from world.model.immutable_json import MAX_DEPTH, freeze
 from world.model.patch import apply_patches, scope_allows, touched_paths, unset

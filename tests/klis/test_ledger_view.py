@@ -21,7 +21,6 @@ def compared(ledger: Ledger | LedgerView) -> dict[str, Any]:
     return {
         "wire": ledger_to_wire(ledger),
         "signers": list(ledger.signers),
-        "due": ledger.next_due(),
         "in force": ledger.in_force,
         "holds": [ledger.holds(*name) for name in names],
         "leases": [ledger.leases_of(*name) for name in names],

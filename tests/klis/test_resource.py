@@ -407,7 +407,7 @@ def test_further_types_are_registered_by_name() -> None:
     assert read_resource("queue:/jobs/1", types=types).nested
     assert "QUEUE" not in STANDARD
     assert types.to_wire() == {"QUEUE": {"kind": "path", "authority": False, "nested": True, "case_sensitive": False}}
-    assert STANDARD.with_types() is STANDARD is ResourceTypes.standard()
+    assert STANDARD.with_types() is STANDARD
 
 
 @pytest.mark.requirement("KP-6")

@@ -324,7 +324,6 @@ def test_a_type_that_cannot_be_is_refused(given: list[Any], sentence: str) -> No
 def test_the_types_in_force_are_a_mapping_and_have_a_wire_form() -> None:
     assert STANDARD.to_wire() == {}
     assert STANDARD.with_types() is STANDARD
-    assert ResourceTypes.standard() is STANDARD
     assert len(TYPES) == len(STANDARD) + 4
     assert list(TYPES)[-4:] == ["S3", "TOPIC", "MAIL", "DOC"]
     plain = {"kind": "path", "authority": False, "nested": False, "case_sensitive": False}

@@ -29,7 +29,7 @@ from world.audit.sealing import last_commit, seal
 from world.audit.verify import verify
 from world.engine.protocol import WorldProtocol
 from world.errors import DamagedLogError, RefusedError
-from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.lease_events import ClockConfirmed, ProposalRescheduled
 from world.events.realm_events import LogArchived
 from world.log import EventLog, open_log, verify_consistency
 from world.log.log import rebuild_view

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.realm import CliRealm
 from tests.pipeline.shop import Bank, house, open_shop, shop
 from tests.server.served import ORDER, PATH, founded, serving, stopped
-from world.audit.role_rights import role_rights
+from world.audit.database_server import role_rights
 from world.audit.verify import verify
 from worldprotocol import Policy, Realm, external
 from worldprotocol.api.executing.worker import Worker

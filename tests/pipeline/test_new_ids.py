@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.pipeline.workshop import a_workshop
 from world.audit.verify import verify
 from world.errors import RefusedError
+from world.events.base import REALM_STREAM
 from world.events.realm_events import ActorRegistered
-from world.events.streams import REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.new_names import check_new_id
 from worldprotocol.api.realm import Realm

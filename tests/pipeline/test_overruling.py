@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-import world.pipeline.adopted_code.policy_in_force
+import world.pipeline.adopted_code.holding
 import world.pipeline.arbitrate
 import world.pipeline.judge
 from authority.people.questions import TIME_LIMIT
@@ -197,7 +197,7 @@ class Scenes:
         young = desk.request(lease("zoe", "withdrawn"), by="zoe")
         self._act(realm, "withdrawn")
         with patch.context() as within:
-            within.setattr(VerdictEmitter, "give", _gives_nothing)
+            within.setattr(VerdictEmitter, "_give", _gives_nothing)
             desk.release([young.leases[0].lease_id], agent_id="zoe", session_id="s")
         realm.settle()
 
@@ -241,7 +241,7 @@ def older(scenes: Scenes) -> Scenes:
     played = Scenes(Path(scenes.site).parent, "older.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.pipeline.judge, "overruled", _left_as_ruled)
-        patch.setattr(world.pipeline.adopted_code.policy_in_force, "overruled", _left_as_ruled)
+        patch.setattr(world.pipeline.adopted_code.holding, "overruled", _left_as_ruled)
         patch.setattr(world.pipeline.arbitrate, "overruled", _left_as_ruled)
         patch.setattr(DecisionMade, "VERSION", 1)
         played.play(patch)

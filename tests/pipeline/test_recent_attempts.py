@@ -12,7 +12,7 @@ from authority.authority import StandardAuthority
 from tests.pipeline.shop import shop
 from world.read_models.archive import Archive
 from world.state.proposal import Proposal
-from world.state.recent_attempts import KEPT_INTENTS, RecentAttempts
+from world.state.recent_commits import KEPT_INTENTS, RecentAttempts
 from worldprotocol import Realm
 
 

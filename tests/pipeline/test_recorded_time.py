@@ -22,8 +22,8 @@ from tests.second_implementation import verify as second
 from world.audit.verify import verify
 from world.clock import Boot, ManualClock, SystemClock, boot_of
 from world.errors import DamagedLogError, RefusedError
-from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.execution_events import EffectRequested, EffectRetried
+from world.events.lease_events import ClockConfirmed, ProposalRescheduled
 from world.events.proposal_events import ProposalSubmitted
 from world.klis.identity.signature import sign
 from world.klis.ledger import Ledger

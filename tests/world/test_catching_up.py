@@ -18,7 +18,7 @@ from world.model.canonical_json import canonical_text
 from world.read_models.decoding import known
 from world.state.catch_up import apply_others
 from world.state.realm_state import RealmState, apply_event
-from world.state.recent_worlds import KEPT_WORLDS, RecentWorlds
+from world.state.recent_commits import KEPT_WORLDS, RecentWorlds
 
 HINTS = {
     "deadlines",

@@ -51,23 +51,31 @@ def faults_of_claims(event: ClaimEvent, proposal: Proposal, realm: ReadableRealm
         realm: the state before it.
         position: its position in the log.
     """
+    asked, claim = proposal.requested.get(event.requirement_id), proposal.claims.get(event.requirement_id)
+    if isinstance(event, EffectLapsed | EffectInDoubt) and claim is not None and event.at <= claim.deadline:
+        yield f"the deadline of the claim, {claim.deadline}, has not passed"
+    over = None if asked is None else why_effect_over(realm, proposal, asked.requirement)
     if isinstance(event, EffectClaimed):
-        yield from _of_claim(event, proposal, realm, position)
+        yield from _of_claim(event, proposal, position)
     elif isinstance(event, EffectExtended):
-        yield from _of_extension(event, proposal, realm)
+        if event.deadline < event.at:
+            yield f"its deadline {event.deadline} is before the heartbeat"
     elif isinstance(event, EffectLapsed):
-        yield from _of_lapse(event, proposal, realm)
+        if asked is not None and not asked.idempotent and over is None:
+            yield "an effect that is not idempotent is in doubt, and not offered again"
     elif isinstance(event, EffectInDoubt):
-        yield from _of_doubt(event, proposal)
+        if claim is not None and asked is not None and asked.idempotent:
+            yield "an idempotent effect is offered again, and not in doubt"
     elif isinstance(event, EffectRetried):
-        yield from _of_retry(event, proposal)
+        yield from _of_retry(event, asked, claim)
     else:
-        yield from _of_dropped(event, proposal)
+        yield from _of_dropped(event, claim)
+    if isinstance(event, EffectClaimed | EffectExtended) and over is not None:
+        yield f"the execution may make no effect any more ({over[0]})"
 
 
-def _of_claim(event: EffectClaimed, proposal: Proposal, realm: ReadableRealm, position: int) -> Iterator[str]:
-    name = event.requirement_id
-    asked, failure = proposal.requested.get(name), proposal.failures.get(name)
+def _of_claim(event: EffectClaimed, proposal: Proposal, position: int) -> Iterator[str]:
+    failure = proposal.failures.get(event.requirement_id)
     if event.token != position:
         yield f"the token of a claim is its position {position}, not {event.token}"
     attempt = 1 if failure is None else failure.failures + 1
@@ -77,46 +85,15 @@ def _of_claim(event: EffectClaimed, proposal: Proposal, realm: ReadableRealm, po
         yield f"the effect may be claimed again from {failure.due} on"
     if event.deadline < event.at:
         yield f"its deadline {event.deadline} is before the claim"
-    if asked is not None and (over := why_effect_over(realm, proposal, asked.requirement)) is not None:
-        yield f"the execution may make no effect any more ({over[0]})"
 
 
-def _of_extension(event: EffectExtended, proposal: Proposal, realm: ReadableRealm) -> Iterator[str]:
-    asked = proposal.requested.get(event.requirement_id)
-    if event.deadline < event.at:
-        yield f"its deadline {event.deadline} is before the heartbeat"
-    if asked is not None and (over := why_effect_over(realm, proposal, asked.requirement)) is not None:
-        yield f"the execution may make no effect any more ({over[0]})"
-
-
-def _of_lapse(event: EffectLapsed, proposal: Proposal, realm: ReadableRealm) -> Iterator[str]:
-    name = event.requirement_id
-    asked, claim = proposal.requested.get(name), proposal.claims.get(name)
-    if claim is not None and event.at <= claim.deadline:
-        yield f"the deadline of the claim, {claim.deadline}, has not passed"
-    if asked is not None and not asked.idempotent and why_effect_over(realm, proposal, asked.requirement) is None:
-        yield "an effect that is not idempotent is in doubt, and not offered again"
-
-
-def _of_doubt(event: EffectInDoubt, proposal: Proposal) -> Iterator[str]:
-    name = event.requirement_id
-    asked, claim = proposal.requested.get(name), proposal.claims.get(name)
-    if claim is not None and event.at <= claim.deadline:
-        yield f"the deadline of the claim, {claim.deadline}, has not passed"
-    if claim is not None and asked is not None and asked.idempotent:
-        yield "an idempotent effect is offered again, and not in doubt"
-
-
-def _of_dropped(event: EffectDropped, proposal: Proposal) -> Iterator[str]:
-    claim = proposal.claims.get(event.requirement_id)
+def _of_dropped(event: EffectDropped, claim: EffectClaimed | None) -> Iterator[str]:
     actor = None if event.verified is None else event.verified.verified_actor
     if claim is not None and claim.reference == event.claim and claim.subject == actor:
         yield f"the result of worker {claim.worker}, which holds the effect, was dropped"
 
 
-def _of_retry(event: EffectRetried, proposal: Proposal) -> Iterator[str]:
-    name = event.requirement_id
-    asked, claim = proposal.requested.get(name), proposal.claims.get(name)
+def _of_retry(event: EffectRetried, asked: EffectRequested | None, claim: EffectClaimed | None) -> Iterator[str]:
     if claim is None or asked is None or asked.offer is None:
         return
     if event.failures != claim.attempt:

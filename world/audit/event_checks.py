@@ -16,9 +16,8 @@ from world.audit.registry_checks import RegistryChecks
 from world.audit.replay import KnownWorld, Lineages, Step
 from world.error_codes import ErrorCode
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.execution_events import EffectRequested, ExecutionStarted
-from world.events.lease_events import VerdictGiven
+from world.events.lease_events import ClockConfirmed, ProposalRescheduled, VerdictGiven
 from world.events.policy_events import ProposalShadowed
 from world.events.proposal_events import (
     DecisionMade,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from world.errors import RefusedError
-from world.events.base import Event
+from world.events.base import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM, Event
 from world.events.codec import TOPICS
 from world.events.proposal_events import (
     ProjectionRecorded,
@@ -19,7 +19,6 @@ from world.events.realm_events import (
     BranchSwitched,
     WorldSealed,
 )
-from world.events.streams import KLIS_STREAM, LINEAGE_STREAM, REALM_STREAM
 from world.klis.ledger import KLIS_EVENTS
 from world.model.canonical_json import canonical_bytes, read_json
 from world.state.proposal import PROPOSAL_EVENTS

@@ -17,8 +17,7 @@ import msgspec
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
-from world.events.codec import INVALID, TOPICS, decode_event
-from world.events.malformed import MALFORMED, malformed
+from world.events.codec import INVALID, MALFORMED, TOPICS, decode_event, malformed
 from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalFailed
 from world.events.realm_events import BranchCreated, WorldSealed
 from world.log import EventLog, TreeHead
@@ -349,18 +348,11 @@ class _Folding:
         realm, kinds = self.realm, self._kinds
         for position, _stream, _version, topic, schema_version, state, _leaf in rows:
             kind = kinds.get(topic)
-            if kind is None or kind.version != schema_version:
-                event = read_event(kind, topic, schema_version, state, position)
-            else:
-                try:
-                    event = kind.decode(state)
-                except INVALID:  # it raises the error with details
-                    event = read_event(None, topic, schema_version, state, position)
+            event = read_event(kind, topic, schema_version, state, position)
             if kind is not None:
                 kind.count += 1
-                step = kind.step
-                if step is not None:
-                    step(event, position)
+                if kind.step is not None:
+                    kind.step(event, position)
             apply_event(realm, event, position)
 
     def result(self, head: TreeHead, keep: Collection[str]) -> Replayed:

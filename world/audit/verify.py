@@ -36,9 +36,8 @@ from world.audit.unique_ids import NAMING, NAMING_TYPES, Repeats
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
-from world.events.codec import TOPICS, decode_event
+from world.events.codec import MALFORMED, TOPICS, decode_event, malformed
 from world.events.lease_events import VerdictGiven
-from world.events.malformed import MALFORMED, malformed
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import EnforcementChosen, LogBranched, LogFounded, WorldSealed
 from world.events.writer_events import WriterOpened

@@ -35,7 +35,7 @@ from world.code.value_codec import Telling, code_held, code_in, qualified
 from world.errors import RefusedError
 from world.model.canonical_json import digest, sha256_hex
 
-__all__ = ["KIND", "Identity", "identity_of", "own_source_hash"]
+__all__ = ["KIND", "Identity", "changed_names", "identity_of", "is_first_kind", "own_source_hash"]
 
 KIND: Final = "tree-1"
 """Prefix of an identity that covers all reached code; one without a kind is a hash of the own source."""
@@ -427,3 +427,23 @@ class _Values(Telling):
         if is_data or (module is not None and self._walk._is_own(module)):
             return super()._object(value)
         return {"type": self.type_of(value)}
+
+
+def changed_names(
+    recorded: Mapping[str, str | None], at_hand: Mapping[str, str | None], own: Mapping[str, str | None]
+) -> tuple[str, ...]:
+    """Return the sorted names of functions whose code differs from the record.
+
+    Args:
+        recorded: identities by name, each compared by the rule of its own kind.
+        at_hand: the current identities.
+        own: the current identities of the first kind.
+    """
+    both = recorded.keys() & at_hand.keys()
+    changed = [name for name in both if recorded[name] != (own if is_first_kind(recorded[name]) else at_hand)[name]]
+    return tuple(sorted([*(recorded.keys() ^ at_hand.keys()), *changed]))
+
+
+def is_first_kind(identity: str | None) -> bool:
+    """Return whether an identity is the hash of the function's own source, or that there is no source."""
+    return identity is None or ":" not in identity

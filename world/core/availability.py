@@ -24,7 +24,7 @@ from world.core.python_action import ComputedView
 from world.core.values import ExpressionError, kind_of, truth
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.paths import Segments, array_index, format_name, format_path, parse_path
+from world.model.paths import Segments, format_name, format_path, is_present, parse_path
 from world.model.snapshot import SnapshotView
 
 __all__ = [
@@ -133,7 +133,11 @@ class CompiledPredicate:
             fields: as ``actor_fields`` gives them.
             computed: computed values by full name.
         """
-        absent = [format_path(("meta", *segments)) for segments in self.actor if not _is_there(fields, segments)]
+        absent = [
+            format_path(("meta", *segments))
+            for segments in self.actor
+            if not is_present(fields, segments, with_length=True)
+        ]
         return absent + [name for name in self.computed if not _is_known(computed, name)]
 
 
@@ -227,21 +231,6 @@ def actor_fields(actor: ActorRef | None) -> FrozenDict:
 
 
 _NOBODY: Final = FrozenDict()
-
-
-def _is_there(root: Any, segments: Segments) -> bool:
-    for name in segments:
-        if isinstance(root, dict):
-            if name not in root:
-                return False
-            root = root[name]
-        elif isinstance(root, list) and name == "length":
-            root = len(root)
-        elif isinstance(root, list) and (index := array_index(name)) is not None and index < len(root):
-            root = root[index]
-        else:
-            return False
-    return True
 
 
 def _is_known(computed: Mapping[str, Any], path: str) -> bool:

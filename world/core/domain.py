@@ -24,8 +24,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, 
 
 from pydantic import BaseModel
 
-from world.code.changes import changed_names
-from world.code.identity import Identity, identity_of, own_source_hash
+from world.code.identity import Identity, changed_names, identity_of, is_first_kind, own_source_hash
 from world.code.keyword_options import check_names
 from world.core.availability import LocalPredicate
 from world.core.declaration_checks import (
@@ -35,9 +34,9 @@ from world.core.declaration_checks import (
     model_of_input,
     refuse_python,
 )
-from world.core.domain_forms import earlier_form
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
+from world.core.fields_of import earlier_form
 from world.core.migrations import Migration, python_migration
 from world.core.python_action import Action, ActionContext, S, run_python
 from world.core.schema import RULES, DomainSchema, load_schema
@@ -400,8 +399,7 @@ class Domain(Generic[S]):
             recorded: identities of an adoption; those of an older log are compared by their own rule.
         """
         if self._compared is None or self._compared[0] is not recorded:
-            is_older = any(one is None or ":" not in one for one in recorded.values())
-            own = self.own_sources() if is_older else {}
+            own = self.own_sources() if any(map(is_first_kind, recorded.values())) else {}
             self._compared = recorded, changed_names(recorded, self.sources(), own)
         return self._compared[1]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from world.core.fields_of import approximate_spec
-from world.core.state_model.checking import holds_secrets, literal_paths, places_of, same_place
+from world.core.state_model.checking import holds_secrets, literal_paths, places_of, same_place, shown_value
 from world.core.state_model.dialect import SchemaNode, is_model, read_model
 from world.core.values import strict_equal
 from world.model.immutable_json import FrozenList
@@ -238,9 +238,9 @@ def check_value(
     kind = spec.type
     if kind == "enum":
         if not any(strict_equal(value, allowed) for allowed in spec.enum):
-            yield InvalidValue(path, f"must be one of {', '.join(_shown(allowed) for allowed in spec.enum)}")
+            yield InvalidValue(path, f"must be one of {', '.join(shown_value(allowed) for allowed in spec.enum)}")
     elif not _is(kind, value):
-        yield InvalidValue(path, f"must be {_NOUNS[kind]}, not {_shown(value)}")
+        yield InvalidValue(path, f"must be {_NOUNS[kind]}, not {shown_value(value)}")
     elif kind == "object" and spec.fields is not None:
         yield from _check_members(spec.fields, value, state, before, path)
     elif kind == "array" and spec.items is not None:
@@ -312,10 +312,3 @@ def _is(kind: str, value: Any) -> bool:
     if kind == "null":
         return value is None
     return isinstance(value, dict if kind == "object" else list)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (dict, list)):
-        return "an object" if isinstance(value, dict) else "an array"
-    shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."

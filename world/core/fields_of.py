@@ -17,7 +17,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.secrets.literal import is_secret_schema
 
-__all__ = ["approximate_spec", "input_spec", "state_spec"]
+__all__ = ["approximate_spec", "earlier_form", "input_spec", "state_spec"]
 
 _SIMPLE: Final = {
     "string": "string",
@@ -142,3 +142,23 @@ def _one_of(options: list[dict[str, Any]]) -> dict[str, Any]:
         values = [value for option in others for value in option["type"]["enum"]]
         return {"type": {"enum": values + [None] * (nullable and None not in values)}}
     return others[0] if len(others) == 1 else {"type": "any" if others else "null"}
+
+
+def earlier_form(
+    portable: Mapping[str, Any], state: type[BaseModel] | None, inputs: Mapping[str, type[BaseModel] | None]
+) -> dict[str, Any]:
+    """Return the portable schema with the state and the inputs of models as field specs.
+
+    Args:
+        portable: the schema in its present form.
+        state: the model of the state; None keeps the state.
+        inputs: the models of inputs by action; others are kept.
+
+    Raises:
+        RefusedError: ``UNSUPPORTED_TYPE`` for a model that has no such form.
+    """
+    actions = dict(portable["actions"])
+    for name, model in inputs.items():
+        if model is not None:
+            actions[name] = {**actions[name], "input": input_spec(model)}
+    return {**portable, "actions": actions, **({} if state is None else {"state": state_spec(state)})}

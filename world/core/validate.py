@@ -4,6 +4,10 @@ A state in the dialect of ``world.core.state_model`` is checked twice: the value
 touched places with what is above them when the action has ended, for what no patch shows alone (a required field, the
 number of elements, alternatives).
 
+The growth of a state by one patch is limited. A frozen tree shares its nodes, so a few patches could make a tree with
+an unbounded text: each one that puts a value into itself twice doubles it. Nesting adds up over many intents, too. Both
+are bounded where a value enters the state; the previous value of the place is not counted again.
+
 Source: IC-validate, HC-flow; design section 4 (enums and nested fields are checked, in inputs as in the
     state).
 """
@@ -17,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from world.core.fields import FieldSpec, InvalidValue, check_value
-from world.core.state_limits import MAX_STATE_DEPTH, growth_fault
 from world.core.state_model.checking import NEW, Checker, ModelFault, Touched
 from world.model.immutable_json import FrozenDict, FrozenList
 from world.model.patch import Patch
@@ -28,14 +31,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_FAULTS",
+    "MAX_NEW_NODES",
+    "MAX_STATE_DEPTH",
     "Change",
     "PatchFault",
     "StateFault",
     "check_input",
     "check_patch",
     "check_state",
+    "growth_fault",
     "told_faults",
 ]
+
+MAX_STATE_DEPTH: Final = 128
+"""Maximum depth of a state, below the limits of the serializers."""
+
+MAX_NEW_NODES: Final = 1_000_000
+"""Maximum number of values, and kilobytes of text, that one patch may add."""
 
 MAX_FAULTS: Final = 20
 """Maximum number of faults in one error value."""
@@ -226,3 +238,40 @@ def _merge_fault(place: FieldSpec, data: FrozenDict, patch: Patch) -> PatchFault
             if fault:
                 return _mismatch(patch.path, fault)
     return None
+
+
+def growth_fault(value: Any, before: Any, depth: int) -> str | None:
+    """Return the reason why a value is too large, None where it is not.
+
+    Args:
+        value: frozen, about to be put there.
+        before: the current value; its members are not counted again.
+        depth: levels above the place.
+    """
+    if value is before or not isinstance(value, (FrozenDict, FrozenList)):
+        return None
+    waiting: list[tuple[list[Any], int]] = [(_new_members(value, before), depth)]
+    count = 0
+    while waiting:
+        members, level = waiting.pop()
+        count += len(members)
+        if level >= MAX_STATE_DEPTH:
+            return f"would nest the state deeper than {MAX_STATE_DEPTH} levels"
+        count += sum(len(member) >> 10 for member in members if type(member) is str)
+        if count > MAX_NEW_NODES:
+            return f"brings more than {MAX_NEW_NODES} values into the state at once"
+        waiting += [(_members(member), level + 1) for member in members if isinstance(member, (FrozenDict, FrozenList))]
+    return None
+
+
+def _new_members(value: FrozenDict | FrozenList, before: Any) -> list[Any]:
+    """Return the new members, or all of them where one is repeated."""
+    members = _members(value)
+    if isinstance(before, (FrozenDict, FrozenList)) and len(set(map(id, members))) == len(members):
+        known = set(map(id, _members(before)))  # they live as long as ``before`` does, so their ids are theirs
+        return [member for member in members if id(member) not in known]
+    return members
+
+
+def _members(node: FrozenDict | FrozenList) -> list[Any]:
+    return list(node.values()) if isinstance(node, FrozenDict) else node

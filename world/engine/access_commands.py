@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.access_events import RightGranted, RightRevoked, TokenCreated, TokenRevoked
-from world.events.streams import REALM_STREAM
+from world.events.base import REALM_STREAM
 from world.events.verification import RIGHTS, Right
 from world.pipeline.unit_of_work import UnitOfWork
 
@@ -77,17 +79,7 @@ def create_token(work: UnitOfWork, token: TokenCreated, ttl_ms: int) -> TokenCre
     """
     work.require_actor(token.actor_id)
     check_rights(token.can or ())
-    created = TokenCreated(
-        at=work.at,
-        token_id=token.token_id,
-        actor_id=token.actor_id,
-        digest=token.digest,
-        expires_at=work.at + ttl_ms,
-        by=token.by,
-        can=token.can,
-        note=token.note,
-        session=token.session,
-    )
+    created = replace(token, at=work.at, expires_at=work.at + ttl_ms)
     work.emit(REALM_STREAM, work.of_caller(created))
     return created
 

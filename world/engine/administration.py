@@ -12,6 +12,7 @@ from world.core import ComputeContext, genesis
 from world.engine.domain_adoption import emit_domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import LINEAGE_STREAM, REALM_STREAM
 from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.events.realm_events import (
     ActorBound,
@@ -20,10 +21,10 @@ from world.events.realm_events import (
     EnforcementChosen,
     LogFounded,
 )
-from world.events.streams import LINEAGE_STREAM, REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.decision import voters
 from world.model.new_names import check_new_id
+from world.model.short_repr import listed
 from world.pipeline.leasing.klis_settings_in_force import configure_klis
 from world.pipeline.seal import WorldContent, record_world
 from world.pipeline.unit_of_work import UnitOfWork
@@ -143,7 +144,7 @@ def retire_policy(work: UnitOfWork, name: str, by: str, reason: str) -> str:
         )
     bound = sorted(actor_id for actor_id, binding in work.realm.bindings.items() if binding.get("policy") == name)
     if bound:
-        some = ", ".join(bound[:10]) + (f" and {len(bound) - 10} more" if len(bound) > 10 else "")
+        some = listed(bound, 10)
         raise RefusedError(
             ErrorCode.POLICY_IN_USE,
             f"The policy {name!r} judges what {some} want{'s' if len(bound) == 1 else ''}; bind them otherwise first "

@@ -32,7 +32,7 @@ from world.pipeline.preparation.preparing import (
     prepare_answer,
     prepare_projection,
     prepare_submission,
-    prepare_worlds,
+    prepare_world,
 )
 from world.pipeline.preparation.preview import PreviewBasis, check_basis
 from world.pipeline.project import Projected, Projector
@@ -304,7 +304,7 @@ class Commands(ABC):
             check_base(work, world, allow_failed=allow_failed)
             create_branch(work, name, world, by=by)
 
-        self.run(command, prepare=lambda reading: prepare_worlds(reading, [world]))
+        self.run(command, prepare=lambda reading: prepare_world(reading, world))
 
     def switch_branch(self, name: str, *, by: str) -> None:
         """Make a branch the active one; undecided proposals are superseded (WP-epoch).

@@ -15,10 +15,10 @@ from world.core import Domain
 from world.core.validate import check_input
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import REALM_STREAM
 from world.events.execution_events import ExecutionStarted
 from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalJudged, ProposalSubmitted
 from world.events.realm_events import ActorRegistered, DomainAdopted
-from world.events.streams import REALM_STREAM
 from world.model.actor import ActorRef
 from world.model.adoption import (
     ADOPTION,
@@ -39,7 +39,6 @@ from world.pipeline.adopted_code.adoption_plan import (
     refuse_impossible,
 )
 from world.pipeline.driver import advance, submit
-from world.pipeline.schema_compatibility import is_recorded
 from world.pipeline.seal import ParentWorld, WorldContent, record_world
 from world.pipeline.steps import LeftBehind
 from world.pipeline.submit import Submission
@@ -86,7 +85,7 @@ def adopt_domain(work: UnitOfWork, by: str, *, open_proposals: OpenProposals = "
 
 
 def _adopt(work: UnitOfWork, in_force: DomainAdopted, by: str, open_proposals: OpenProposals) -> bool:
-    if is_recorded(in_force, work.domain):
+    if _is_recorded(in_force, work.domain):
         return False
     if in_force.schema_hash == work.domain.schema.hash:
         emit_domain(work, by)
@@ -246,3 +245,10 @@ def _seal(work: UnitOfWork, plan: BranchPlan, proposal_id: str) -> str:
     assert plan.computed is not None  # a plan that is possible has them
     parent = ParentWorld(plan.head, 0 if outcome is None else outcome[1], proposal_id)
     return record_world(work, WorldContent(data, plan.computed, patches), plan.branch, parent)
+
+
+def _is_recorded(adopted: DomainAdopted, domain: Domain) -> bool:
+    """Return whether an adoption has the schema, the code and the distributions of a domain."""
+    is_same = adopted.schema_hash == domain.schema.hash and (adopted.rules or 1) == domain.schema.rules
+    is_same_code = adopted.sources == domain.sources()
+    return is_same and is_same_code and (adopted.distributions or {}) == domain.distributions()

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.clock_events import ClockConfirmed
-from world.events.lease_events import LeaseRenewed, VerdictGiven
+from world.events.lease_events import ClockConfirmed, LeaseRenewed, VerdictGiven
 from world.klis.identity.authentication import run_fault, why_signature
 from world.klis.identity.signature import key_id, verify
 from world.klis.lease_manager import RequestOptions
@@ -180,7 +179,7 @@ class LeaseCommands:
         command.any_schema = True  # type: ignore[attr-defined]
         return self._do(command)
 
-    def withdraw(self, request_id: str, *, reason: str = "cancelled") -> bool:
+    def withdraw(self, request_id: str) -> bool:
         """Take a request out of the queue; False where it does not wait (any more).
 
         Raises:
@@ -194,7 +193,7 @@ class LeaseCommands:
                     f"Request {request_id} is a proposal's; it leaves the queue with the proposal.",
                     request_id=request_id,
                 )
-            return work.desk().withdraw(request_id, work.klis_now, reason=reason)
+            return work.desk().withdraw(request_id, work.klis_now)
 
         return self._do(command)
 

@@ -26,9 +26,9 @@ from world.pipeline.preparation.prepared import Prepared, take_up
 from world.pipeline.preparation.preparing import prepare_effect_result
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock
-from world.pipeline.unit_of_work import StageObserver, UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import StageObserver, UnitOfWork
 from world.read_models.unit_lookup import CommittedLookup, IntentNames
-from world.state.ports import Authority, Executor
+from world.state.ports import Authority, Executor, WorkerRegistry
 from world.state.realm_state import RealmState
 
 __all__ = ["FAST_MS", "PreparedCommand", "PreparingCommands"]

@@ -18,7 +18,6 @@ from world.engine.appending import add_checkpoints, intents_of, new_events
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
-from world.engine.lease_commands import LeaseCommands
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
@@ -33,13 +32,13 @@ from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
-from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork, WorkerRegistry
+from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
 from world.read_models.packaged_views import PackagedViews
 from world.read_models.unit_lookup import IntentNames, UnitLookup, intent_questions
-from world.state.ports import Authority, Executor
+from world.state.ports import Authority, Executor, WorkerRegistry
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView
 
@@ -109,11 +108,6 @@ class WorldProtocol(PreparingCommands):
     def now_ms(self) -> int:
         """Return the time that would be recorded now, ms since 1970."""
         return self._clock.now_ms()
-
-    @property
-    def leasing(self) -> LeaseCommands:
-        """Leases that are asked for directly, without a proposal."""
-        return LeaseCommands(self.run)
 
     @property
     def worker(self) -> str:

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from world.clock import IdSource
 from world.engine.commands import Prepare
-from world.engine.lease_commands import LeaseCommands
 from world.engine.writer import Writer
 from world.events.verification import Verification
 from world.pipeline.unit_of_work import UnitOfWork
-from world.read_models.unit_lookup import IntentNames
 
 if TYPE_CHECKING:
     from world.core import Domain
@@ -32,25 +30,8 @@ class _VerifiedCommand:
         self._command = command
         self._verified = verified
 
-    @property
-    def intent_names(self) -> IntentNames | None:
-        """Names that the command looks up under the lock."""
-        return getattr(self._command, "intent_names", None)
-
-    @property
-    def any_schema(self) -> bool:
-        """Whether the command runs while another schema is in force than the loaded one."""
-        return bool(getattr(self._command, "any_schema", False))
-
-    @property
-    def confirms_clock(self) -> bool:
-        """Whether the command confirms the clock."""
-        return bool(getattr(self._command, "confirms_clock", False))
-
-    @property
-    def opens_writer(self) -> bool:
-        """Whether the command opens a log that was closed to writers."""
-        return bool(getattr(self._command, "opens_writer", False))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._command, name)
 
     def __call__(self, work: UnitOfWork) -> Any:
         work.verified = self._verified
@@ -82,11 +63,6 @@ class VerifiedProtocol(Writer):
         """Run one command; see ``WorldProtocol.run``."""
         verified: Callable[[UnitOfWork], R] = _VerifiedCommand(command, self._verified)
         return self._protocol.run(verified, others_too=others_too, prepare=prepare)
-
-    @property
-    def leasing(self) -> LeaseCommands:
-        """Leases that are requested directly, without a proposal."""
-        return LeaseCommands(self.run)
 
     @property
     def archive(self) -> Archive:  # type: ignore[override]  # that of the writer may change

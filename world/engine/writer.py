@@ -9,11 +9,11 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from world.engine.commands import Commands
+from world.engine.lease_commands import LeaseCommands
 
 if TYPE_CHECKING:
     from world.core import Domain
     from world.engine.event_bus import Subscribers
-    from world.engine.lease_commands import LeaseCommands
     from world.pipeline.unit_of_work import UnitOfWork
     from world.state.realm_view import RealmView
 
@@ -31,9 +31,9 @@ class Writer(Commands):
         """The domain whose actions run."""
 
     @property
-    @abstractmethod
     def leasing(self) -> LeaseCommands:
         """Leases that are requested directly, without a proposal."""
+        return LeaseCommands(self.run)
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from world.engine.effect_runner import EffectRecorder
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.streams import REALM_STREAM
+from world.events.base import REALM_STREAM
 from world.events.writer_events import CloseReason, OpenReason, WriterClosed, WriterOpened
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.realm_state import RealmState

@@ -1,13 +1,23 @@
-"""Base class of the events of the log; ``world.events.codec`` lists the event types."""
+"""Base class of the events of the log, and their streams; ``world.events.codec`` lists the event types."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
-__all__ = ["Event", "ObjectEvent"]
+__all__ = ["KLIS_STREAM", "LINEAGE_STREAM", "REALM_STREAM", "Event", "ObjectEvent"]
+
+
+REALM_STREAM: Final = "realm"
+"""Events of the registry: creation, domains, actors, bindings and policies."""
+
+LINEAGE_STREAM: Final = "lineage"
+"""Events of worlds and branches."""
+
+KLIS_STREAM: Final = "klis"
+"""Events of leases."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -18,7 +18,6 @@ from world.errors import DamagedLogError, RefusedError
 from world.events.access_events import RightGranted, RightRevoked, TokenCreated, TokenRevoked
 from world.events.base import Event
 from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
-from world.events.clock_events import ClockConfirmed, ProposalRescheduled
 from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
@@ -31,6 +30,7 @@ from world.events.execution_events import (
 )
 from world.events.lease_events import (
     AgentRegistered,
+    ClockConfirmed,
     KeyRegistered,
     KeyRevoked,
     KlisConfigured,
@@ -38,6 +38,7 @@ from world.events.lease_events import (
     LeasesExpired,
     LeasesReleased,
     LeasesRevoked,
+    ProposalRescheduled,
     RequestWithdrawn,
     VerdictGiven,
 )
@@ -83,7 +84,17 @@ from world.model.immutable_json import freeze
 from world.model.overruling import second_version
 from world.model.record import Record, is_plain, members, to_wire
 
-__all__ = ["EVENT_TYPES", "INVALID", "TOPICS", "UPCASTERS", "decode_event", "encode_event", "record_event"]
+__all__ = [
+    "EVENT_TYPES",
+    "INVALID",
+    "MALFORMED",
+    "TOPICS",
+    "UPCASTERS",
+    "decode_event",
+    "encode_event",
+    "malformed",
+    "record_event",
+]
 
 EVENT_TYPES: tuple[type[Event], ...] = (
     LogFounded,
@@ -153,6 +164,9 @@ TOPICS: Mapping[str, type[Event]] = {kind.TOPIC: kind for kind in EVENT_TYPES}
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {(DecisionMade.TOPIC, 1): second_version}
 """Conversion of a payload from one version of a topic to the next; a malformed payload is returned unchanged."""
+
+MALFORMED: Final = (KeyError, TypeError, AttributeError, ValueError, RefusedError)
+"""Exceptions that reading an embedded value raises where it is invalid for the event's topic."""
 
 INVALID: Final = (
     msgspec.DecodeError,
@@ -319,3 +333,14 @@ def _upcast(kind: type[Event], version: int, state: bytes) -> Event:
     for step in range(version, kind.VERSION):
         wire = UPCASTERS[kind.TOPIC, step](wire)
     return msgspec.convert(wire, kind)
+
+
+def malformed(position: int, error: Exception) -> DamagedLogError:
+    """Return the error for an event with invalid embedded values.
+
+    Args:
+        position: the event's position in the log.
+        error: the exception that reading a value raised.
+    """
+    message = f"Event {position} is not valid for its topic: a member is missing or wrong ({type(error).__name__}: "
+    return DamagedLogError(ErrorCode.BAD_EVENT, f"{message}{error}).", position=position)

@@ -1,4 +1,4 @@
-"""Events of leases: settings, agents, keys, verdicts, and release, expiry and revocation."""
+"""Events of leases: settings, agents, keys, verdicts, release, expiry, revocation, and confirmation of the clock."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from world.model.member_types import JsonObject
 
 __all__ = [
     "AgentRegistered",
+    "ClockConfirmed",
     "KeyRegistered",
     "KeyRevoked",
     "KlisConfigured",
@@ -18,6 +19,7 @@ __all__ = [
     "LeasesExpired",
     "LeasesReleased",
     "LeasesRevoked",
+    "ProposalRescheduled",
     "RequestWithdrawn",
     "VerdictGiven",
 ]
@@ -151,3 +153,22 @@ class RequestWithdrawn(Event, frozen=True, kw_only=True):
     request_id: str
     reason: str
     existence: list[ResourceExistence] | None = None
+
+
+class ClockConfirmed(Event, frozen=True, kw_only=True):
+    """An operator confirmed the time ``at``; lease time changes from ``leaseTime`` to ``at``."""
+
+    TOPIC: ClassVar[str] = "clock.confirmed"
+    lease_time: int
+    by: str
+    reason: str
+
+
+class ProposalRescheduled(Event, frozen=True, kw_only=True):
+    """Deadlines of a proposal were shortened after ``clock.confirmed``: of its vote, and of ``effects`` by id."""
+
+    TOPIC: ClassVar[str] = "proposal.rescheduled"
+    SPARSE: ClassVar[bool] = True
+    proposal_id: str
+    deadline: int | None = None
+    effects: dict[str, int] = {}

@@ -54,10 +54,6 @@ class Holders:
         if self.heap is not None and len(self.heap) > 2 * len(counts) + _FEW:
             self.heap = None  # too many stale entries; rebuilt on the next query
 
-    def others(self, own: Session | None) -> int:
-        """Return the number of triples of other sessions."""
-        return self.total - self.counts.get(own, 0) if own is not None else self.total
-
     def oldest_but(self, own: Session | None) -> Session | None:
         """Return the oldest other session, or None.
 

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.base import Event
 from world.events.lease_events import (
     LeaseRenewed,
     LeasesExpired,
@@ -25,13 +24,11 @@ from world.events.lease_events import (
 )
 from world.events.resource_values import read_existence
 from world.klis.conflict import deletion_lease, terminal_triple
-from world.klis.identity.agent_commands import AgentCommands
 from world.klis.kernel import judge
-from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest, Triple
 from world.klis.reevaluation_queue import ReevaluationQueue
 from world.klis.session import Lease, Request, Session
-from world.klis.verdict_emitter import BeforeGrant, Existing, RequestContext, VerdictEmitter
+from world.klis.verdict_emitter import RequestContext, VerdictEmitter
 
 __all__ = ["LeaseManager", "RequestOptions"]
 
@@ -61,40 +58,8 @@ NO_OPTIONS: Final = RequestOptions()
 """The defaults of a request."""
 
 
-class LeaseManager(AgentCommands):
-    """Commands on one ledger."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        emit: Callable[[Event], None],
-        new_id: Callable[[], str],
-        before_grant: BeforeGrant | None = None,
-        existing: Existing | None = None,
-        now: Callable[[], int] | None = None,
-        check: Callable[[str], None] | None = None,
-    ) -> None:
-        """Create the manager of a ledger.
-
-        Args:
-            ledger: the ledger; ``emit`` folds into it.
-            emit: records an event and folds it into the ledger.
-            new_id: makes a new id.
-            before_grant: called with the verdict's id, the session, the triples and the time before a grant; returns
-                whether it made a backup (``BeforeGrant``), and raises where a required backup failed (KO-7).
-            existing: called with the session and the triples before a grant; returns observations of resources that
-                must exist, and raises where one is absent.
-            now: returns the time, ms since 1970, after a backup, from which the leases start; None where backups
-                take no time.
-            check: called before each queued request is judged again; an exception discards all changes.
-        """
-        self._check = check
-        super().__init__(ledger, emit)
-        self._new_id = new_id
-        self._verdicts = VerdictEmitter(
-            ledger, emit=emit, new_id=new_id, before_grant=before_grant, existing=existing, now=now
-        )
+class LeaseManager(VerdictEmitter):
+    """Commands on one ledger; arguments as of ``VerdictEmitter``."""
 
     # Requests
 
@@ -152,7 +117,7 @@ class LeaseManager(AgentCommands):
             queue=queue,
             deadline=None if wait_ms is None else now + wait_ms,
         )
-        verdict = self._verdicts.give(session, manifest.triples, now, context)
+        verdict = self._give(session, manifest.triples, now, context)
         if verdict.status == "Granted":
             self._judge_again(manifest.triples, now, also=session.waiting)
         elif verdict.queued:
@@ -234,10 +199,8 @@ class LeaseManager(AgentCommands):
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``.
         """
-        session = self._ledger.sessions.get((agent_id, session_id))
-        if session is not None and session.places:
-            leases = [lease.lease_id for lease in session.leases()]
-            self.release(leases, now, agent_id=agent_id, session_id=session_id)
+        if self._ledger.holds(agent_id, session_id):
+            self.release_sessions([(agent_id, session_id)], now)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]], now: int) -> None:
         """Release all leases of several sessions before queued requests are judged again.
@@ -397,7 +360,7 @@ class LeaseManager(AgentCommands):
         name = request.request_id
         try:
             context = RequestContext(request_id=name, cause="queue", ttl=request.ttl_ms)
-            self._verdicts.give(self._ledger.named(request.session), request.triples, now, context)
+            self._give(self._ledger.named(request.session), request.triples, now, context)
         except RefusedError as refused:
             if refused.code == ErrorCode.WORKSPACE_ELSEWHERE:
                 return False

@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import ClockConfirmed
 from world.klis.conflict_index import ConflictIndex
-from world.klis.ledger_steps import STEPS
+from world.klis.ledger_steps import STEPS, add_lease, queue_request
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.session import AgentKey, Died, Lease, Rank, Request, Session, SessionName
 from world.klis.settings import KlisSettings
 from world.klis.wait_die import asks_again_at
 
-__all__ = ["KLIS_EVENTS", "Ledger"]
+if TYPE_CHECKING:
+    from world.klis.ledger_view import LedgerView
+
+__all__ = ["KLIS_EVENTS", "Ledger", "ledger_copy"]
 
 KLIS_EVENTS: Final = frozenset(STEPS)
 """The types of events that change a ledger."""
@@ -159,8 +162,6 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """Return an independent copy."""
-        from world.klis.ledger_copy import ledger_copy  # it builds a ledger from another one, or from a view
-
         return ledger_copy(self)
 
     def _keep(self, session: Session) -> None:
@@ -169,3 +170,29 @@ class Ledger:
     def _forget_if_idle(self, session: Session) -> None:
         if session.is_idle:
             self.sessions.pop((session.agent_id, session.session_id), None)
+
+
+def ledger_copy(source: Ledger | LedgerView) -> Ledger:
+    """Return an independent ledger with the state of a ledger or of a view; O(leases)."""
+    twin = Ledger(
+        settings=source.settings,
+        types=source.types,
+        clock=source.clock,
+        agents=dict(source.agents),
+        keys=dict(source.keys),
+        signers=dict(source.signers),
+        nonces=OrderedDict(source.nonces),
+        ended=dict(source.ended),
+        last_token=source.last_token,
+        signed_from=source.signed_from,
+        sequence=source.sequence,
+        verdicts=dict(source.verdicts),
+        died=OrderedDict(source.died),
+    )
+    for (agent_id, session_id), died in source.died.items():
+        twin.added(SessionName(agent_id, session_id, source.agents[agent_id])).dies = died.dies
+    for lease in source.leases.values():
+        add_lease(twin, lease, twin.added(lease.session))
+    for request in source.requests.values():
+        queue_request(twin, request, twin.added(request.session))
+    return twin

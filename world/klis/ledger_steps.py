@@ -16,9 +16,9 @@ from msgspec import structs
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
 from world.events.lease_events import (
     AgentRegistered,
+    ClockConfirmed,
     KeyRegistered,
     KeyRevoked,
     KlisConfigured,

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 from rpds import HashTrieMap
 
-from world.klis.ledger import Ledger
-from world.klis.ledger_copy import ledger_copy
+from world.klis.ledger import Ledger, ledger_copy
 from world.klis.resources.resource_types import ResourceTypes
 from world.klis.session import AgentKey, Died, Lease, Rank, Request
 from world.klis.settings import KlisSettings
@@ -33,7 +32,7 @@ _TRACKED_IN_ORDER = ("nonces", "died")
 class LedgerView(Struct, frozen=True, eq=False):
     """Agents, keys, leases and the queue after a commit; attributes as of ``world.klis.ledger.Ledger``.
 
-    ``holdings`` has the ids of the leases of each session that holds any. ``due`` is the result of ``Ledger.next_due``.
+    ``holdings`` has the ids of the leases of each session that holds any.
     """
 
     settings: KlisSettings | None
@@ -52,7 +51,6 @@ class LedgerView(Struct, frozen=True, eq=False):
     verdicts: Mapping[str, int]
     died: PersistentMap[_Name, Died]
     holdings: HashTrieMap[_Name, _Tokens]
-    due: int | None
 
     @property
     def in_force(self) -> KlisSettings:
@@ -84,10 +82,6 @@ class LedgerView(Struct, frozen=True, eq=False):
     def asks_again_at(self, agent_id: str, session_id: str) -> int:
         """Return when a session may retry after a Die, ms since 1970; 0 without one."""
         return asks_again_at(self.died.get((agent_id, session_id)), self.in_force)
-
-    def next_due(self) -> int | None:
-        """Return the earliest time of an expiry or deadline, ms since 1970, or None."""
-        return self.due
 
     def ledger(self) -> Ledger:
         """Return a ledger with this state, for the analysis of conflicts; O(leases)."""
@@ -137,7 +131,6 @@ def publish_ledger(ledger: Ledger, before: LedgerView | None) -> LedgerView:
         sequence=ledger.sequence,
         verdicts=ledger.verdicts.copy(),
         holdings=holdings,
-        due=ledger.next_due(),
         **parts,
     )
 

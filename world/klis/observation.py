@@ -20,6 +20,7 @@ from world.klis.resources.resource import Resource
 from world.klis.resources.resource_reading import canonical_resource
 from world.klis.resources.url_host import bare_host
 from world.klis.triple import Triple
+from world.model.short_repr import listed
 
 __all__ = ["KLIS_SCOPE_VIOLATION", "OUTSIDE", "SATISFIED_BY", "Declaration", "Seen", "outside_resource", "violation"]
 
@@ -272,6 +273,4 @@ def _what_was_declared(seen: Seen, there: list[Triple]) -> str:
     ]
     if same and len(same) == len(there):
         return "only declared " + " and ".join(dict.fromkeys(one.predicate.value for one in same))
-    listed = [f"{one.predicate} on {shown(one.resource)}" for one in there[:3]]
-    more = f" and {len(there) - 3} more" if len(there) > 3 else ""
-    return "only declared " + ", ".join(listed) + more
+    return "only declared " + listed([f"{one.predicate} on {shown(one.resource)}" for one in there], 3)

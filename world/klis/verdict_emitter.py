@@ -1,6 +1,6 @@
 """Emitter of verdicts: decides a request, runs the hooks, emits the event.
 
-``world.klis.lease_manager`` calls it; the decision itself is made by ``world.klis.kernel``.
+The decision itself is made by ``world.klis.kernel``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from msgspec import Struct
 from world.events.base import Event
 from world.events.lease_events import VerdictGiven
 from world.events.resource_values import GrantedLease, ResourceExistence
+from world.klis.identity.agent_commands import AgentCommands
 from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import Manifest
@@ -53,8 +54,8 @@ class RequestContext(Struct, frozen=True, kw_only=True):
     deadline: int | None = None
 
 
-class VerdictEmitter:
-    """Emits verdicts on requests of one ledger; arguments as in ``LeaseManager``."""
+class VerdictEmitter(AgentCommands):
+    """Emits verdicts on requests of one ledger; ``world.klis.lease_manager`` has the commands that need them."""
 
     def __init__(
         self,
@@ -65,16 +66,30 @@ class VerdictEmitter:
         before_grant: BeforeGrant | None = None,
         existing: Existing | None = None,
         now: Callable[[], int] | None = None,
+        check: Callable[[str], None] | None = None,
     ) -> None:
-        """Create an emitter for a ledger."""
-        self._now = now
+        """Create the commands of a ledger.
+
+        Args:
+            ledger: the ledger; ``emit`` folds into it.
+            emit: records an event and folds it into the ledger.
+            new_id: makes a new id.
+            before_grant: called with the verdict's id, the session, the triples and the time before a grant; returns
+                whether it made a backup (``BeforeGrant``), and raises where a required backup failed (KO-7).
+            existing: called with the session and the triples before a grant; returns observations of resources that
+                must exist, and raises where one is absent.
+            now: returns the time, ms since 1970, after a backup, from which the leases start; None where backups
+                take no time.
+            check: called before each queued request is judged again; an exception discards all changes.
+        """
+        super().__init__(ledger, emit)
+        self._check = check
+        self._new_id = new_id
         self._before_grant = before_grant
         self._existing = existing
-        self._ledger = ledger
-        self._emit = emit
-        self._new_id = new_id
+        self._now = now
 
-    def give(self, session: Session, triples: tuple[Triple, ...], now: int, context: RequestContext) -> VerdictGiven:
+    def _give(self, session: Session, triples: tuple[Triple, ...], now: int, context: RequestContext) -> VerdictGiven:
         """Decide a request and emit the verdict.
 
         Args:

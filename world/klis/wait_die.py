@@ -7,16 +7,14 @@ oldest eventually (KP-3c, KP-3d). Source: Rosenkrantz, Stearns and Lewis, TODS 3
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from world.klis.session import Died, Rank
 from world.klis.settings import KlisSettings
 
-__all__ = ["Status", "asks_again_at", "decide", "retry_after", "worst"]
+__all__ = ["Status", "asks_again_at", "decide", "retry_after"]
 
 Status = Literal["Granted", "Wait", "Die"]
-_SEVERITY = {"Granted": 0, "Wait": 1, "Die": 2}
 
 
 def decide(requester: Rank, oldest_holder: Rank) -> Status:
@@ -25,11 +23,6 @@ def decide(requester: Rank, oldest_holder: Rank) -> Status:
     It waits only if it is older than every holder; an equal rank is another session of the same agent, and dies.
     """
     return "Wait" if requester < oldest_holder else "Die"
-
-
-def worst(statuses: Iterable[Status]) -> Status:
-    """Return the worst of several statuses: Die, then Wait, then Granted (KP-5a)."""
-    return max(statuses, key=_SEVERITY.__getitem__, default="Granted")
 
 
 def retry_after(dies: int, *, backoff_ms: int, max_backoff_ms: int) -> int:

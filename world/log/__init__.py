@@ -7,7 +7,6 @@ callers share a commit, ``world.log.persistence`` makes the library's applicatio
 """
 
 from world.log.backends.registry import Durability
-from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.following import Follower
 from world.log.group_commit import GroupCommit, Pending
 from world.log.log import EventLog, list_logs, open_log, rebuild_view
@@ -21,9 +20,11 @@ from world.log.url import LogAddress, parse_address
 from world.log.values import (
     MAX_EVENT_BYTES,
     NEXT_VERSION,
+    InvalidEventError,
     LogFinding,
     LoggedEvent,
     NewEvent,
+    StreamConflictError,
     TreeHead,
     event_leaf,
     is_intact,

@@ -97,19 +97,12 @@ def open_log_in(
     return log
 
 
-def rebuild_view(
-    address: str | LogAddress,
-    view: PersistedView,
-    *,
-    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
-    progress: Progress | None = None,
-) -> int:
+def rebuild_view(address: str | LogAddress, view: PersistedView, *, progress: Progress | None = None) -> int:
     """Build a view and the stored parts of the tree anew from the events, whatever state they are in.
 
     Args:
         address: see ``world.log.url``.
         view: the view.
-        busy_timeout_ms: how long to wait for the log's lock, in milliseconds.
         progress: called with events done and events in all.
 
     Returns:
@@ -119,7 +112,7 @@ def rebuild_view(
         RefusedError: as ``open_log`` does; ``EVENT_ARCHIVED`` where contents of events were removed.
         DamagedLogError: the events themselves are damaged.
     """
-    with open_log(address, busy_timeout_ms=busy_timeout_ms) as log:
+    with open_log(address) as log:
         refuse_cut(log._store, "The index cannot be made again")
         make_derived_tables(log._store)
         log._tree.mend_chunks()

@@ -22,10 +22,9 @@ from eventsourcing.persistence import (
 )
 
 from world.errors import RefusedError, WorldProtocolError
-from world.log.errors import InvalidEventError
 from world.log.following import Follower
 from world.log.reading import LogReader
-from world.log.values import LoggedEvent, NewEvent
+from world.log.values import InvalidEventError, LoggedEvent, NewEvent
 from world.model.canonical_json import canonical_bytes, read_json
 
 _SCHEMA_VERSION: Final = 1  # the library keeps its class_version inside the state

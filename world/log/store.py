@@ -17,11 +17,10 @@ from msgspec import Struct
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.log.errors import StreamConflictError
 from world.log.sql.queries import statements
 from world.log.sql.statement import FORMAT, FORMAT_VERSION, LOG_SHIFT, SqlStatement
 from world.log.url import Backend
-from world.log.values import ServerPlace
+from world.log.values import ServerPlace, StreamConflictError
 
 if TYPE_CHECKING:
     from world.log.backends.hosts import DatabaseHost

@@ -11,13 +11,22 @@ from msgspec import Struct
 from world.clock import Boot
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
-from world.log.errors import InvalidEventError, StreamConflictError
 from world.log.merkle import Chunk, Frontier
 from world.log.sql.queries import events_query
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import Batch, Opening, Row, Store, check_covered, key_range
 from world.log.tree import gap, refuse_archived
-from world.log.values import NEXT_VERSION, LoggedEvent, NewEvent, TreeHead, check_event, check_type, event_leaf
+from world.log.values import (
+    NEXT_VERSION,
+    InvalidEventError,
+    LoggedEvent,
+    NewEvent,
+    StreamConflictError,
+    TreeHead,
+    check_event,
+    check_type,
+    event_leaf,
+)
 from world.log.views import ViewCursor
 
 MAX_STREAMS_REMEMBERED: Final = 65_536

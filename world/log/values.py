@@ -16,13 +16,22 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from eventsourcing.persistence import StoredEvent
+from eventsourcing.persistence import DataError, IntegrityError, StoredEvent
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, with_single_stops
-from world.log.errors import InvalidEventError
 from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import is_encodable
 from world.model.short_repr import short_repr
+
+
+class StreamConflictError(RefusedError, IntegrityError):
+    """The expected version of a stream is taken, or is not its next one (``STREAM_CONFLICT``)."""
+
+
+class InvalidEventError(RefusedError, DataError):
+    """The log cannot store an event (``INVALID_EVENT``, ``EVENT_TOO_LARGE``)."""
+
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Default limit of one event's state, in bytes."""
@@ -248,21 +257,13 @@ def check_name(what: str, name: str) -> None:
     Raises:
         InvalidEventError: ``INVALID_EVENT`` when it is empty, too long, or holds control characters or half surrogates.
     """
-    sound = _PLAIN.fullmatch(name) or (not _CONTROL.search(name) and _encodable(name))
+    sound = _PLAIN.fullmatch(name) or (not _CONTROL.search(name) and is_encodable(name))
     if sound and 0 < len(name) <= MAX_NAME_CHARS:
         return
     raise InvalidEventError(
         "INVALID_EVENT",
         f"A {what} is 1 to {MAX_NAME_CHARS} characters without control characters, not {name[:80]!r}.",
     )
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=1024)  # events of one stream often stand near each other

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.log.sql.queries import events_query
+from world.log.sql.queries import events_query, statements
 from world.log.sql.statement import POSITION_MASK, SqlStatement
 from world.log.store import Cursor, Row, Store, key_range
 from world.log.tree import refuse_archived
@@ -137,11 +137,12 @@ def prepare_view(store: Store, log_id: int, view: PersistedView) -> None:
     mine = view_states(store, log_id).get(view.name)
     if stored is not None and stored.version == view.version and mine is not None:
         return
-    with store.migrating() as cursor:
-        stored = _states(_read(store, cursor, OF_ALL_LOGS)).get(view.name)
+    with store.migrating() as raw:
+        cursor = ViewCursor(raw, log_id, store.backend)
+        stored = stored_states(cursor, OF_ALL_LOGS).get(view.name)
         if stored is None or stored.version != view.version:
             _make_tables(store, cursor, view, stored)
-        if view.name not in _states(_read(store, cursor, log_id)):
+        if view.name not in stored_states(cursor, log_id):
             cursor.execute(store.sql.insert_view.sql, (log_id, view.name, view.version, 0))
 
 
@@ -159,8 +160,9 @@ def mend_view(store: Store, log_id: int, view: PersistedView) -> None:
 
     faults = schema_faults(store.select, store.backend, {view.name: view.metadata})
     indexes = {str(index.name) for table in view.metadata.tables.values() for index in table.indexes}
-    with store.migrating() as cursor:
-        stored = _states(_read(store, cursor, OF_ALL_LOGS)).get(view.name)
+    with store.migrating() as raw:
+        cursor = ViewCursor(raw, log_id, store.backend)
+        stored = stored_states(cursor, OF_ALL_LOGS).get(view.name)
         if stored is not None and any(one.view == view.name and one.name not in indexes for one in faults):
             _make_tables(store, cursor, view, stored)
         else:  # its indexes may be lost, or others be in their places
@@ -200,9 +202,33 @@ def view_states(store: Store, log_id: int) -> dict[str, ViewState]:
     return _states(store.select(store.sql.read_views, view_log=log_id))
 
 
-def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: ViewState | None) -> None:
+def stored_states(cursor: ViewCursor, log_id: int) -> dict[str, ViewState]:
+    """Return the states of a log's views by name, as of the transaction of a cursor."""
+    cursor.run(statements(cursor.backend).read_views, view_log=log_id)
+    return _states(cursor.fetchall())
+
+
+def make_tables(cursor: ViewCursor, view: PersistedView, *, replaces: bool) -> None:
+    """Make the tables of a view and the record of their version.
+
+    Args:
+        cursor: in a transaction.
+        view: the view.
+        replaces: whether to remove tables and records of another version first.
+    """
     from world.log.tables import creation, removal
 
+    sql = statements(cursor.backend)
+    if replaces:
+        for statement in removal(view.metadata, cursor.backend):
+            cursor.execute(statement)
+        cursor.execute(sql.drop_view.sql, (view.name,))
+    for statement in creation(view.metadata, cursor.backend):
+        cursor.execute(statement)
+    cursor.execute(sql.insert_view.sql, (OF_ALL_LOGS, view.name, view.version, None))
+
+
+def _make_tables(store: Store, cursor: ViewCursor, view: PersistedView, stored: ViewState | None) -> None:
     if stored is not None and stored.version > view.version:
         raise RefusedError(
             ErrorCode.VIEW_NEWER,
@@ -214,17 +240,7 @@ def _make_tables(store: Store, cursor: Cursor, view: PersistedView, stored: View
         )
     if stored is not None:
         refuse_cut(store, f"This release keeps the view {view.name} in another form, which it cannot make")
-        for sql in removal(view.metadata, store.backend):
-            cursor.execute(sql)
-        cursor.execute(store.sql.drop_view.sql, (view.name,))
-    for sql in creation(view.metadata, store.backend):
-        cursor.execute(sql)
-    cursor.execute(store.sql.insert_view.sql, (OF_ALL_LOGS, view.name, view.version, None))
-
-
-def _read(store: Store, cursor: Cursor, log_id: int) -> Sequence[Row]:
-    cursor.execute(store.sql.read_views.sql, store.sql.read_views.bind(view_log=log_id))
-    return cursor.fetchall()
+    make_tables(cursor, view, replaces=stored is not None)
 
 
 def _states(rows: Sequence[Row]) -> dict[str, ViewState]:

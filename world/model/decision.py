@@ -7,7 +7,7 @@ terminal decision about a proposal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, cast, get_args
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 
@@ -22,9 +22,6 @@ Verdict = Literal["approve", "reject", "wait"]
 HumanChoice = Literal["approve", "reject", "narrow", "abstain", "ask", "reply", "delegate", "escalate"]
 OnTimeout = Literal["approve", "reject", "escalate"]
 VoteRule = Literal["unanimous", "majority", "threshold"]
-
-VOTE_RULES: Final = frozenset(get_args(VoteRule))
-"""The rules by which votes are counted."""
 
 HUMAN_ANSWER: Final = "human answer"
 """Rule name in the outcome of a person's answer; names of rules contain no spaces."""

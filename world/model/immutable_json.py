@@ -233,7 +233,7 @@ _TOO_DEEP: Final = f"the value is nested deeper than {MAX_DEPTH} levels, or cont
 def _freeze(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind is str:
-        if value.isascii() or _sound_text(value):
+        if value.isascii() or is_encodable(value):
             return value
         raise _FaultError("the text holds half of a surrogate pair, which UTF-8 cannot carry.")
     if kind is int:
@@ -268,7 +268,7 @@ def _freeze_dict(value: Mapping[str, Any], depth: int) -> FrozenDict:  # noqa: C
                 key = str.__str__(key)
             if not key.isascii():
                 plain = False
-                if not _sound_text(key):
+                if not is_encodable(key):
                     raise _FaultError("a key holds half of a surrogate pair, which UTF-8 cannot carry.")
             kind = type(item)
             is_ready = (  # most members, without a call
@@ -372,7 +372,8 @@ def _wide_integer(value: int) -> float:
     raise _FaultError("the integer is beyond 2^53 and no double prints these digits; send it as a string.")
 
 
-def _sound_text(text: str) -> bool:
+def is_encodable(text: str) -> bool:
+    """Return whether a text has no half surrogates, so that it can be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -382,7 +383,7 @@ def _sound_text(text: str) -> bool:
 
 def _sound_key(key: Any) -> str:
     """Return a key as a plain text; refuse any other key."""
-    if not isinstance(key, str) or not _sound_text(key):
+    if not isinstance(key, str) or not is_encodable(key):
         raise RefusedError(
             ErrorCode.NOT_CANONICAL, f"A key must be a string of whole characters, not {key!r}.", path="$"
         )
@@ -392,7 +393,7 @@ def _sound_key(key: Any) -> str:
 def _step(key: object) -> str:
     if isinstance(key, str) and key.isidentifier():
         return f".{key}"
-    shown = orjson.dumps(key).decode() if isinstance(key, str) and _sound_text(key) else repr(key)
+    shown = orjson.dumps(key).decode() if isinstance(key, str) and is_encodable(key) else repr(key)
     return f"[{shown}]"
 
 

@@ -1,9 +1,10 @@
-"""Rules for new names: ids of actors, agents and sessions, and names of branches; checked where one is first recorded.
+"""The rules for new ids of actors, agents and sessions, and for names of new branches.
+
+They are checked where a name is first recorded; names that a log already holds stay valid.
 
 An id has at most 128 ASCII letters, digits and ``._-@:/``. So no two ids look alike, an id contains neither control
 characters nor bidirectional marks, and an id is never ``*``, which means any human. A branch name can be typed on a
-command line and cannot be read as another point in the history. Names that a log already holds stay valid. Source:
-intent specification 3.1.
+command line and cannot be read as another point in the history. Source: intent specification 3.1.
 """
 
 from __future__ import annotations
@@ -14,21 +15,19 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
-__all__ = ["ANY_HUMAN", "BRANCH_NAME", "HEAD", "MAX_NEW_ID", "check_branch_name", "check_new_id"]
-
 MAX_NEW_ID: Final = 128
 """Maximum length of a new id, in characters."""
 
 ANY_HUMAN: Final = "*"
 """Means any human in a list of actor ids; reserved, so it cannot be an id."""
 
-_NEW_ID: Final = re.compile(rf"[A-Za-z0-9._\-@:/]{{1,{MAX_NEW_ID}}}")
-
 BRANCH_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}")
-"""A complete name; a leading ``-`` is excluded because the command line would read it as an option."""
+"""A complete name of a branch; a leading ``-`` is excluded because the command line would read it as an option."""
 
 HEAD: Final = "HEAD"
 """Name of the active branch's head on the command line; reserved, so no branch may have it."""
+
+_NEW_ID: Final = re.compile(rf"[A-Za-z0-9._\-@:/]{{1,{MAX_NEW_ID}}}")
 
 
 def check_new_id(what: str, given: str) -> None:

@@ -7,17 +7,28 @@ root. A segment at an array is an index: digits without a leading zero. Source: 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
-__all__ = ["Segments", "array_index", "format_name", "format_path", "look_up", "parse_path"]
+__all__ = [
+    "Segments",
+    "array_index",
+    "format_name",
+    "format_path",
+    "is_present",
+    "look_up",
+    "parse_path",
+    "written_segments",
+]
 
 Segments = tuple[str, ...]
 
 _PIECE: Final = re.compile(r"\\[\\.]|\.|[^\\.]+|\\")
+_ESCAPE: Final = re.compile(r"\\([\\.])")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -32,13 +43,22 @@ def parse_path(path: str) -> Segments:
         return ()
     if "\\" not in path:
         return tuple(path.split("."))
+    return tuple(_ESCAPE.sub(r"\1", written) for written in written_segments(path))
+
+
+def written_segments(path: str) -> list[str]:
+    """Split a path into its segments, which keep their escapes.
+
+    Args:
+        path: not empty.
+    """
     segments = [""]
     for piece in _PIECE.findall(path):
         if piece == ".":
             segments.append("")
         else:
-            segments[-1] += piece[1] if len(piece) == 2 and piece[0] == "\\" else piece
-    return tuple(segments)
+            segments[-1] += piece
+    return segments
 
 
 def format_path(segments: Segments) -> str:
@@ -62,6 +82,32 @@ def format_name(name: str) -> str:
 def array_index(segment: str) -> int | None:
     """Return a segment as an array index, or None where it is not an index."""
     return int(segment) if segment.isascii() and _INDEX.fullmatch(segment) else None
+
+
+def is_present(tree: Any, segments: Sequence[str], *, with_length: bool) -> bool:
+    """Return whether there is a value at a path; null is one.
+
+    Args:
+        tree: any JSON value.
+        segments: names and indexes.
+        with_length: whether an array has its ``length``.
+    """
+    for segment in segments:
+        if isinstance(tree, dict):
+            if segment not in tree:
+                return False
+            tree = tree[segment]
+        elif isinstance(tree, list):
+            index = array_index(segment)
+            if index is not None and index < len(tree):
+                tree = tree[index]
+            elif segment == "length" and with_length:
+                tree = len(tree)
+            else:
+                return False
+        else:
+            return False
+    return True
 
 
 def look_up(tree: Any, segments: Segments) -> Any:

@@ -16,14 +16,13 @@ star.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.paths import parse_path
+from world.model.paths import format_name, parse_path, written_segments
 from world.sizes import MAX_SCOPE_PATTERNS
 
 __all__ = [
@@ -42,8 +41,6 @@ SCOPE_RULES: Final = 2
 Pattern = tuple[str | None, ...]
 """The names of a pattern below the data; None is ``*``."""
 
-_PIECE: Final = re.compile(r"\\[\\.]|\.|[^\\.]+|\\")
-
 
 @lru_cache(maxsize=16_384)
 def parse_pattern(pattern: str, rules: int = SCOPE_RULES) -> Pattern:
@@ -57,7 +54,7 @@ def parse_pattern(pattern: str, rules: int = SCOPE_RULES) -> Pattern:
         names = parse_path(pattern)
         names = names[1:] if names[:1] == ("data",) else names
         return tuple(None if name == "*" else "*" if name == "\\*" else name for name in names)
-    segments = [_name(written) for written in _written_segments(pattern)]
+    segments = [_name(written) for written in written_segments(pattern)] if pattern else []
     if len(segments) > 1 and segments[0] == "data":
         del segments[0]
     return tuple(segments)
@@ -66,21 +63,6 @@ def parse_pattern(pattern: str, rules: int = SCOPE_RULES) -> Pattern:
 def format_pattern(pattern: Pattern) -> str:
     """Return the text that ``parse_pattern`` parses into the same names."""
     return ".".join(("data", *map(_written, pattern)))
-
-
-def _written_segments(pattern: str) -> list[str]:
-    """Return the segments of a pattern with their escapes; the empty text has no segments."""
-    if not pattern:
-        return []
-    if "\\" not in pattern:
-        return pattern.split(".")
-    segments = [""]
-    for piece in _PIECE.findall(pattern):
-        if piece == ".":
-            segments.append("")
-        else:
-            segments[-1] += piece
-    return segments
 
 
 def _name(written: str) -> str | None:
@@ -96,7 +78,7 @@ def _written(name: str | None) -> str:
         return "*"
     if name == "*":
         return "\\*"
-    return name.replace("\\", "\\\\").replace(".", "\\.")
+    return format_name(name)
 
 
 class _TrieNode:

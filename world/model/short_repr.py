@@ -1,11 +1,12 @@
-"""Representation of a value on one line, for debuggers, logs and test reports."""
+"""Representation of a value on one line, for debuggers, logs and test reports; and of many names in a sentence."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Final
 
-__all__ = ["MAX_REPR", "fields_repr", "one_line", "short_repr"]
+__all__ = ["MAX_REPR", "fields_repr", "listed", "one_line", "short_repr"]
 
 MAX_REPR: Final = 160
 """Maximum length of a representation, in characters."""
@@ -33,3 +34,8 @@ def fields_repr(value: Any) -> str:
     """Return ``Type(field=value, ...)`` of a dataclass on one line; assign it to ``__repr__``."""
     shown = (f"{one.name}={getattr(value, one.name)!r}" for one in dataclasses.fields(value) if one.repr)
     return one_line(f"{type(value).__qualname__}({', '.join(shown)})")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names in a sentence: at most so many of them, and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

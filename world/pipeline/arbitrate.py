@@ -27,8 +27,8 @@ from world.pipeline.leasing.realm_workspace import await_workspace, is_elsewhere
 from world.pipeline.steps import Approvable, Decidable, Step
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork
-from world.state.deadlines import note_retry
 from world.state.proposal import Proposal
+from world.state.proposal_queues import note_retry
 
 __all__ = ["arbitrate", "follow_verdicts", "let_time_pass", "refusal"]
 

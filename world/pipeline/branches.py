@@ -6,19 +6,21 @@ Sources: WP-base, WP-epoch, WP-schema; design section 5.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from world.core import ComputeContext, genesis
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import LINEAGE_STREAM
 from world.events.realm_events import BranchCreated, BranchSwitched
-from world.events.streams import LINEAGE_STREAM
 from world.model.new_names import check_branch_name
-from world.pipeline.schema_compatibility import misfit
+from world.pipeline.preparation.prepared import prepared_misfit
 from world.pipeline.steps import LeftBehind, Step
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.branches import Branch
 from world.state.proposal import INGRESS
 
-__all__ = ["check_base", "create_branch", "find_branch", "fork_name", "switch_branch"]
+__all__ = ["check_base", "create_branch", "find_branch", "fork_name", "misfit", "switch_branch"]
 
 
 def find_branch(work: UnitOfWork, name: str | None) -> Branch:
@@ -67,6 +69,32 @@ def check_base(work: UnitOfWork, world_id: str, *, allow_failed: bool) -> None:
             world_id=world_id,
             **found[1],
         )
+
+
+def misfit(work: UnitOfWork, world_id: str) -> tuple[str, dict[str, Any]] | None:
+    """Return why a world does not obey the domain's schema, as half a sentence and details; None where it does.
+
+    Raises:
+        RefusedError: ``COMPUTED_TIMED_OUT``.
+    """
+    ready = prepared_misfit(work, world_id)
+    return _misfit(work, world_id) if ready is None else ready[0]
+
+
+def _misfit(work: UnitOfWork, world_id: str) -> tuple[str, dict[str, Any]] | None:
+    data = work.snapshot(world_id).data
+    fields = work.domain.schema.state.fields or {}
+    missing = [name for name, spec in fields.items() if spec.required and name not in data]
+    if missing:
+        return f"lacks {', '.join(missing)}, which the new schema requires", {"missing": missing}
+    try:
+        work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=0, random_seed=""), data))
+    except RefusedError as refused:
+        if refused.code == ErrorCode.COMPUTED_TIMED_OUT:
+            raise
+        faults = refused.message.removesuffix(".")
+        return f"does not obey the new schema: {faults}", {"faults": refused.details.get("faults")}
+    return None
 
 
 def _refuse_archived(work: UnitOfWork, world_id: str) -> None:
@@ -120,11 +148,7 @@ def switch_branch(work: UnitOfWork, name: str, *, by: str) -> Iterator[Step]:
     Raises:
         RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
     """
-    if name not in work.realm.branches:
-        known = sorted(work.realm.branches)
-        raise RefusedError(
-            ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; there are {', '.join(known)}.", known=known
-        )
+    find_branch(work, name)
     if name == work.realm.active:
         raise RefusedError(ErrorCode.BRANCH_IS_ACTIVE, f"{name!r} is the active branch already.", branch=name)
     epoch = work.realm.epoch + 1

@@ -19,8 +19,7 @@ from world.model.immutable_json import freeze
 from world.model.new_names import ANY_HUMAN
 from world.model.overruling import overruled
 from world.model.scope_patterns import check_number
-from world.pipeline.adopted_code.holding import hold, is_held_back
-from world.pipeline.adopted_code.policy_in_force import in_force
+from world.pipeline.adopted_code.holding import hold, in_force, is_held_back
 from world.pipeline.leasing.klis_settings_in_force import is_arbitrated
 from world.pipeline.leasing.proposal_manifest import declared_manifest, needs_of
 from world.pipeline.preparation.prepared import prepared_ruling

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from world.errors import RefusedError
+from world.events.base import LINEAGE_STREAM
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import WorldSealed
-from world.events.streams import LINEAGE_STREAM
 from world.model.identity import content_id, requirement_id, world_id
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import Patch

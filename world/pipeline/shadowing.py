@@ -15,10 +15,11 @@ from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import REALM_STREAM
 from world.events.policy_events import ProposalShadowed, ShadowConfigured
-from world.events.streams import REALM_STREAM
 from world.model.decision import Ruling
 from world.model.immutable_json import freeze
+from world.model.short_repr import listed
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import Case
 
@@ -61,7 +62,7 @@ def _check_is_another(work: UnitOfWork, name: str, actors: Sequence[str]) -> Non
     bound = {one: bindings[one].get("policy") for one in actors or bindings if one in bindings}
     by_rules = {one: policy for one, policy in bound.items() if policy is not None}
     if set(by_rules.values()) == {name}:
-        some = ", ".join(sorted(by_rules)[:10]) + (f" and {len(by_rules) - 10} more" if len(by_rules) > 10 else "")
+        some = listed(sorted(by_rules), 10)
         raise RefusedError(
             ErrorCode.POLICY_IN_USE,
             f"The policy {name!r} judges what {some} propose{'s' if len(by_rules) == 1 else ''} already, and would "

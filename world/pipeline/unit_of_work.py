@@ -18,7 +18,7 @@ from world.code.time_limit import unbroken
 from world.core import Domain, recompute
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.base import Event
+from world.events.base import KLIS_STREAM, Event
 from world.events.codec import record_event
 from world.events.execution_events import EffectRequested
 from world.events.lease_events import (
@@ -32,7 +32,6 @@ from world.events.lease_events import (
 )
 from world.events.realm_events import DomainAdopted
 from world.events.resource_values import ResourceExistence
-from world.events.streams import KLIS_STREAM
 from world.events.verification import Verification
 from world.klis.lease_manager import LeaseManager
 from world.klis.resources.resource import Resource
@@ -45,7 +44,6 @@ from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
 from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
 from world.pipeline.leasing.existence import Base, check_existence, observe
-from world.pipeline.leasing.workspace_elsewhere import elsewhere
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
@@ -59,6 +57,7 @@ from world.state.ports import (
     ExecutionOrder,
     Executor,
     LookupConditions,
+    WorkerRegistry,
 )
 from world.state.realm_state import RealmState, apply_event
 
@@ -112,23 +111,6 @@ class Lookup(Protocol):
         Raises:
             DamagedLogError: ``STATE_DAMAGED``.
         """
-        ...
-
-
-class WorkerRegistry(Protocol):
-    """Who executes: this process, and whether others are still alive."""
-
-    @property
-    def me(self) -> str:
-        """The id of this worker, never used again by another."""
-        ...
-
-    def is_gone(self, worker: str) -> bool:
-        """Return whether a worker certainly does not run any more."""
-        ...
-
-    def close(self) -> None:
-        """Say that this worker does nothing any more."""
         ...
 
 
@@ -319,7 +301,13 @@ class UnitOfWork(msgspec.Struct, eq=False):
         """
         keeper = self.keeper
         if keeper is None and self.realm.workspace is not None and changes_files(triples):
-            raise elsewhere(self.realm.workspace.workspace_id)
+            workspace_id = self.realm.workspace.workspace_id
+            raise RefusedError(
+                ErrorCode.WORKSPACE_ELSEWHERE,
+                f"Files are backed up before these leases are granted, and the realm's workspace {workspace_id} is not "
+                "here: request them in a process that has it.",
+                workspace=workspace_id,
+            )
         if keeper is None or not keeper.needs(triples):
             return False
         note = {"agentId": session.agent_id, "sessionId": session.session_id}

@@ -14,7 +14,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.proposal_events import ProposalSubmitted
-from world.events.realm_events import BranchCreated, DomainAdopted, WorldSealed
+from world.events.realm_events import DomainAdopted, WorldSealed
 from world.log import EventLog, LoggedEvent
 from world.model.immutable_json import FrozenDict, freeze
 from world.model.patch import apply_patches
@@ -23,13 +23,12 @@ from world.read_models.decoding import decoded
 from world.read_models.index import VIEW_NAME, VIEW_VERSION, history_query, history_rows, statement
 from world.read_models.live.expectations import Expectations
 from world.read_models.live.live_state import LiveState
-from world.read_models.live.state_loading import fold_realm, index_damaged, load_realm, stored_proposal
+from world.read_models.live.state_loading import event_at, fold_realm, index_damaged, load_realm, stored_proposal
 from world.state.ports import Earlier, LookupConditions
 from world.state.proposal import Proposal
 from world.state.realm_state import RealmState
 from world.state.realm_view import RealmView, view_of
-from world.state.recent_attempts import RecentAttempts
-from world.state.recent_worlds import RecentWorlds
+from world.state.recent_commits import RecentAttempts, RecentWorlds
 
 if TYPE_CHECKING:
     from world.pipeline.preparation.snapshots import SnapshotCache
@@ -271,18 +270,8 @@ class Archive:
         return self._sealed_at(row)
 
     def event_at(self, position: int) -> LoggedEvent:
-        """Return the event at a position from the index.
-
-        Raises:
-            RefusedError: ``EVENT_ARCHIVED``.
-            DamagedLogError: ``INDEX_DAMAGED`` where the log has no such position; ``LOG_GAP``.
-        """
-        try:
-            return self._log.event_at(position)
-        except RefusedError as refused:
-            if refused.code == ErrorCode.EVENT_ARCHIVED:
-                raise
-            raise index_damaged() from None
+        """Return the event at a position from the index; see ``world.read_models.live.state_loading.event_at``."""
+        return event_at(self._log, position)
 
     def _sealed_at(self, row: WorldRow) -> WorldSealed:
         event = decoded(self.event_at(row.position))
@@ -428,8 +417,3 @@ class Archive:
             event = decoded(logged)
             if isinstance(event, DomainAdopted):
                 yield event
-
-    def branch_points(self) -> set[str]:
-        """Return the ids of the worlds at which branches were created."""
-        events = (decoded(logged) for logged in self._log.read(topics=[BranchCreated.TOPIC]))
-        return {event.world_id for event in events if isinstance(event, BranchCreated)}

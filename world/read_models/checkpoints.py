@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from world.errors import DamagedLogError
-from world.events.malformed import MALFORMED
+from world.events.codec import MALFORMED
 from world.events.realm_events import WorldSealed
 from world.model.canonical_json import read_json
 from world.model.immutable_json import FrozenDict, freeze

@@ -13,7 +13,7 @@ import msgspec
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
-from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import ClockConfirmed
 from world.log import EventLog
 from world.pipeline.recorded_time import as_moment
 

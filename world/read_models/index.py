@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from world.events.base import Event
-from world.events.codec import decode_event
+from world.events.base import KLIS_STREAM, Event
+from world.events.codec import MALFORMED, decode_event, malformed
 from world.events.execution_events import ExecutionStarted
 from world.events.lease_events import VerdictGiven
-from world.events.malformed import MALFORMED, malformed
 from world.events.proposal_events import (
     DecisionMade,
     ProposalCompleted,
@@ -25,7 +24,6 @@ from world.events.proposal_events import (
 )
 from world.events.realm_events import BranchCreated, WorldSealed
 from world.events.run_events import RunClosed, RunOpened
-from world.events.streams import KLIS_STREAM
 from world.klis.ledger import Ledger
 from world.klis.ledger_codec import ledger_to_wire, read_ledger
 from world.limits import Limits
@@ -49,6 +47,7 @@ __all__ = [
     "history_query",
     "history_rows",
     "statement",
+    "submitted_row",
 ]
 
 VIEW_NAME: Final = "world.index"
@@ -66,6 +65,29 @@ def has_new_copy(version: int, kept: int, leases: int) -> bool:
         leases: number of leases in force.
     """
     return version - kept > max(LEDGER_EVERY, 2 * leases)
+
+
+def submitted_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
+    """Return the columns of a new proposal, apart from its id.
+
+    Args:
+        event: the submission.
+        position: position of the event.
+    """
+    return {
+        "intent_id": event.intent.intent_id,
+        "intent_key": event.intent.intent_key,
+        "attempt": event.attempt,
+        "actor_id": event.actor.actor_id,
+        "action": event.intent.body.type,
+        "branch": event.branch,
+        "status": "submitted",
+        "submitted_at": event.at,
+        "submitted_pos": position,
+        "decision": None,
+        "decided_pos": None,
+        "ended_pos": None,
+    }
 
 
 class IndexRows:
@@ -138,22 +160,7 @@ class IndexRows:
         self.__init__()  # type: ignore[misc]  # clears all collections
 
     def _submitted(self, event: ProposalSubmitted, position: int) -> None:
-        intent = event.intent
-        self._new[event.proposal_id] = {
-            "proposal_id": event.proposal_id,
-            "intent_id": intent.intent_id,
-            "intent_key": intent.intent_key,
-            "attempt": event.attempt,
-            "actor_id": event.actor.actor_id,
-            "action": intent.body.type,
-            "branch": event.branch,
-            "status": "submitted",
-            "submitted_at": event.at,
-            "submitted_pos": position,
-            "decision": None,
-            "decided_pos": None,
-            "ended_pos": None,
-        }
+        self._new[event.proposal_id] = {"proposal_id": event.proposal_id, **submitted_row(event, position)}
 
     def _change(self, proposal_id: str, **columns: Any) -> None:
         row = self._new.get(proposal_id)

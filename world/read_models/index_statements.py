@@ -35,6 +35,8 @@ from world.read_models.index_tables import (
 _R = RUNS.c
 _P, _W, _B, _V = PROPOSALS.c, WORLDS.c, BRANCHES.c, VERDICTS.c
 _LOG: Final[Any] = bindparam("of_log")
+_WORLD: Final = (_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+_RUN: Final = (_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos)
 
 
 def _after_update() -> Any:
@@ -77,9 +79,8 @@ def _counts() -> Any:
 
 def _line() -> Any:
     """Return the query for a world and its ancestors, newest first, limited by ``most``."""
-    columns = (_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
-    line = select(*columns).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")).cte("line", recursive=True)
-    line = line.union_all(select(*columns).where(_W.log_id == _LOG, _W.world_id == line.c.parent))
+    line = select(*_WORLD).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")).cte("line", recursive=True)
+    line = line.union_all(select(*_WORLD).where(_W.log_id == _LOG, _W.world_id == line.c.parent))
     return select(*line.c).limit(bindparam("most"))
 
 
@@ -93,11 +94,17 @@ def _descendants() -> Any:
     return select(func.count()).select_from(line)
 
 
+def _prefix(found: Any, log_id: Any, key: Any) -> Any:
+    """Return the query for rows of a log whose key has a prefix, given as its bounds."""
+    bounds = key >= bindparam("low"), key < bindparam("high")
+    return select(found).where(log_id == _LOG, *bounds).limit(bindparam("most"))
+
+
 SOURCES: Final[Mapping[str, Any]] = {
     "counts": _counts(),
     "line": _line(),
     "descendants": _descendants(),
-    "worlds_upto": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    "worlds_upto": select(*_WORLD)
     .where(_W.log_id == _LOG, _W.position <= bindparam("upto"))
     .order_by(_W.position.desc())
     .limit(bindparam("most")),
@@ -126,26 +133,20 @@ SOURCES: Final[Mapping[str, Any]] = {
     .where(_R.log_id == _LOG, _R.run_id == bindparam("of_run"))
     .values(closed_pos=bindparam("new_closed")),
     "open_runs": select(_R.opened_pos).where(_R.log_id == _LOG, _R.closed_pos.is_(None)).order_by(_R.opened_pos),
-    "runs": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos)
+    "runs": select(*_RUN)
     .where(_R.log_id == _LOG, _R.opened_pos < bindparam("before"))
     .order_by(_R.opened_pos.desc())
     .limit(bindparam("most")),
-    "run": select(_R.run_id, _R.agent_id, _R.session_id, _R.opened_pos, _R.closed_pos).where(
-        _R.log_id == _LOG, _R.run_id == bindparam("of_run")
-    ),
+    "run": select(*_RUN).where(_R.log_id == _LOG, _R.run_id == bindparam("of_run")),
     "runs_of_session": select(_R.run_id)
     .where(_R.log_id == _LOG, _R.session_id == bindparam("of_session"))
     .order_by(_R.opened_pos),
-    "run_prefix": select(_R.run_id)
-    .where(_R.log_id == _LOG, _R.run_id >= bindparam("low"), _R.run_id < bindparam("high"))
-    .limit(bindparam("most")),
+    "run_prefix": _prefix(_R.run_id, _R.log_id, _R.run_id),
     "ledger": select(LEDGERS.c.position, LEDGERS.c.version, LEDGERS.c.state).where(LEDGERS.c.log_id == _LOG),
     "verdict": select(_V.position, _V.request_id, _V.status).where(
         _V.log_id == _LOG, _V.verdict_id == bindparam("of_verdict")
     ),
-    "verdict_prefix": select(_V.verdict_id)
-    .where(_V.log_id == _LOG, _V.verdict_id >= bindparam("low"), _V.verdict_id < bindparam("high"))
-    .limit(bindparam("most")),
+    "verdict_prefix": _prefix(_V.verdict_id, _V.log_id, _V.verdict_id),
     "by_intent": select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")),
     "intent": select(
         select(_P.proposal_id).where(_P.log_id == _LOG, _P.intent_id == bindparam("of_intent")).scalar_subquery(),
@@ -164,29 +165,16 @@ SOURCES: Final[Mapping[str, Any]] = {
     "landmarks": select(LANDMARK_ROWS.c.position)
     .where(LANDMARK_ROWS.c.log_id == _LOG)
     .order_by(LANDMARK_ROWS.c.position),
-    "world": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome).where(
-        _W.log_id == _LOG, _W.world_id == bindparam("of_world")
-    ),
-    "children": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
-    .where(_W.log_id == _LOG, _W.parent == bindparam("of_world"))
-    .order_by(_W.position),
-    "worlds": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
-    .where(_W.log_id == _LOG)
-    .order_by(_W.position.desc())
-    .limit(bindparam("most")),
-    "worlds_before": select(_W.world_id, _W.parent, _W.height, _W.position, _W.branch, _W.outcome)
+    "world": select(*_WORLD).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")),
+    "children": select(*_WORLD).where(_W.log_id == _LOG, _W.parent == bindparam("of_world")).order_by(_W.position),
+    "worlds": select(*_WORLD).where(_W.log_id == _LOG).order_by(_W.position.desc()).limit(bindparam("most")),
+    "worlds_before": select(*_WORLD)
     .where(_W.log_id == _LOG, _W.position < bindparam("before"))
     .order_by(_W.position.desc())
     .limit(bindparam("most")),
-    "world_prefix": select(_W.world_id)
-    .where(_W.log_id == _LOG, _W.world_id >= bindparam("low"), _W.world_id < bindparam("high"))
-    .limit(bindparam("most")),
-    "proposal_prefix": select(_P.proposal_id)
-    .where(_P.log_id == _LOG, _P.proposal_id >= bindparam("low"), _P.proposal_id < bindparam("high"))
-    .limit(bindparam("most")),
-    "intent_prefix": select(_P.proposal_id)
-    .where(_P.log_id == _LOG, _P.intent_id >= bindparam("low"), _P.intent_id < bindparam("high"))
-    .limit(bindparam("most")),
+    "world_prefix": _prefix(_W.world_id, _W.log_id, _W.world_id),
+    "proposal_prefix": _prefix(_P.proposal_id, _P.log_id, _P.proposal_id),
+    "intent_prefix": _prefix(_P.proposal_id, _P.log_id, _P.intent_id),
     "proposals_by_key": select(_P.proposal_id)
     .where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key"))
     .order_by(_P.attempt),

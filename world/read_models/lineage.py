@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from world.error_codes import ErrorCode
@@ -18,6 +19,7 @@ from world.log import LoggedEvent
 from world.read_models.archive import Archive, WorldRow
 from world.read_models.decoding import decoded
 from world.read_models.live.sealed_snapshot import SealedSnapshot, open_snapshot
+from world.read_models.live.state_loading import index_damaged
 from world.state.branches import Branch
 
 FIRST_BLOCK: Final = 64
@@ -25,6 +27,9 @@ FIRST_BLOCK: Final = 64
 
 BLOCK: Final = 4_096
 """Maximum number of worlds or events in one block."""
+
+NO_ANCESTOR: Final = "it lacks an ancestor of a world"
+"""Why an index is damaged where it does not have the line of a world."""
 
 
 def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
@@ -39,15 +44,15 @@ def line(archive: Archive, world_id: str) -> Iterator[WorldRow]:
     while at is not None:
         rows = [WorldRow(*row) for row in archive.rows("line", {"of_world": at, "most": most})]
         if not rows or any(type(row.height) is not int or type(row.position) is not int for row in rows):
-            raise index_damaged()
+            raise index_damaged(NO_ANCESTOR)
         for row in rows:  # heights must decrease, so that a damaged index cannot cause an endless loop
             if above is not None and (row.height != above.height - 1 or row.position >= above.position):
-                raise index_damaged()
+                raise index_damaged(NO_ANCESTOR)
             above = row
         yield from rows
         at = rows[-1].parent
         if (len(rows) < most and at is not None) or (at is None and rows[-1].height != 0):
-            raise index_damaged()
+            raise index_damaged(NO_ANCESTOR)
         most = min(most * 4, BLOCK)
 
 
@@ -58,26 +63,14 @@ def sealed_line(archive: Archive, world_id: str) -> Iterator[tuple[int, WorldSea
         RefusedError: ``UNKNOWN_WORLD``.
         DamagedLogError: ``INDEX_DAMAGED``; an event was changed after it was logged.
     """
-    block: list[WorldRow] = []
-    most = FIRST_BLOCK
-    for row in line(archive, world_id):
-        block.append(row)
-        if len(block) >= most:
-            yield from _sealed(archive, block)
-            block, most = [], min(most * 4, BLOCK)
-    yield from _sealed(archive, block)
-
-
-def _sealed(archive: Archive, rows: list[WorldRow]) -> Iterator[tuple[int, WorldSealed]]:
-    """Yield the events of some worlds of one line, newest first."""
-    for start in range(0, len(rows), FIRST_BLOCK):
-        part = rows[start : start + FIRST_BLOCK]
+    rows = line(archive, world_id)
+    while part := list(islice(rows, FIRST_BLOCK)):
         batches = archive.log.events_at([row.position for row in reversed(part)])
         logged = [event for events in batches for event in events]
         for row, one in zip(part, reversed(logged), strict=True):
             event = decoded(one)
             if not isinstance(event, WorldSealed) or (event.world_id, event.parent) != (row.world_id, row.parent):
-                raise index_damaged()
+                raise index_damaged(NO_ANCESTOR)
             yield row.position, event
 
 
@@ -195,8 +188,8 @@ def _active(archive: Archive, position: int, first: str) -> str:
     return first
 
 
-def _backwards(archive: Archive, position: int, topics: Sequence[str], floor: int) -> Iterator[LoggedEvent]:
-    """Yield events of these topics from a position down to the one after another."""
+def _backwards(archive: Archive, position: int, topics: Sequence[str] | None, floor: int) -> Iterator[LoggedEvent]:
+    """Yield events, all or those of some topics, from a position down to the one after another."""
     step = FIRST_BLOCK
     while position > floor:
         after = max(floor, position - step)
@@ -211,13 +204,9 @@ def recorded_by(archive: Archive, at_ms: int) -> int:
         archive: archive of the log.
         at_ms: ms since 1970-01-01 UTC. Where a clock was set back, the last event of all is used.
     """
-    upto, step = archive.log.head().size, FIRST_BLOCK
-    while upto > 0:
-        after = max(0, upto - step)
-        for logged in reversed(list(archive.log.read(after, upto))):
-            if decoded(logged).at <= at_ms:
-                return logged.position
-        upto, step = after, min(step * 4, BLOCK)
+    for logged in _backwards(archive, archive.log.head().size, None, 0):
+        if decoded(logged).at <= at_ms:
+            return logged.position
     return 0
 
 
@@ -230,11 +219,3 @@ def number(value: Any) -> int:
     if type(value) is not int:
         raise index_damaged(f"it has {value!r:.40} in place of a number")
     return value
-
-
-def index_damaged(why: str = "it lacks an ancestor of a world") -> DamagedLogError:
-    """Return the error for an index that contradicts its log."""
-    return DamagedLogError(
-        ErrorCode.INDEX_DAMAGED,
-        f"The index contradicts its log: {why}. Rebuild it with `worldctl doctor --rebuild`.",
-    )

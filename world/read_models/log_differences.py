@@ -177,7 +177,8 @@ def followed(archive: Archive, position: int) -> Followed:
     affects_all = False
     for logged in archive.log.read(position - 1):
         event = decoded(logged)
-        related, changed = _related(event), _changed(event)
+        changed = _changed(event)
+        related = changed.union(_referenced(event))
         if affects_all or logged.position == position or not contents.dependent.isdisjoint(related):
             contents.dependent |= changed
             affects_all = affects_all or isinstance(event, EVERYTHING)
@@ -185,12 +186,8 @@ def followed(archive: Archive, position: int) -> Followed:
     return contents
 
 
-def _related(event: Any) -> set[Name]:
-    """Return the entities that an event refers to or changes."""
-    return set(_referenced(event)) | _changed(event)
-
-
 def _referenced(event: Any) -> Iterator[Name]:
+    """Yield the entities that an event refers to."""
     for kind, attributes in _REFERENCES.items():
         for attribute in attributes:
             value = getattr(event, attribute, None)

@@ -12,7 +12,7 @@ changed is undone, it stays at its position, and this process applies nothing mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, Self
 
@@ -24,8 +24,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log import EventLog, LoggedEvent, PersistedView, ViewCursor, ViewState
 from world.log.sql.queries import statements
-from world.log.tables import creation, removal
-from world.log.views import OF_ALL_LOGS, REBUILD_BATCH, Progress
+from world.log.views import OF_ALL_LOGS, REBUILD_BATCH, Progress, make_tables, stored_states
 from world.read_models.live.sealed_snapshot import archived_upto
 
 __all__ = ["ENTRY_POINTS", "PackagedViews"]
@@ -140,7 +139,7 @@ class PackagedViews:
         for view in self._views:
             _refuse_cut(log, view, 0)
             with log.write() as transaction, _guarded(view, transaction.cursor()) as cursor:
-                _make_tables(cursor, view)
+                make_tables(cursor, view, replaces=True)
             self._catch_up(log, view, progress)
             self.failed.pop(view.name, None)
 
@@ -250,7 +249,10 @@ def _guarded(view: PersistedView, cursor: ViewCursor) -> Iterator[ViewCursor]:
 
 def _prepare(cursor: ViewCursor, view: PersistedView) -> int:
     """Make the tables of a view and its records where they are missing or older; return the position it is at."""
-    stored, mine = _states(cursor, OF_ALL_LOGS).get(view.name), _states(cursor, cursor.log_id).get(view.name)
+    stored, mine = (
+        stored_states(cursor, OF_ALL_LOGS).get(view.name),
+        stored_states(cursor, cursor.log_id).get(view.name),
+    )
     if stored is not None and stored.version > view.version:
         raise RefusedError(
             ErrorCode.VIEW_NEWER,
@@ -261,7 +263,7 @@ def _prepare(cursor: ViewCursor, view: PersistedView) -> int:
             known=view.version,
         )
     if stored is None or stored.version < view.version:
-        _make_tables(cursor, view)
+        make_tables(cursor, view, replaces=True)
         mine = None
     if mine is None:
         cursor.execute(statements(cursor.backend).insert_view.sql, (cursor.log_id, view.name, view.version, 0))
@@ -269,28 +271,15 @@ def _prepare(cursor: ViewCursor, view: PersistedView) -> int:
     return mine.position or 0
 
 
-def _make_tables(cursor: ViewCursor, view: PersistedView) -> None:
-    for sql in (*removal(view.metadata, cursor.backend), *creation(view.metadata, cursor.backend)):
-        cursor.execute(sql)
-    known = statements(cursor.backend)
-    cursor.execute(known.drop_view.sql, (view.name,))
-    cursor.execute(known.insert_view.sql, (OF_ALL_LOGS, view.name, view.version, None))
-
-
 def _position(cursor: ViewCursor, view: PersistedView) -> int | None:
     """Return the position of the last event that a view covers; None where it is not this view any more."""
-    state = _states(cursor, cursor.log_id).get(view.name)
+    state = stored_states(cursor, cursor.log_id).get(view.name)
     return state.position if state is not None and state.version == view.version else None
 
 
 def _set_position(cursor: ViewCursor, view: PersistedView, position: int) -> None:
     rendered = {"view_log": cursor.log_id, "view_name": view.name}
     cursor.run(statements(cursor.backend).set_view, **rendered, new_version=view.version, new_position=position)
-
-
-def _states(cursor: ViewCursor, log_id: int) -> Mapping[str, ViewState]:
-    cursor.run(statements(cursor.backend).read_views, view_log=log_id)
-    return {name: ViewState(version, position) for name, version, position in cursor.fetchall()}
 
 
 def _check(view: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from world.events.proposal_events import DecisionMade, ProjectionRecorded, ProposalSubmitted
@@ -17,7 +18,8 @@ from world.model.decision import DecisionRecord
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.index import PLACES_AT_ONCE
-from world.read_models.lineage import index_damaged, number
+from world.read_models.lineage import number
+from world.read_models.live.state_loading import index_damaged
 
 Places = dict[str, tuple[int, int]]
 """Positions of the submission and the decision, by proposal id."""
@@ -80,13 +82,10 @@ def causes_of(archive: Archive, worlds: Iterable[WorldSealed]) -> list[Cause]:
         DamagedLogError: ``INDEX_DAMAGED``; an event was changed after it was logged.
     """
     causes: list[Cause] = []
-    batch: list[WorldSealed] = []
-    for sealed in worlds:
-        batch.append(sealed)
-        if len(batch) == AT_ONCE:
-            causes += _causes(archive, batch)
-            batch = []
-    return causes + _causes(archive, batch)
+    rest = iter(worlds)
+    while batch := list(islice(rest, AT_ONCE)):
+        causes += _causes(archive, batch)
+    return causes
 
 
 def _causes(archive: Archive, worlds: Sequence[WorldSealed]) -> list[Cause]:

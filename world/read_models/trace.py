@@ -41,7 +41,8 @@ from world.model.record import to_wire
 from world.model.source import SourceEvent, SourceRef
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from world.read_models.lineage import index_damaged, number
+from world.read_models.lineage import number
+from world.read_models.live.state_loading import index_damaged
 from world.read_models.provenance import projection_before
 
 

@@ -1,17 +1,23 @@
-"""The claim of a worker on an offered effect, with everything that performing the effect needs."""
+"""The claim of a worker on an offered effect, with all that performing it needs, and its report of the result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.events.resource_values import ObservedEffect, SecretDigest, UndeclaredEffect
 from world.model.actor import ActorRef
 from world.model.intent import IntentInstance, IntentScope
 from world.model.record import Record
 from world.model.short_repr import short_repr
-from world.model.snapshot import Requirement
+from world.model.snapshot import EffectAnswer, Requirement
+from world.state.ports import Performed
 
-__all__ = ["DeclaredTriple", "EffectClaim"]
+__all__ = ["DeclaredTriple", "EffectClaim", "EffectReport", "read_form"]
 
 
 class DeclaredTriple(Record, frozen=True):
@@ -85,3 +91,48 @@ class EffectClaim(Record, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         what = f"{self.requirement.type} of {self.proposal_id}"
         return short_repr(self, self.claim_id, what, f"worker {self.worker}", f"token {self.token}")
+
+
+R = TypeVar("R", bound=Record)
+
+
+class EffectReport(Record, frozen=True, kw_only=True):
+    """The result of an effect; the members are those of ``world.state.ports.Performed``."""
+
+    result: EffectAnswer
+    retryable: bool = False
+    observed: tuple[ObservedEffect, ...] = ()
+    violations: tuple[UndeclaredEffect, ...] = ()
+    secrets: tuple[SecretDigest, ...] = ()
+
+    @classmethod
+    def of(cls, performed: Performed) -> EffectReport:
+        """Return the report of a result."""
+        return cls(
+            result=performed.result,
+            retryable=performed.retryable,
+            observed=performed.observed,
+            violations=performed.violations,
+            secrets=performed.secrets,
+        )
+
+    @property
+    def performed(self) -> Performed:
+        """The result."""
+        return Performed(self.result, self.retryable, self.observed, self.violations, self.secrets)
+
+
+def read_form(kind: type[R], wire: Any) -> R:
+    """Return a claim or a report from its JSON form, which comes from another machine.
+
+    Args:
+        kind: ``EffectClaim`` or ``EffectReport``.
+        wire: JSON.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE``, ``NOT_CANONICAL``.
+    """
+    try:
+        return kind.from_wire(wire)
+    except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"This is no {kind.__name__}: {str(error)[:500]}.") from None

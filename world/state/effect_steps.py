@@ -14,7 +14,6 @@ from msgspec import structs
 from world.error_codes import ErrorCode
 from world.events.base import Event
 from world.events.claim_events import ClaimReference, EffectClaimed, EffectExtended, EffectLapsed
-from world.events.clock_events import ProposalRescheduled
 from world.events.execution_events import (
     EffectDropped,
     EffectFulfilled,
@@ -23,6 +22,7 @@ from world.events.execution_events import (
     EffectResolved,
     EffectRetried,
 )
+from world.events.lease_events import ProposalRescheduled
 from world.model.snapshot import ErrorValue
 from world.state.preconditions import contradiction, require
 

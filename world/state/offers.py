@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from world.events.base import Event
 from world.events.claim_events import EffectClaimed, EffectExtended, EffectLapsed
-from world.events.clock_events import ProposalRescheduled
 from world.events.execution_events import EffectFulfilled, EffectInDoubt, EffectRequested, EffectResolved, EffectRetried
+from world.events.lease_events import ProposalRescheduled
 from world.state.effect_steps import unclaimed_offers
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 import msgspec
 
@@ -23,9 +23,6 @@ from world.model.patch import Patch
 from world.model.scope_patterns import SCOPE_RULES
 from world.model.short_repr import fields_repr
 from world.model.snapshot import EffectAnswer, ErrorValue, Requirement, Snapshot, SnapshotView
-
-if TYPE_CHECKING:  # reading a log needs no computation
-    from world.core import EffectAnswer
 
 Enforcement = Literal["enforcing", "trusting"]
 
@@ -393,4 +390,21 @@ class Executor(Protocol):
 
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed:
         """Make one effect and return its result or error value; never raises (HC-handlers)."""
+        ...
+
+
+class WorkerRegistry(Protocol):
+    """Who executes: this process, and whether others are still alive."""
+
+    @property
+    def me(self) -> str:
+        """The id of this worker, never used again by another."""
+        ...
+
+    def is_gone(self, worker: str) -> bool:
+        """Return whether a worker certainly does not run any more."""
+        ...
+
+    def close(self) -> None:
+        """Say that this worker does nothing any more."""
         ...

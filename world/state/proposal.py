@@ -18,8 +18,8 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.claim_events import EffectClaimed
-from world.events.clock_events import ProposalRescheduled
 from world.events.execution_events import EffectRequested, EffectRetried, ExecutionCancelled, ExecutionStarted
+from world.events.lease_events import ProposalRescheduled
 from world.events.policy_events import ProposalShadowed
 from world.events.proposal_events import (
     DecisionMade,

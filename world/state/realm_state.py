@@ -17,8 +17,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.access_events import RightGranted, TokenCreated
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
-from world.events.lease_events import VerdictGiven
+from world.events.lease_events import ClockConfirmed, VerdictGiven
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.proposal_events import (
     ProjectionRecorded,
@@ -55,11 +54,10 @@ from world.model.scope_patterns import SCOPE_RULES
 from world.model.short_repr import short_repr
 from world.state.access import ACCESS_STEPS
 from world.state.branches import Branch, move_branch
-from world.state.deadlines import bring_retries_forward, note_hold, note_retry
 from world.state.effect_steps import effect_deadline
 from world.state.offers import next_claim_deadline, note_offers, schedule_claims
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
-from world.state.proposal_queues import note_change
+from world.state.proposal_queues import bring_retries_forward, note_change, note_hold, note_retry
 from world.state.writer_epoch import WRITER_STEPS, WriterEpoch
 
 LANDMARKS: Final = frozenset(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WaitTimeoutError
-from world.events.clock_events import ClockConfirmed
+from world.events.lease_events import ClockConfirmed
 from world.model.actor import ActorKind, ActorRef
 from world.read_models.archive import Archive
 from worldprotocol.api.read_only import RealmReader

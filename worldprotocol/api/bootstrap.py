@@ -54,10 +54,10 @@ from world.model.intent_origin import API_ORIGIN
 from world.model.snapshot import Snapshot
 from world.model.source import SourceEvent
 from world.pipeline.project import Projector
-from world.pipeline.unit_of_work import WorkerRegistry
 from world.read_models.archive import Archive
 from world.read_models.index import WorldIndex
 from world.read_models.packaged_views import PackagedViews
+from world.state.ports import WorkerRegistry
 from worldprotocol.api.config import RunsWorkspace, SecretsConfig, WorkspaceConfig
 from worldprotocol.api.options import ComponentOptions, EngineOptions
 from worldprotocol.api.telemetry.context import tracer_provider

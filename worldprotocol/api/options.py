@@ -13,8 +13,7 @@ from world.clock import Clock, IdSource
 from world.events.verification import IntentSignature
 from world.limits import Limits
 from world.log.backends.registry import Durability
-from world.pipeline.unit_of_work import WorkerRegistry
-from world.state.ports import Enforcement
+from world.state.ports import Enforcement, WorkerRegistry
 from worldprotocol.api.config import SecretsConfig, WorkspaceConfig
 
 __all__ = [

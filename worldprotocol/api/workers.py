@@ -1,4 +1,4 @@
-"""Worker ids of processes (``world.pipeline.unit_of_work.WorkerRegistry``)."""
+"""Worker ids of processes (``world.state.ports.WorkerRegistry``)."""
 
 from __future__ import annotations
 

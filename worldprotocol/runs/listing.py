@@ -9,7 +9,8 @@ from typing import Any, Final
 from world.events.run_events import RunClosed, RunOpened
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
-from world.read_models.lineage import index_damaged, number
+from world.read_models.lineage import number
+from world.read_models.live.state_loading import index_damaged
 
 __all__ = ["RunLine", "list_runs"]
 

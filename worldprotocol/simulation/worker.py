@@ -72,7 +72,7 @@ class Census:
 
 
 class _Name:
-    """The name of a worker, for the record; see ``world.pipeline.unit_of_work.WorkerRegistry``."""
+    """The name of a worker, for the record; see ``world.state.ports.WorkerRegistry``."""
 
     def __init__(self, name: str, census: Census) -> None:
         self.me = name

@@ -25,27 +25,24 @@ from world.model.immutable_json import thaw
 __all__ = ["mel_of_schema"]
 
 
-def mel_of_schema(portable: Mapping[str, Any], *, name: str | None = None) -> str:
+def mel_of_schema(portable: Mapping[str, Any]) -> str:
     """Return a schema as formatted MEL.
 
     Args:
         portable: a schema that ``load_schema`` accepts, with or without its hash.
-        name: of the domain where the schema does not give one; by default the last part of its id.
 
     Raises:
         RefusedError: ``PYTHON_REQUIRED`` for a schema that names Python functions.
     """
-    return format_tokens(
-        _SchemaPrinter({key: one for key, one in thaw(portable).items() if key != "hash"}, name).text()
-    )
+    return format_tokens(_SchemaPrinter({key: one for key, one in thaw(portable).items() if key != "hash"}).text())
 
 
 class _SchemaPrinter:
-    def __init__(self, schema: dict[str, Any], name: str | None) -> None:
+    def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.refuse_python()
         self.is_plain = not _is_reference(schema)
-        self.name = schema["meta"]["name"] if not self.is_plain else name or _name_of(schema["id"])
+        self.name = schema["meta"]["name"] if not self.is_plain else _name_of(schema["id"])
         state = schema["state"]
         model = is_model(state) or any(field.startswith("__sys__") for field in state["fields"])
         self.fields: dict[str, Any] = {} if model else state["fields"]

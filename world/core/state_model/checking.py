@@ -23,7 +23,17 @@ from world.model.patch import Patch
 from world.model.paths import Segments, array_index, format_name, parse_path
 from world.model.secrets.references import is_literal
 
-__all__ = ["NEW", "Checker", "ModelFault", "Touched", "holds_secrets", "literal_paths", "places_of", "same_place"]
+__all__ = [
+    "NEW",
+    "Checker",
+    "ModelFault",
+    "Touched",
+    "holds_secrets",
+    "literal_paths",
+    "places_of",
+    "same_place",
+    "shown_value",
+]
 
 NEW: Final = object()
 """The earlier value of a place that had none."""
@@ -144,10 +154,10 @@ class Checker:
         kinds = _KINDS.get(type(value)) or _kinds_of(value)
         if node.types is not None and node.types.isdisjoint(kinds):
             nouns = " or ".join(_NOUNS[name] for name in sorted(node.types))
-            yield ModelFault(at, f"must be {nouns}, not {_shown(value)}", is_shape=True)
+            yield ModelFault(at, f"must be {nouns}, not {shown_value(value)}", is_shape=True)
             return
         if node.values is not None and not any(strict_equal(value, one) for one in node.values):
-            several = ", ".join(map(_shown, node.values[:20]))
+            several = ", ".join(map(shown_value, node.values[:20]))
             yield ModelFault(at, f"must be {'' if len(node.values) == 1 else 'one of '}{several}", is_shape=True)
             return
         if node.target is not None:
@@ -247,7 +257,7 @@ class Checker:
             nouns = sorted({noun for option in node.options for noun in (_types_of(option) or ())})
             wanted = " or ".join(_NOUNS[noun] for noun in nouns)
             is_secret = any(one.is_secret for one in same_place(node))
-            yield ModelFault(at, f"must be {wanted}{'' if is_secret else f', not {_shown(value)}'}", is_shape=True)
+            yield ModelFault(at, f"must be {wanted}{'' if is_secret else f', not {shown_value(value)}'}", is_shape=True)
 
     def _fitting(self, node: SchemaNode, before: Any) -> int | None:
         """Return the number of the alternative that an earlier value fits, where that is known."""
@@ -312,9 +322,9 @@ def _size_faults(node: SchemaNode, size: int, ending: str, noun: str, at: Segmen
 def _text_faults(node: SchemaNode, value: str, at: Segments) -> Iterator[ModelFault]:
     yield from _size_faults(node, len(value), "Length", "character", at)
     if node.pattern is not None and not node.pattern.matches(value):
-        yield ModelFault(at, f"must match the pattern {node.pattern.source}, not {_shown(value)}")
+        yield ModelFault(at, f"must match the pattern {node.pattern.source}, not {shown_value(value)}")
     if node.format is not None and not FORMATS[node.format][0](value):
-        yield ModelFault(at, f"must be {FORMATS[node.format][1]}, not {_shown(value)}")
+        yield ModelFault(at, f"must be {FORMATS[node.format][1]}, not {shown_value(value)}")
 
 
 def _number_faults(node: SchemaNode, value: int | float, at: Segments) -> Iterator[ModelFault]:
@@ -331,10 +341,11 @@ def _number_faults(node: SchemaNode, value: int | float, at: Segments) -> Iterat
         elif key == "multipleOf" and Fraction(repr(value)) % Fraction(repr(bound)):
             words = f"a multiple of {bound}"
         if words is not None:
-            yield ModelFault(at, f"must be {words}, not {_shown(value)}")
+            yield ModelFault(at, f"must be {words}, not {shown_value(value)}")
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """Return how a message names a JSON value: in at most 80 characters."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "an array"
     shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)

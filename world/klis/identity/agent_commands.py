@@ -7,8 +7,7 @@ from collections.abc import Callable
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
-from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured
+from world.events.lease_events import AgentRegistered, ClockConfirmed, KeyRegistered, KeyRevoked, KlisConfigured
 from world.klis.ledger import Ledger
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.session import Rank

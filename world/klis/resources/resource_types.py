@@ -108,11 +108,6 @@ class ResourceTypes(Mapping[str, ResourceType]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    @staticmethod
-    def standard() -> ResourceTypes:
-        """Return the types of the specifications."""
-        return STANDARD
-
     @classmethod
     def installed(cls) -> ResourceTypes:
         """Return the standard types and those of installed packages.

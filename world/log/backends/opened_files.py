@@ -14,8 +14,6 @@ from typing import Final, NoReturn
 from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 
-_Identity = tuple[int, int]
-
 _COMPANIONS: Final = ("-wal", "-shm")
 
 

@@ -129,7 +129,7 @@ class SqliteStore(Store):
         if self._path != MEMORY:
             with suppress(OSError):  # SQLite says what is wrong; its other files get the mode of this one
                 make_private(self._path)
-        name = MEMORY if self._path == MEMORY else file_uri(self._path, "rw" if _holds(self._path) else "rwc")
+        name = MEMORY if self._path == MEMORY else file_uri(self._path, "rw" if os.path.exists(self._path) else "rwc")
         connection = sqlite3.connect(
             name, uri=self._path != MEMORY, timeout=0, isolation_level=None, check_same_thread=False
         )
@@ -434,10 +434,6 @@ def _no_database(path: str) -> WorldProtocolError:
     if b"CREATE TABLE wp_event" in beginning:
         return lost_tables(path, "its first bytes are not those of a SQLite database")
     return not_a_log(path, "the file is no SQLite database")
-
-
-def _holds(path: str) -> bool:
-    return os.path.exists(path)
 
 
 def _closed(read_only: bool) -> str:

@@ -7,18 +7,24 @@ opens the realm. The record of a hold is ``proposal.held``. Sources: CARD-policy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from world.errors import RefusedError
+from world.events.policy_events import PolicyAdopted
 from world.events.proposal_events import ProposalHeld
 from world.events.realm_events import DomainAdopted
-from world.pipeline.adopted_code.policy_in_force import loaded_hash
+from world.model.decision import Ruling
+from world.model.overruling import not_adopted, overruled
 from world.pipeline.steps import Submitted
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork
+from world.state.ports import Authority
 from world.state.proposal import Proposal
 
-__all__ = ["hold", "is_held_back", "needs_other_code", "needs_other_policy", "released"]
+__all__ = ["hold", "in_force", "is_held_back", "loaded_hash", "needs_other_code", "needs_other_policy", "released"]
 
 
 _OF_EVERY_ACTION: Final = ("computed:", "state:")
@@ -120,3 +126,35 @@ def _policy_differs(work: UnitOfWork, proposal: Proposal) -> ProposalHeld | None
         in_force=adopted.policy_hash,
         at_hand=loaded,
     )
+
+
+def loaded_hash(authority: Authority, adopted: PolicyAdopted) -> str | None:
+    """Return the hash of the loaded policy of an adopted one's name, None where none can be loaded.
+
+    Args:
+        authority: of this process.
+        adopted: the adoption; one of an earlier release is compared by the hash of texts and whole files.
+    """
+    try:
+        return str(authority.describe_policy(adopted.name, adopted.policy)["hash"])
+    except RefusedError:
+        return None
+
+
+def _is_loaded(authority: Authority, adopted: PolicyAdopted, ruling: Ruling) -> bool:
+    """Return whether the loaded policy gave a ruling and is the adopted one, by the hashes of their own forms."""
+    if loaded_hash(authority, adopted) != adopted.policy_hash:
+        return False
+    return str(authority.describe_policy(adopted.name)["hash"]) == ruling.policy_hash
+
+
+def in_force(work: UnitOfWork, ruling: Ruling, binding: Mapping[str, Any]) -> Ruling:
+    """Reject a ruling of a policy that is not the adopted one; the policy in force always follows from the log."""
+    if ruling.policy_hash is None:
+        return ruling
+    adopted = work.realm.policies.get(binding.get("policy", ""))
+    if adopted is not None and adopted.policy_hash == ruling.policy_hash:
+        return ruling
+    if adopted is not None and "identity" not in adopted.policy and _is_loaded(work.authority, adopted, ruling):
+        return replace(ruling, policy_hash=adopted.policy_hash)  # an earlier release adopted it
+    return overruled(ruling, "policy in force", not_adopted(binding.get("policy")))

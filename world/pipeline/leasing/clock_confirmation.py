@@ -7,7 +7,7 @@ wrong time: the deadlines of votes and of effects under way. What has ended stay
 
 from __future__ import annotations
 
-from world.events.clock_events import ClockConfirmed, ProposalRescheduled
+from world.events.lease_events import ClockConfirmed, ProposalRescheduled
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.proposal import Proposal
 

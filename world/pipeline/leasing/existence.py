@@ -12,7 +12,7 @@ Of a subtree, its root has to exist. A claim that is leased as a stronger one (C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -21,8 +21,9 @@ from world.events.resource_values import ResourceExistence
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
-from world.model.paths import array_index
+from world.model.paths import is_present
 from world.model.record import to_wire
+from world.model.short_repr import listed
 
 __all__ = ["RESOURCE_ABSENT", "Base", "absent_in", "absent_message", "check_existence", "observe"]
 
@@ -84,7 +85,7 @@ def absent_in(existence: Existence | None) -> list[str]:
 def absent_message(existence: Existence) -> str:
     """Return the sentences that say what is absent and what to do about it."""
     absent = absent_in(existence)
-    named = ", ".join(absent[:MAX_NAMED]) + (f" and {len(absent) - MAX_NAMED} more" if len(absent) > MAX_NAMED else "")
+    named = listed(absent, MAX_NAMED)
     those = "it does" if len(absent) == 1 else "they do"
     return f"DEPENDS_ON requires {named} to exist, and {those} not. Create what is missing, or do not depend on it."
 
@@ -107,24 +108,7 @@ def _state_exists(
         return True
     branch, *path = names
     world_id = base.world_id if base is not None and base.branch == branch else head_of(branch)
-    return world_id is not None and _has(data_of(world_id), path)
-
-
-def _has(value: Any, path: Sequence[str]) -> bool:
-    """Return whether a JSON value has something at a path; null counts, the length of an array does not."""
-    for name in path:
-        if isinstance(value, Mapping):
-            if name not in value:
-                return False
-            value = value[name]
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            index = array_index(name)
-            if index is None or index >= len(value):
-                return False
-            value = value[index]
-        else:
-            return False
-    return True
+    return world_id is not None and is_present(data_of(world_id), path, with_length=False)
 
 
 def _name(segment: str) -> str:

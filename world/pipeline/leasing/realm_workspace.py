@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import REALM_STREAM
 from world.events.proposal_events import ProposalHeld
 from world.events.realm_events import WorkspaceRegistered
-from world.events.streams import REALM_STREAM
 from world.klis.triple import Triple, changes_files
 from world.pipeline.unit_budget import DUE_AT_ONCE
 from world.pipeline.unit_of_work import UnitOfWork

@@ -49,7 +49,7 @@ MAX_QUERIES: Final = 1_000
 """Different queries of the history whose answers are compared; a ruling with more holds while nothing is appended."""
 
 Misfit = tuple[str, dict[str, Any]] | None
-"""Why the data of a world does not obey the schema; see ``world.pipeline.schema_compatibility.misfit``."""
+"""Why the data of a world does not obey the schema; see ``world.pipeline.branches.misfit``."""
 
 
 class StalePreparationError(Exception):

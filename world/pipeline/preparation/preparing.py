@@ -6,7 +6,7 @@ to the first step of an execution: project, issue, judge, compute. It appends no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import structs
@@ -18,9 +18,8 @@ from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.model.snapshot import EffectAnswer, Snapshot
 from world.pipeline.adopted_code.adoption_plan import plan_adoption
-from world.pipeline.adopted_code.holding import needs_other_code, needs_other_policy
-from world.pipeline.adopted_code.policy_in_force import in_force
-from world.pipeline.branches import find_branch
+from world.pipeline.adopted_code.holding import in_force, needs_other_code, needs_other_policy
+from world.pipeline.branches import find_branch, misfit
 from world.pipeline.effects.external_effects import why_lost
 from world.pipeline.execution_state import lacks_workspace, order_of
 from world.pipeline.judge import case_of
@@ -33,7 +32,6 @@ from world.pipeline.preparation.prepared import (
     adopted_hash,
 )
 from world.pipeline.project import Projector, Selected, select
-from world.pipeline.schema_compatibility import misfit
 from world.pipeline.shadowing import shadow_ruling, shadowed_by
 from world.pipeline.submit import Submission, base_of, check_fits, submission_event
 from world.pipeline.unit_of_work import Task, UnitOfWork
@@ -49,7 +47,7 @@ __all__ = [
     "prepare_effect_result",
     "prepare_projection",
     "prepare_submission",
-    "prepare_worlds",
+    "prepare_world",
 ]
 
 
@@ -314,12 +312,12 @@ def _is_last(work: UnitOfWork, proposal: Proposal, asked: EffectRequested) -> bo
     return len(proposal.requested) == 1 and not proposal.in_doubt and proposal.cancelled is None
 
 
-def prepare_worlds(reading: Reading, worlds: Iterable[str]) -> Prepared | None:
-    """Check whether worlds at which a branch is created obey the schema of the domain, and compute their values.
+def prepare_world(reading: Reading, world: str) -> Prepared | None:
+    """Check whether a world at which a branch is created obeys the schema of the domain, and compute its values.
 
     Args:
         reading: the committed state.
-        worlds: ids of the worlds.
+        world: id of the world.
 
     Raises:
         RefusedError: ``COMPUTED_TIMED_OUT``.
@@ -329,9 +327,8 @@ def prepare_worlds(reading: Reading, worlds: Iterable[str]) -> Prepared | None:
     if adopted is None or adopted.previous is None:
         return None  # nothing is compared
     prepared = Prepared(work.realm.position, None, work.domain)
-    for world in worlds:
-        if world not in prepared.misfits and work.lookup.world_outcome(world) is not None:
-            prepared.misfits[world] = misfit(work, world)
+    if work.lookup.world_outcome(world) is not None:
+        prepared.misfits[world] = misfit(work, world)
     return prepared
 
 

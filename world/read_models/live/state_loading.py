@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.events.streams import KLIS_STREAM
+from world.events.base import KLIS_STREAM
 from world.klis.ledger_codec import read_ledger
-from world.log import EventLog
+from world.log import EventLog, LoggedEvent
 from world.model.canonical_json import read_json
 from world.read_models.decoding import decoded, known
 from world.read_models.index_sql.queries import execution_order
@@ -22,7 +22,7 @@ from world.state.offers import order_offers
 from world.state.proposal import Proposal, fold_proposal
 from world.state.realm_state import RealmState, apply_event
 
-__all__ = ["IndexReader", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
+__all__ = ["IndexReader", "event_at", "fold_realm", "index_damaged", "load_realm", "stored_proposal"]
 
 TRIES: Final = 4
 """Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
@@ -138,11 +138,17 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
     realm.proposals = {proposal_id: realm.proposals[proposal_id] for proposal_id, *_ in open_proposals}
     order_offers(realm)
     for (position,) in index.rows("open_runs"):
-        apply_event(realm, known(_event_at(log, position)), position)
+        apply_event(realm, known(event_at(log, position)), position)
     return realm
 
 
-def _event_at(log: EventLog, position: int) -> Any:
+def event_at(log: EventLog, position: int) -> LoggedEvent:
+    """Return the event at a position from the index.
+
+    Raises:
+        RefusedError: ``EVENT_ARCHIVED``.
+        DamagedLogError: ``INDEX_DAMAGED`` where the log has no such position; ``LOG_GAP``.
+    """
     try:
         return log.event_at(position)
     except RefusedError as refused:

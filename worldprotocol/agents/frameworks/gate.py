@@ -26,8 +26,7 @@ from world.errors import RefusedError, WorldProtocolError
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import thaw
 from world.model.snapshot import EffectAnswer, ErrorValue
-from world.state.effect_claim import EffectClaim
-from world.state.effect_report import EffectReport, read_form
+from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from world.state.ports import Performed
 from worldprotocol.agents.call_values import Allowed, Denied, ToolCall
 from worldprotocol.agents.frameworks.narrowing import emptied, narrowed, patterns_of

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from world.errors import RefusedError
-from world.events.base import Event
-from world.events.clock_events import ClockConfirmed
+from world.events.base import KLIS_STREAM, Event
 from world.events.lease_events import (
     AgentRegistered,
+    ClockConfirmed,
     LeaseRenewed,
     LeasesExpired,
     LeasesReleased,
@@ -17,7 +17,6 @@ from world.events.lease_events import (
     RequestWithdrawn,
     VerdictGiven,
 )
-from world.events.streams import KLIS_STREAM
 from world.pipeline.leasing.clock_confirmation import confirm_clock
 from world.pipeline.unit_of_work import UnitOfWork
 

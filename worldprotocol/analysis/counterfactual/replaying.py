@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from world.errors import RefusedError
-from world.events.base import Event
+from world.events.base import REALM_STREAM, Event
 from world.events.execution_events import EffectFulfilled, ExecutionCancelled, ExecutionStarted
 from world.events.lease_events import (
     AgentRegistered,
@@ -44,7 +44,6 @@ from world.events.realm_events import (
     WorkspaceRegistered,
 )
 from world.events.run_events import RunClosed, RunOpened
-from world.events.streams import REALM_STREAM
 from world.model.decision import HumanAnswer, Ruling
 from world.model.intent import IntentInstance
 from world.pipeline.branches import check_base, create_branch, switch_branch

@@ -11,11 +11,11 @@ from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
+from world.events.base import REALM_STREAM
 from world.events.codec import encode_event
 from world.events.execution_events import EffectFulfilled, ExecutionCancelled
 from world.events.proposal_events import HumanAnswered, ProjectionRecorded, ProposalSubmitted
 from world.events.realm_events import BranchCreated, BranchSwitched, DomainAdopted, LogBranched
-from world.events.streams import REALM_STREAM
 from world.log import EventLog, LoggedEvent, NewEvent, is_intact, open_log
 from world.read_models.decoding import decoded
 from world.read_models.index import WorldIndex

@@ -9,7 +9,7 @@ from authority.policies.policy import TIMED_OUT
 from world.error_codes import ErrorCode
 from world.errors import DivergenceError
 from world.model.decision import ENGINE, HumanAnswer, Ruling
-from world.pipeline.adopted_code.policy_in_force import in_force
+from world.pipeline.adopted_code.holding import in_force
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.ports import Case
 

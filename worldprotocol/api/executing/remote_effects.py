@@ -24,8 +24,7 @@ from world.error_codes import ErrorCode
 from world.errors import LogBusyError, RefusedError
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
-from world.state.effect_claim import EffectClaim
-from world.state.effect_report import EffectReport, read_form
+from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from world.state.ports import EffectAttempt, ExecutionOrder, Performed
 from worldprotocol.api.executing.effect_source import WhyOver
 from worldprotocol.api.remote.connection import PASSING, ServerConnection

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import KLIS_STREAM
 from world.events.proposal_events import DecisionMade
-from world.events.streams import KLIS_STREAM
 from world.model.new_names import HEAD
 from world.read_models.decoding import decoded
 from world.read_models.lineage import Heads, heads_at, recorded_by

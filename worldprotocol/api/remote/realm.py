@@ -19,8 +19,7 @@ from world.model.actor import ActorRef
 from world.model.intent import IntentInstance
 from world.model.intent_origin import API_ORIGIN
 from world.model.source import SourceEvent
-from world.state.effect_claim import EffectClaim
-from world.state.effect_report import EffectReport, read_form
+from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from worldprotocol.api.administration import OPERATOR
 from worldprotocol.api.executing.external_effects import check_names, check_wait
 from worldprotocol.api.remote.connection import HISTORY, RealmRequest, ServerConnection, resource, sole_realm

@@ -21,9 +21,9 @@ from world.audit.verify import verify
 from world.engine.writer_epochs import check_place
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
+from world.events.base import REALM_STREAM
 from world.events.codec import decode_event, encode_event
 from world.events.realm_events import BranchCreated, LogArchived
-from world.events.streams import REALM_STREAM
 from world.klis.ledger_codec import ledger_to_wire
 from world.log import EventLog, LoggedEvent, NewEvent, open_log
 from world.model.canonical_json import canonical_text

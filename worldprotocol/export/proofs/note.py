@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.model.immutable_json import is_encodable
 
 __all__ = [
     "COSIGNATURE",
@@ -251,7 +252,7 @@ def first_key(keys: Sequence[SigningKey]) -> SigningKey:
 def is_key_name(name: str) -> bool:
     """Return whether a text is a valid name of a key: not empty, without spaces, plus signs and control characters."""
     plain = not any(one.isspace() or one == "+" for one in name) and not _CONTROL.search(name)
-    return bool(name) and plain and _encodable(name)
+    return bool(name) and plain and is_encodable(name)
 
 
 def read_note(data: bytes) -> SignedNote:
@@ -326,10 +327,6 @@ def decoded_base64(encoded: str) -> bytes | None:
     except (binascii.Error, ValueError):
         return None
     return raw if b64encode(raw).decode() == encoded else None
-
-
-def _encodable(text: str) -> bool:
-    return not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def _invalid(clause: str) -> RefusedError:

@@ -9,8 +9,7 @@ from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.state.effect_claim import EffectClaim
-from world.state.effect_report import EffectReport, read_form
+from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import Allowed, Answer, Denied, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls

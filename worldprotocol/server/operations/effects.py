@@ -14,8 +14,7 @@ from fastapi import Query, Request, Response
 from msgspec import structs
 
 from world.read_models.live.offered_effects import offered_effects
-from world.state.effect_claim import EffectClaim
-from world.state.effect_report import EffectReport, read_form
+from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.host import in_doubt
 from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim

@@ -9,8 +9,8 @@ from fastapi import Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.base import KLIS_STREAM
 from world.events.lease_events import RequestWithdrawn, VerdictGiven
-from world.events.streams import KLIS_STREAM
 from world.read_models.decoding import decoded
 from world.read_models.leases import held, verdict_row, waits
 from worldprotocol.api.callers.recorded_keys import says_acquire, says_heartbeat, says_release, says_revoke

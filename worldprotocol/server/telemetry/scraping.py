@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from world.audit.storage_size import stored_bytes
+from world.audit.database_server import stored_bytes
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.state.access import right_fault

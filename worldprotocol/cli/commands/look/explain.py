@@ -127,7 +127,7 @@ def _about(then: PointInTime, request: str, upto: int) -> list[int]:
 def _verdict(then: PointInTime, position: int) -> VerdictGiven:
     from world.events.lease_events import VerdictGiven
     from world.read_models.decoding import decoded
-    from world.read_models.lineage import index_damaged
+    from world.read_models.live.state_loading import index_damaged
 
     event = decoded(then.world.log.event_at(position))
     if not isinstance(event, VerdictGiven):
@@ -138,7 +138,7 @@ def _verdict(then: PointInTime, position: int) -> VerdictGiven:
 def _asked(then: PointInTime, ledger: ReadableLedger, position: int, verdict: VerdictGiven) -> list[dict[str, Any]]:
     """Return the effective triples that a verdict is about."""
     from world.klis.manifest import ENGINE_ONLY, read_manifest
-    from world.read_models.lineage import index_damaged
+    from world.read_models.live.state_loading import index_damaged
 
     first = verdict
     if verdict.manifest is None:  # judged again: the manifest is that of the last verdict before that has one

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from authority import PolicyRegistry
+from world.audit.database_server import RoleRights, role_rights
 from world.audit.index_checks import table_faults, unreadable
-from world.audit.role_rights import RoleRights, role_rights
 from world.clock import SystemClock
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from world.audit.replication import DatabaseHost, Replication, replication
+from world.audit.database_server import DatabaseHost, Replication, replication
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support.health.checks import Check
 

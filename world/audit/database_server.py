@@ -1,4 +1,4 @@
-"""How the database server of a log is replicated: its hosts, and whether commits wait for standbys."""
+"""The database server of a log: its replication, the bytes of its tables, and the rights of the role."""
 
 from __future__ import annotations
 
@@ -9,13 +9,29 @@ from typing import Final, Literal
 from world.log.backends.builtin import STANDBYS
 from world.log.backends.hosts import DatabaseHost, Standby, choose_reader
 from world.log.reading import LogReader
+from world.log.sql.statement import SqlStatement
 
-__all__ = ["DatabaseHost", "Replication", "Standby", "replication"]
+__all__ = ["DatabaseHost", "Replication", "RoleRights", "Standby", "replication", "role_rights", "stored_bytes"]
 
 _COUNT: Final = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?(?P<count>\d+)\s*\(", re.IGNORECASE)
 
 _COUNTED: Final = ("sync", "quorum")
 """States of the standbys that a commit waits for (``pg_stat_replication.sync_state``)."""
+
+_SIZE: Final = """
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::BIGINT FROM pg_class c
+WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'wp_event'::regclass)
+  AND c.relkind = 'r' AND starts_with(c.relname, 'wp_')"""
+
+_ROLE: Final = """
+SELECT current_user::TEXT, r.rolsuper, r.rolcreaterole OR r.rolcreatedb,
+  has_schema_privilege(current_schema(), 'CREATE'), pg_has_role(current_user, c.relowner, 'USAGE')
+FROM pg_roles r, pg_class c WHERE r.rolname = current_user AND c.oid = 'wp_event'::regclass"""
+_TABLES: Final = """
+SELECT t.name || ' ' || p.name
+FROM unnest(ARRAY['wp_event', 'wp_head']) WITH ORDINALITY AS t(name, a),
+  unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) WITH ORDINALITY AS p(name, b)
+WHERE has_table_privilege(t.name, p.name) ORDER BY a, b"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +88,44 @@ def replication(log: LogReader, *, waits: bool) -> Replication | None:
     else:
         kind = "asynchronous" if used.standbys or len(hosts) > 1 else "single"
     return Replication(kind, is_accepted, hosts, used)
+
+
+def stored_bytes(log: LogReader) -> int | None:
+    """Return the bytes of all tables of the store of a log, indexes included; None for a log in a file.
+
+    Raises:
+        WorldProtocolError: the database cannot be read.
+    """
+    if log.backend != "postgresql":
+        return None
+    ((size,),) = log.query(SqlStatement(_SIZE, (), {}))
+    return int(size)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRights:
+    """A role of PostgreSQL.
+
+    Args:
+        name: the role.
+        surplus: what it may do beyond appending and reading; empty for a role that fits.
+    """
+
+    name: str
+    surplus: tuple[str, ...]
+
+
+def role_rights(log: LogReader) -> RoleRights | None:
+    """Return the role that a log was opened with; None for a log in a file.
+
+    Raises:
+        WorldProtocolError: the database cannot be read.
+    """
+    if log.backend != "postgresql":
+        return None
+    ((name, is_superuser, makes_others, makes_tables, owns),) = log.query(SqlStatement(_ROLE, (), {}))
+    words = {"superuser": is_superuser, "creates roles or databases": makes_others, "owns the tables": owns}
+    words["creates tables"] = makes_tables
+    surplus = [text for text, applies in words.items() if applies]
+    surplus += [str(row[0]) for row in log.query(SqlStatement(_TABLES, (), {}))]
+    return RoleRights(str(name), ("superuser",) if is_superuser else tuple(surplus))

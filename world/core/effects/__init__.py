@@ -1,1 +1,0 @@
-"""Effects as actions request them."""
