@@ -75,7 +75,6 @@ class ToolCalls:
     """
 
     def __init__(self, realm: Realm, actor_id: str, worker: str | None = None) -> None:
-        """Make no call yet."""
         self._realm = realm
         self._actor_id = actor_id
         self._worker = worker or actor_id

@@ -41,7 +41,6 @@ class DirectoryChange:
     """
 
     def __init__(self, log: EventLog, transaction: Transaction, state: DirectoryState, at: int) -> None:
-        """Begin under the lock."""
         self._log = log
         self._transaction = transaction
         self.state = state

@@ -151,7 +151,6 @@ class FollowingWriter(Writer):
     """
 
     def __init__(self, placement: _Placement) -> None:
-        """Begin at the present place."""
         self._placement = placement
         self._ids = placement.current._composed.ids
 

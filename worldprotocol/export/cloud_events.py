@@ -45,7 +45,6 @@ class CloudEvents:
     """
 
     def __init__(self, log: EventLog) -> None:
-        """Read nothing yet."""
         self._log = log
         self._traces: OrderedDict[str, str | None] = OrderedDict()
         self._mutex = threading.Lock()

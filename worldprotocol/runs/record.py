@@ -50,7 +50,6 @@ class RunRecord:
     """
 
     def __init__(self, protocol: Writer, run_id: str, watch: Watch) -> None:
-        """Start without writing."""
         self._protocol = protocol
         self.run_id = run_id
         self._watch = watch

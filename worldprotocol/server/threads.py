@@ -45,7 +45,6 @@ class Shared(Generic[R]):
     """
 
     def __init__(self, threads: Threads, call: Callable[[], R]) -> None:
-        """Call nothing yet."""
         self._threads = threads
         self._call = call
         self._running: asyncio.Task[R] | None = None

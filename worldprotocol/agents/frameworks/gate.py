@@ -107,7 +107,6 @@ class ToolGate:
         wait_s: float | None = 0.0,
         keep_results: bool = True,
     ) -> None:
-        """Ask for no call yet."""
         if actor is None and not isinstance(realm, RemoteRealm):
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR,

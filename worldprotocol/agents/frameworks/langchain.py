@@ -46,7 +46,6 @@ class GovernedTools(AgentMiddleware):
     def __init__(
         self, realm: Realm, actor: str | None = None, *, tools: Tools | None = None, wait_s: float = 0.0
     ) -> None:
-        """Ask for no call yet."""
         super().__init__()
         self._gate = ToolGate(realm, actor, client="langchain", tools=tools, wait_s=wait_s)
 

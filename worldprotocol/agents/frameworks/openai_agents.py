@@ -59,7 +59,6 @@ class GovernedFunctionTools:
         wait_s: float = 0.0,
         session: str = "",
     ) -> None:
-        """Ask for no call yet."""
         self._gate = ToolGate(realm, actor, client="openai-agents", tools=tools, wait_s=wait_s)
         self._session = session
         self._names: set[str] = set()

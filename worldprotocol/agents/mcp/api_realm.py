@@ -41,7 +41,6 @@ class ApiRealm:
     """
 
     def __init__(self, send: Send, inbox_url: str | None, position: Callable[[], int] | None = None) -> None:
-        """Ask nothing yet."""
         self._position = position
         self._send = send
         self._inbox_url = inbox_url

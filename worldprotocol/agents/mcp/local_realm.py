@@ -41,7 +41,6 @@ class LocalRealm:
     """
 
     def __init__(self, realm: AsyncRealm, actor_id: str) -> None:
-        """Ask nothing yet."""
         self._async = realm
         self._realm = realm._sync
         self._actor_id = actor_id

@@ -119,7 +119,6 @@ class GovernedCall:
     """
 
     def __init__(self, place: CallPlace, call_id: str, name: str, arguments: Any, progress: int | None = None) -> None:
-        """Ask nothing yet."""
         self._place = place
         self._name, self._arguments, self._progress = name, arguments, progress
         self._named = {"session": place.session, "callId": call_id, "process": place.process}

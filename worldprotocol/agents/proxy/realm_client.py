@@ -33,7 +33,6 @@ class RealmError(Exception):
     """
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
-        """Keep whether it is final."""
         super().__init__(message)
         self.is_final = is_final
 
@@ -48,7 +47,6 @@ class RealmClient:
     """
 
     def __init__(self, address: ServerAddress, realm: str, token: str | None) -> None:
-        """Connect to nothing yet."""
         self._address = address
         self._path = f"/v1/realms/{quote(realm, safe='')}"
         transport = httpx.AsyncHTTPTransport(uds=address.socket) if address.socket is not None else None

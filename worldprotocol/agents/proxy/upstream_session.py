@@ -40,7 +40,6 @@ class UpstreamSession:
     def __init__(
         self, streams: PeerStreams, take: Callable[[JSONRPCRequest | JSONRPCNotification], Awaitable[None]]
     ) -> None:
-        """Send nothing yet."""
         self._streams = streams
         self._take = take
         self._open: dict[int, asyncio.Future[Reply]] = {}

@@ -132,7 +132,6 @@ class FeedRun:
         on_report: Callable[[FeedReport], None] = lambda _: None,
         place: Callable[[], str | None] | None = None,
     ) -> None:
-        """Prepare; nothing is opened yet."""
         self._place = place
         self._is_left = False
         self.feed = feed

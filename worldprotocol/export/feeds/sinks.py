@@ -74,7 +74,6 @@ class HttpSink:
     """
 
     def __init__(self, target: HttpTarget, clock: Clock) -> None:
-        """Connect to nothing yet."""
         self._target = target
         self._clock = clock
         self._client = httpx.Client(trust_env=False, follow_redirects=False, timeout=target.timeout_s)
@@ -149,7 +148,6 @@ class FileSink:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open nothing yet."""
         self._path = path
 
     def send(self, message: FeedMessage, message_id: str, progress: FeedProgress) -> int | DeliveryFailure:

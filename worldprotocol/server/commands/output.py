@@ -40,7 +40,6 @@ class CommandOutput:
     """Pieces of one command, written by its thread and read by the event loop in which it was created."""
 
     def __init__(self) -> None:
-        """Begin without a piece."""
         self._loop = asyncio.get_running_loop()
         self._pending: list[Piece] = []
         self._chars = 0
@@ -169,7 +168,6 @@ class RequestStream(io.TextIOBase):
     """
 
     def __init__(self, output: CommandOutput, kind: str, *, is_terminal: bool) -> None:
-        """Write to an output."""
         self._output = output
         self._kind = kind
         self._is_terminal = is_terminal

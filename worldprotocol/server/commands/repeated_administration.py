@@ -48,7 +48,6 @@ class RequestCommands:
     """
 
     def __init__(self, realm: Realm, verified: Verification, keys: RequestKeys) -> None:
-        """Run nothing yet."""
         self.realm = realm
         self.verified = verified
         self._keys = keys
@@ -89,7 +88,6 @@ class CallerAdministration:
     """
 
     def __init__(self, commands: RequestCommands) -> None:
-        """Run nothing yet."""
         self._commands = commands
 
     @property

@@ -72,7 +72,6 @@ class McpEndpoint:
     """
 
     def __init__(self, service: Service, app: ASGIApp) -> None:
-        """Start nothing yet."""
         self._service = service
         self._app = app
         self._manager: StreamableHTTPSessionManager | None = None
@@ -231,7 +230,6 @@ class _Operations:
     """
 
     def __init__(self, app: ASGIApp, scope: Scope, realm: str) -> None:
-        """Keep the credentials of the caller."""
         self._app = app
         self._path = f"/v1/realms/{quote(realm, safe='')}"
         self._fields = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]

@@ -76,7 +76,6 @@ class Job:
     """
 
     def __init__(self, job_id: str, request: JobRequest, now_ms: int) -> None:
-        """Start nothing yet."""
         self.job_id = job_id
         self.request = request
         self._options = orjson.Fragment(as_text(request.options))  # which may have integers beyond 64 bits

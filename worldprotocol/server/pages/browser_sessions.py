@@ -67,7 +67,6 @@ class Links:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create no link yet."""
         self._clock = clock
         self._links: dict[str, _Link] = {}
 

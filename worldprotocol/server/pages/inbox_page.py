@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
@@ -25,8 +24,7 @@ from worldprotocol.server.call import Call
 from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
 from worldprotocol.server.log_watch import PING_S
 from worldprotocol.server.operations.proposals import give_answer
-from worldprotocol.server.pages.browser_sessions import check_form, form_of
-from worldprotocol.server.pages.page_call import HEADERS, PageCall, answerable, open_page
+from worldprotocol.server.pages.page_call import PageCall, answerable, form_fault, open_form, open_page
 from worldprotocol.server.visibility import Visibility
 
 __all__ = ["PAGES"]
@@ -87,7 +85,7 @@ async def _shown(
         "actors": sorted(opened.call.view.actors) if opened.may("actors.list") else [],
         "may_approve": "approver" in opened.call.visibility.rights,
     }
-    return await opened.call.run(lambda: opened.show("inbox", values, status))
+    return await opened.show("inbox", values, status)
 
 
 def _has_further_step(call: Call, proposal_id: str) -> bool:
@@ -181,9 +179,7 @@ def _renewed(call: Call) -> Call | None:
 
 async def answer(request: Request, proposal_id: str) -> Response:
     """Record an answer to what was shown."""
-    form = await form_of(request)
-    opened = await open_page(request, "proposals.answer")
-    check_form(form, opened.session)
+    opened, form = await open_form(request, "proposals.answer")
     call = opened.call
     choice = form.get("choice", "")
     if choice not in CHOICES:
@@ -198,10 +194,7 @@ async def answer(request: Request, proposal_id: str) -> Response:
             shown=form.get("shown", ""),
         )
     except ValidationError as error:
-        fault = error.errors()[0]
-        raise RefusedError(
-            ErrorCode.INVALID_VALUE, f"The form's {fault['loc'][0]}: {fault['msg']}. Open the inbox again."
-        ) from None
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"{form_fault(error)[0]} Open the inbox again.") from None
 
     def run() -> None:
         waiting = next((one for one in call.hosted.realm.inbox() if one.proposal_id == proposal_id), None)
@@ -215,11 +208,9 @@ async def answer(request: Request, proposal_id: str) -> Response:
     try:
         await call.run(run)
     except RefusedError as refused:
-        kept = {proposal_id: _typed(form, choice)}
-        status = ErrorCode(refused.code).http_status
-        return await _shown(opened, refusal=refused.message, status=status, kept=kept)
-    path = f"/realms/{call.hosted.name}/inbox?done={choice}&proposal={proposal_id}"
-    return RedirectResponse(path, 303, HEADERS)
+        words, status = form_fault(refused)
+        return await _shown(opened, refusal=words, status=status, kept={proposal_id: _typed(form, choice)})
+    return opened.redirect(f"inbox?done={choice}&proposal={proposal_id}")
 
 
 def _paths(form: Mapping[str, str]) -> list[str]:

@@ -55,7 +55,7 @@ async def log(
     about = {"title": "Log", "events": events, "size": size, "last": last, "most": MOST, "wanted": wanted}
     is_live = values["is_newest"] and opened.may("log.stream")
     more = {"topics": sorted(TOPICS), "conditions": urlencode(given), "is_live": is_live}
-    return await opened.call.run(lambda: opened.show("log", {**about, **values, **more}))
+    return await opened.show("log", {**about, **values, **more})
 
 
 async def log_stream(

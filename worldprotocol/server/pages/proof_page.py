@@ -47,9 +47,7 @@ async def proof(request: Request, of: Of = "") -> Response:
     checkpoint = await call.run(lambda: call.hosted.checkpoint(None))
     keys = await call.run(call.hosted.verifier_keys)
     own = {"own_origin": checkpoint.origin, "own_key": keys[0] if keys else ""}
-    return await opened.call.run(
-        lambda: opened.show("proof", {"title": "Proof", "of": wanted, **values, **own}, status)
-    )
+    return await opened.show("proof", {"title": "Proof", "of": wanted, **values, **own}, status)
 
 
 async def receipt(request: Request, of: Of) -> Response:

@@ -25,7 +25,7 @@ async def runs(
     wanted = {"limit": MOST, "agent": agent or None, "open_only": bool(only)}
     found = await opened.read("runs.list", wanted)
     values = {"title": "Runs", **found, "agent": agent, "is_open_only": bool(only), "most": MOST}
-    return await opened.call.run(lambda: opened.show("runs", values))
+    return await opened.show("runs", values)
 
 
 async def run(request: Request, run_id: str) -> Response:
@@ -33,7 +33,7 @@ async def run(request: Request, run_id: str) -> Response:
     opened = await open_page(request, "runs.read")
     found = await opened.read("runs.read", {"run_id": run_id})
     values = {"title": f"Run {run_id}", "one": found, "declared": _declared(found), "most": MOST_ROWS}
-    return await opened.call.run(lambda: opened.show("run", values))
+    return await opened.show("run", values)
 
 
 def _declared(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,15 +10,9 @@ from fastapi.responses import RedirectResponse
 from world.errors import RefusedError
 from world.events.verification import BrowserSession
 from worldprotocol.server.call import service_of
-from worldprotocol.server.pages.browser_sessions import (
-    begun_session,
-    check_form,
-    form_of,
-    set_session,
-    unset_session,
-)
+from worldprotocol.server.pages.browser_sessions import begun_session, form_of, set_session, unset_session
 from worldprotocol.server.pages.issuer_pages import choices_of, logout_of
-from worldprotocol.server.pages.page_call import HEADERS, hosted_realm, open_page, rendered
+from worldprotocol.server.pages.page_call import HEADERS, hosted_realm, open_form, open_page, rendered
 from worldprotocol.server.pages.page_table import PAGES as TABLE
 
 __all__ = ["PAGES"]
@@ -66,9 +60,7 @@ async def begin_session(request: Request) -> Response:
 
 async def end_session(request: Request) -> Response:
     """Revoke the session and delete its cookie."""
-    form = await form_of(request)
-    opened = await open_page(request, "")
-    check_form(form, opened.session)
+    opened, _ = await open_form(request, "")
     call = opened.call
     access, token_id = call.hosted.realm.access, call.verified.token_id or ""
     await call.run(lambda: access.revoke_token(token_id, by=call.actor_id, reason="signed out"))
@@ -88,7 +80,7 @@ async def home(request: Request) -> Response:
     for page in TABLE.values():
         if page.title and opened.may(page.operation):
             return RedirectResponse(f"/realms{page.path.format(realm=opened.call.hosted.name)}", 303, HEADERS)
-    return opened.show("nothing", {"title": "No rights"}, 403)
+    return await opened.show("nothing", {"title": "No rights"}, 403)
 
 
 PAGES: Final[dict[str, Any]] = {

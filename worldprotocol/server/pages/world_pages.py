@@ -64,7 +64,7 @@ async def worlds(
     view = {"at": at.strip(), "branch": branch, "depth": depth, "open": opened_runs, "path": path, "q": q.strip()}
     values = await opened.call.run(lambda: _lineage(opened, view))
     values |= {"title": "Worlds", "view": view, "address": _address(opened, view)}
-    return await opened.call.run(lambda: opened.show("worlds", values))
+    return await opened.show("worlds", values)
 
 
 def _lineage(opened: PageCall, view: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ async def world(
             refusals.append(refused.message)
     about = {"title": f"World {name}", "one": found, "path": path, "other": other, "refusals": refusals}
     about["choices"] = await opened.call.run(lambda: _choices(opened.call, found))
-    return await opened.call.run(lambda: opened.show("world", {**about, **values}))
+    return await opened.show("world", {**about, **values})
 
 
 def _choices(call: Call, found: Mapping[str, Any]) -> list[tuple[str, str]]:

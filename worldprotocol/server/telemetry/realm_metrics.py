@@ -60,7 +60,6 @@ class RealmMetrics(Collector):
     """
 
     def __init__(self, samples: Iterable[RealmSample]) -> None:
-        """Keep the samples."""
         self._samples = list(samples)
 
     def collect(self) -> Iterator[Metric]:
