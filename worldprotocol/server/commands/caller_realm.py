@@ -14,7 +14,7 @@ from msgspec import structs
 
 from world.errors import RefusedError, WaitTimeoutError
 from world.events.execution_events import EffectResolved, ExecutionCancelled
-from world.events.proposal_events import HumanAnswered
+from world.events.proposal_events import HumanAnswered, ProposalSuperseded
 from world.events.realm_events import BranchCreated, BranchSwitched
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from world.events.verification import Verification
     from worldprotocol.api.callers.recorded_keys import RequestKeys
 
-__all__ = ["caller_realm", "reading_realm"]
+__all__ = ["answer_in", "caller_realm", "reading_realm"]
 
 STEP_S = 0.5
 """Longest wait until a request is asked whether its caller is gone, in seconds."""
@@ -44,7 +44,9 @@ def reading_realm(realm: Realm) -> Realm:
     return reader
 
 
-def caller_realm(realm: Realm, verified: Verification, keys: RequestKeys, check: Callable[[], None]) -> Realm:
+def caller_realm(
+    realm: Realm, verified: Verification, keys: RequestKeys, check: Callable[[], None] = lambda: None
+) -> Realm:
     """Return a realm that acts for the caller of one request.
 
     Args:
@@ -54,6 +56,12 @@ def caller_realm(realm: Realm, verified: Verification, keys: RequestKeys, check:
         check: raises where the caller is gone.
     """
     return cast(Realm, _CallerRealm(realm, verified, keys, check))
+
+
+def answer_in(event: HumanAnswered) -> tuple[Any, ...]:
+    """Return what a recorded answer says: choice, scope, to whom, reason, and the hash of what was shown."""
+    given = event.answer
+    return given.choice, None if given.scope is None else given.scope.to_wire(), given.to, given.reason, given.shown
 
 
 class _CallerRealm(CallerAdministration):
@@ -115,16 +123,11 @@ class _CallerRealm(CallerAdministration):
         """Answer a waiting proposal; a repeated request changes nothing."""
         wanted = None if scope is None else scope_of(scope)
 
-        def says(event: HumanAnswered | None) -> Any:
-            if event is None:
-                return choice, None if wanted is None else wanted.to_wire(), to, reason
-            given = event.answer
-            return given.choice, None if given.scope is None else given.scope.to_wire(), given.to, given.reason
-
         def run() -> None:
             self._as_caller.decide(proposal_id, choice, by=by, scope=wanted, to=to, reason=reason)
 
-        self._once(HumanAnswered, run, says, proposal_id)
+        said = choice, None if wanted is None else wanted.to_wire(), to, reason, None
+        self._once(HumanAnswered, run, lambda event: said if event is None else answer_in(event), proposal_id)
         return self._hosted.proposal(proposal_id)
 
     def create_branch(self, name: str, world_id: str | None, *, by: str, allow_failed: bool) -> None:
@@ -186,15 +189,15 @@ class _CallerHosting:
         return getattr(self._realm._as_caller.host, name)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
-        """Cancel an approved execution; a repeated request changes nothing."""
+        """Cancel an approved execution, or withdraw a proposal; a repeated request changes nothing."""
 
-        def says(event: ExecutionCancelled | None) -> str:
+        def says(event: ExecutionCancelled | ProposalSuperseded | None) -> str | None:
             return reason if event is None else event.reason
 
         def run() -> None:
             self._realm._as_caller.host.cancel(proposal_id, by=by, reason=reason)
 
-        self._realm._once(ExecutionCancelled, run, says, proposal_id)
+        self._realm._once((ExecutionCancelled, ProposalSuperseded), run, says, proposal_id)
         return self._realm._hosted.proposal(proposal_id)
 
     def resolve(

@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.effect_claim import EffectClaim
-from world.state.effect_report import EffectReport, read_form
-from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import Allowed, Answer, Denied, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.bodies import CallToBegin, EffectResultToRecord
 from worldprotocol.server.call import Authorized, answer
 from worldprotocol.server.governed.calls import asked, begun
 from worldprotocol.server.operations.acting import Key
+from worldprotocol.server.operations.effects import completed
 from worldprotocol.server.operations.registry import handles
 
 __all__ = ["WORKER"]
@@ -61,18 +59,14 @@ async def begin_call(
 @handles("calls.report")
 async def report_call(call: Authorized, body: EffectResultToRecord) -> Response:
     """Record the result of a call that the caller began; a repetition changes nothing."""
-    realm, claim = call.realm, structs.replace(read_form(EffectClaim, body.claim), subject=call.actor_id)
-    performed = read_form(EffectReport, body.report).performed
 
-    def report() -> Proposal:
-        if realm.proposal(claim.proposal_id).submitted.actor.actor_id != call.actor_id:
+    def check(claim: EffectClaim) -> None:
+        if call.hosted.realm.proposal(claim.proposal_id).submitted.actor.actor_id != call.actor_id:
             raise RefusedError(
                 ErrorCode.CLAIM_LOST, f"The call {claim.proposal_id} is of another actor, who reports its result."
             )
-        return realm.complete_effect(claim, performed)
 
-    proposal = await call.run(report)
-    return answer({"proposalId": proposal.proposal_id, "status": proposal.status})
+    return await completed(call, body, check)
 
 
 def _form(found: Answer) -> dict[str, Any]:
