@@ -14,9 +14,9 @@ from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.bodies import CallToBegin, EffectResultToRecord
 from worldprotocol.server.call import Authorized, answer
 from worldprotocol.server.governed.calls import asked, begun
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
 from worldprotocol.server.operations.effects import completed
-from worldprotocol.server.operations.registry import handles
 
 __all__ = ["WORKER"]
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import orjson
+import psutil
 
 from world.error_codes import ErrorCode
 from worldprotocol.json_text import as_text
-from worldprotocol.server.jobs.killing import kill_all
 from worldprotocol.server.jobs.program import RealmProgram
 
-__all__ = ["Job", "JobRequest", "Kind", "Status"]
+__all__ = ["Job", "JobRequest", "Kind", "Status", "kill_all"]
 
 Kind = Literal["verify", "recheck", "whatif", "backtest"]
 Status = Literal["running", "done", "failed", "cancelled"]
@@ -231,6 +231,22 @@ class Job:
             except TimeoutError:
                 continue
         yield self.to_wire()
+
+
+def kill_all(pid: int) -> None:
+    """Kill a process, its group and its descendants, also those in sessions of their own.
+
+    Args:
+        pid: the process; it leads a group.
+    """
+    descendants: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        descendants = psutil.Process(pid).children(recursive=True)
+    for one in descendants:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> int:

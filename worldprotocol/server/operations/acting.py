@@ -21,7 +21,7 @@ from worldprotocol.api.telemetry.context import TRACEPARENT
 from worldprotocol.api.waiting.proposals import Until, has_come
 from worldprotocol.server.bodies import IntentToSubmit, IntentWithOptions, IssuedIntent, SourceToProject
 from worldprotocol.server.call import Authorized, Call, answer, timed_out
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 
 __all__ = ["AsFar", "History", "Wait", "rendered", "waited"]
 

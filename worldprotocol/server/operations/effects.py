@@ -23,8 +23,8 @@ from worldprotocol.api.host import in_doubt
 from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.log_watch import OFFERS
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
-from worldprotocol.server.operations.registry import handles
 
 Wait = Annotated[float, Query(ge=0, le=3_600, description="Seconds to wait for an effect; the server limits them.")]
 

@@ -22,7 +22,7 @@ from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.governed.calls import begun
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.service import AgentsOfRealm
 
 __all__ = ["answered_hook", "read_pins"]

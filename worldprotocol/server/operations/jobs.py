@@ -25,9 +25,8 @@ from worldprotocol.server.jobs.bodies import (
 )
 from worldprotocol.server.jobs.job import Job, JobRequest, Kind
 from worldprotocol.server.log_watch import PING_S
-from worldprotocol.server.operation_table import OPERATIONS
+from worldprotocol.server.operation_table import OPERATIONS, handles
 from worldprotocol.server.operations.acting import Key
-from worldprotocol.server.operations.registry import handles
 
 JobId = Annotated[str, Path(min_length=1, max_length=200)]
 

@@ -17,10 +17,10 @@ from worldprotocol.api.callers.recorded_keys import says_acquire, says_heartbeat
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import Heartbeat, LeaseRequest, Release, Revocation, Withdrawal
 from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key, Wait
 from worldprotocol.server.operations.past import At, looked_at, view_at
 from worldprotocol.server.operations.proposals import After
-from worldprotocol.server.operations.registry import handles
 
 
 @handles("leases.list")

@@ -24,9 +24,9 @@ from worldprotocol.api.requests import scope_of, waiting_entry, waiting_in
 from worldprotocol.server.bodies import AnswerToGive, Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.commands.caller_realm import answer_in
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import AsFar, History, Key, Wait, rendered, waited
 from worldprotocol.server.operations.past import At, looked_at
-from worldprotocol.server.operations.registry import handles
 from worldprotocol.server.visibility import unknown_proposal
 
 MAX_SCANNED: Final = 2_000

@@ -24,10 +24,10 @@ from worldprotocol.api.lookup.lineage_rows import (
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import BranchToCreate, BranchToSwitch
 from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import History, Key
 from worldprotocol.server.operations.past import At, looked_at
 from worldprotocol.server.operations.proposals import Limit
-from worldprotocol.server.operations.registry import handles
 
 HEAD = "HEAD"
 """Name of the head of the active branch in a path."""

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 from worldprotocol.html_pages.environment import base_style
-from worldprotocol.server.pages import (
+from worldprotocol.server.pages import (  # noqa: F401  # they declare the handlers of the pages
     inbox_page,
     issuer_pages,
     lease_pages,
@@ -27,23 +27,11 @@ from worldprotocol.server.pages import (
     world_pages,
 )
 from worldprotocol.server.pages.page_call import rendered
-from worldprotocol.server.pages.page_table import PAGES
+from worldprotocol.server.pages.page_table import PAGES, SHOWN
 from worldprotocol.server.service import Service
 
 __all__ = ["create_pages", "start_page"]
 
-_SHOWN: Final = {
-    **session_pages.PAGES,
-    **issuer_pages.PAGES,
-    **inbox_page.PAGES,
-    **proposal_pages.PAGES,
-    **world_pages.PAGES,
-    **policy_pages.PAGES,
-    **run_pages.PAGES,
-    **proof_page.PAGES,
-    **lease_pages.PAGES,
-    **log_pages.PAGES,
-}
 FLOW_COOKIE: Final = "world_protocol_sign_in"
 FLOW_S: Final = 600
 """Time in which a sign-in at an issuer has to end, in seconds."""
@@ -77,7 +65,7 @@ def create_pages(service: Service) -> FastAPI:
 
     app.add_api_route("/-/{name}", file, methods=["GET"], name="static")
     for page in PAGES.values():
-        app.add_api_route(page.path, _SHOWN[page.name], methods=[page.method], name=page.name, response_model=None)
+        app.add_api_route(page.path, SHOWN[page.name], methods=[page.method], name=page.name, response_model=None)
     if service.flows:
         _keep_flows(app, service)
     app.add_exception_handler(WorldProtocolError, _refused)

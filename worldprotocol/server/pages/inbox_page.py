@@ -25,9 +25,8 @@ from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
 from worldprotocol.server.log_watch import PING_S
 from worldprotocol.server.operations.proposals import give_answer
 from worldprotocol.server.pages.page_call import PageCall, answerable, form_fault, open_form, open_page
+from worldprotocol.server.pages.page_table import shows
 from worldprotocol.server.visibility import Visibility
-
-__all__ = ["PAGES"]
 
 MOST: Final = 50
 MOST_PLACES: Final = 20
@@ -49,6 +48,7 @@ CHOICES: Final = {
 """Answers that the page offers, with the words that confirm each."""
 
 
+@shows("inbox")
 async def inbox(
     request: Request,
     done: Annotated[str, Query(max_length=20)] = "",
@@ -139,6 +139,7 @@ def waiting_state(call: Call) -> str:
     return hashlib.sha256(repr((view.schema_hash, state)).encode()).hexdigest()[:32]
 
 
+@shows("inbox_stream")
 async def inbox_stream(request: Request, seen: Annotated[str, Query(max_length=64)] = "") -> Response:
     """Stream an event whenever the inbox of the caller may show something else (SSE)."""
     opened = await open_page(request, "inbox.list")
@@ -177,6 +178,7 @@ def _renewed(call: Call) -> Call | None:
     return replace(call, view=view, visibility=Visibility(view, call.verified, call.hosted.redactions))
 
 
+@shows("answer")
 async def answer(request: Request, proposal_id: str) -> Response:
     """Record an answer to what was shown."""
     opened, form = await open_form(request, "proposals.answer")
@@ -227,6 +229,3 @@ def _typed(form: Mapping[str, str], choice: str) -> dict[str, Any]:
     """Return what was typed into a form whose answer was refused, to be shown in it again."""
     typed: dict[str, Any] = {name: form.get(name, "") for name in ("reason", "paths", "to")}
     return {**typed, "narrowed": choice == "narrow", "ticked": _ticked(form)}
-
-
-PAGES: Final[dict[str, Any]] = {"inbox": inbox, "inbox_stream": inbox_stream, "answer": answer}

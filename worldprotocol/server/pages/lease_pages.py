@@ -13,9 +13,8 @@ from world.read_models.leases import lacks
 from worldprotocol.server.bodies import Revocation
 from worldprotocol.server.call import Call
 from worldprotocol.server.pages.page_call import PageCall, form_fault, open_form, open_page
+from worldprotocol.server.pages.page_table import shows
 from worldprotocol.server.pages.wait_drawing import draw_waits
-
-__all__ = ["PAGES"]
 
 MOST_ROWS: Final = 200
 """Resources of the matrix."""
@@ -27,6 +26,7 @@ MOST_DIED: Final = 100
 """Sessions with Die verdicts that are listed."""
 
 
+@shows("leases")
 async def leases(
     request: Request,
     agent: Annotated[str, Query(max_length=500)] = "",
@@ -101,6 +101,7 @@ def _died(call: Call) -> list[dict[str, Any]]:
     return sorted(died, key=lambda one: -one["at"])[:MOST_DIED]
 
 
+@shows("revoke")
 async def revoke(request: Request) -> Response:
     """Revoke one lease."""
     opened, form = await open_form(request, "leases.revoke")
@@ -112,6 +113,3 @@ async def revoke(request: Request) -> Response:
         words, status = form_fault(error)
         return await _shown(opened, view, refusal=words, status=status)
     return opened.redirect("leases?done=revoked")
-
-
-PAGES: Final[dict[str, Any]] = {"leases": leases, "revoke": revoke}

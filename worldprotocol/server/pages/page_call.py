@@ -20,8 +20,7 @@ from world.read_models.value_tracking import joined
 from worldprotocol.html_pages.environment import environment
 from worldprotocol.server.call import Call, check_right, service_of, visitor
 from worldprotocol.server.jobs.job import Kind
-from worldprotocol.server.operation_table import OPERATIONS
-from worldprotocol.server.operations.registry import HANDLERS
+from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.pages.browser_sessions import check_form, form_of, form_token, session_of
 from worldprotocol.server.pages.page_table import PAGES, Page
 from worldprotocol.server.pages.shown_times import relative

@@ -11,8 +11,7 @@ from authority.policies.policy_file import policy_from_text
 from world.errors import RefusedError
 from worldprotocol.server.jobs.bodies import BacktestToStart
 from worldprotocol.server.pages.page_call import PageCall, form_fault, job_shown, job_started, open_form, open_page
-
-__all__ = ["PAGES"]
+from worldprotocol.server.pages.page_table import shows
 
 EXAMPLE: Final = """\
 name = "draft"
@@ -34,6 +33,7 @@ MAX_LINES: Final = 200
 Hash = Annotated[str, Query(max_length=64)]
 
 
+@shows("policies")
 async def policies(request: Request) -> Response:
     """Show the policies in force, and all adoptions and retirements."""
     opened = await open_page(request, "policies.list")
@@ -42,6 +42,7 @@ async def policies(request: Request) -> Response:
     return await opened.show("policies", values)
 
 
+@shows("policy")
 async def policy(request: Request, policy_hash: str, against: Hash = "") -> Response:
     """Show one version of a policy; the address holds the version that it is compared with."""
     opened = await open_page(request, "policies.read")
@@ -51,6 +52,7 @@ async def policy(request: Request, policy_hash: str, against: Hash = "") -> Resp
     return await opened.show("policy", values)
 
 
+@shows("draft")
 async def draft(request: Request, job: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Show the form for a draft, and the backtest of one that the address names."""
     opened = await open_page(request, "backtest.start")
@@ -64,6 +66,7 @@ async def draft(request: Request, job: Annotated[str, Query(max_length=200)] = "
     return await _shown(opened, form, found)
 
 
+@shows("backtest")
 async def backtest(request: Request) -> Response:
     """Judge the newest cases by the draft of a form, and show what it would change."""
     opened, given = await open_form(request, "backtest.start")
@@ -90,6 +93,3 @@ async def _shown(
         values["lines"] = result["lines"][::-1][:MAX_LINES]
         values["has_more"] = len(result["lines"]) > MAX_LINES or result["moreLines"] > 0
     return await opened.show("backtest", values, status)
-
-
-PAGES: Final[dict[str, Any]] = {"policies": policies, "policy": policy, "draft": draft, "backtest": backtest}

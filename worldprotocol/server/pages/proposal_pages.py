@@ -27,15 +27,15 @@ from worldprotocol.server.pages.page_call import (
     open_form,
     open_page,
 )
+from worldprotocol.server.pages.page_table import shows
 from worldprotocol.server.pages.proposal_timeline import doubts, pending, timeline
-
-__all__ = ["PAGES"]
 
 MOST: Final = 50
 
 DONE: Final = {"settle": "The effect is resolved.", "cancel": "The execution is cancelled."}
 
 
+@shows("proposals")
 async def proposals(
     request: Request,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
@@ -51,6 +51,7 @@ async def proposals(
     return await opened.show("proposals", values)
 
 
+@shows("proposal")
 async def proposal(
     request: Request,
     proposal_id: str,
@@ -120,6 +121,7 @@ async def _made(opened: PageCall, found: Mapping[str, Any]) -> Any:
     return await opened.read("worlds.diff", {"world_id": made["parent"], "other": made["worldId"]})
 
 
+@shows("settle")
 async def settle(request: Request, proposal_id: str) -> Response:
     """Record what became of an effect in doubt."""
 
@@ -143,6 +145,7 @@ async def settle(request: Request, proposal_id: str) -> Response:
     return await _command(request, proposal_id, "settle", body)
 
 
+@shows("cancel")
 async def cancel(request: Request, proposal_id: str) -> Response:
     """Cancel an approved execution."""
     return await _command(request, proposal_id, "cancel", lambda form: Cancellation(reason=form.get("reason", "")))
@@ -159,11 +162,13 @@ async def _command(request: Request, proposal_id: str, name: str, body: Any) -> 
     return opened.redirect(f"proposals/{proposal_id}?done={name}")
 
 
+@shows("recheck_proposal")
 async def recheck(request: Request, proposal_id: str) -> Response:
     """Start a recheck of the steps of one proposal, and show the proposal with it."""
     return await _job(request, proposal_id, "recheck", RecheckToStart(proposal=proposal_id, all=True))
 
 
+@shows("what_if_proposal")
 async def what_if(request: Request, proposal_id: str) -> Response:
     """Start a what-if without a proposal, and show the proposal with it."""
     return await _job(request, proposal_id, "whatif", WhatIfToStart(drop=[proposal_id]))
@@ -180,6 +185,7 @@ async def _job(request: Request, proposal_id: str, kind: Kind, body: BaseModel) 
     return opened.redirect(f"proposals/{proposal_id}?job={job_id}#{kind}")
 
 
+@shows("cancel_job")
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job, and show the page that started it."""
     opened, _ = await open_form(request, "jobs.cancel")
@@ -188,14 +194,3 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     about = [options["proposal"]] if job["kind"] == "recheck" else options.get("drop") or []
     page = f"proposals/{quote(about[0], safe='')}" if len(about) == 1 and about[0] else "policies/backtest"
     return opened.redirect(f"{page}?job={job['jobId']}")
-
-
-PAGES: Final[dict[str, Any]] = {
-    "proposals": proposals,
-    "proposal": proposal,
-    "settle": settle,
-    "cancel": cancel,
-    "recheck_proposal": recheck,
-    "what_if_proposal": what_if,
-    "cancel_job": cancel_job,
-}

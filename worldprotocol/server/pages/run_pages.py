@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 from fastapi import Query, Request, Response
 
 from worldprotocol.server.pages.page_call import open_page
-
-__all__ = ["PAGES"]
+from worldprotocol.server.pages.page_table import shows
 
 MOST: Final = 100
 MOST_ROWS: Final = 300
 """Rows of each table of one run."""
 
 
+@shows("runs")
 async def runs(
     request: Request,
     agent: Annotated[str, Query(max_length=500)] = "",
@@ -28,6 +28,7 @@ async def runs(
     return await opened.show("runs", values)
 
 
+@shows("run")
 async def run(request: Request, run_id: str) -> Response:
     """Show one run: each declared triple with its use, violations, and what was restored."""
     opened = await open_page(request, "runs.read")
@@ -45,6 +46,3 @@ def _declared(found: dict[str, Any]) -> list[dict[str, Any]]:
         is_unused = (one["predicate"], one["resource"]) in unused
         declared.append({**one, "used": False if is_unused else True if is_whole else None})
     return declared
-
-
-PAGES: Final[dict[str, Any]] = {"runs": runs, "run": run}
