@@ -10,6 +10,7 @@ from world.model.decision import HumanChoice
 
 __all__ = [
     "AnswerToGive",
+    "Body",
     "BranchToCreate",
     "BranchToSwitch",
     "CallToBegin",
@@ -23,6 +24,7 @@ __all__ = [
     "IntentWithOptions",
     "IssuedIntent",
     "LeaseRequest",
+    "Name",
     "ProposalFilter",
     "Release",
     "Revocation",
@@ -38,13 +40,13 @@ Ids = Annotated[list[Name], Field(min_length=1, max_length=1_000)]
 Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
     """Base of all bodies: unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Submission(_Body):
+class _Submission(Body):
     """How an intent is submitted; `baseWorld` without `branch` is a fork, and needs the right to read all."""
 
     branch: Name | None = None
@@ -67,7 +69,7 @@ class IntentToSubmit(_Submission):
     ] = False
 
 
-class SignatureOfIntent(_Body):
+class SignatureOfIntent(Body):
     """A signature of an IntentInstance by a registered key of its actor (docs/server.md, Signed intents)."""
 
     keyId: Name  # noqa: N815
@@ -75,7 +77,7 @@ class SignatureOfIntent(_Body):
     signature: Name
 
 
-class IssuedIntent(_Body):
+class IssuedIntent(Body):
     """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
 
     body: dict[str, Any]
@@ -100,7 +102,7 @@ class SourceToProject(_Submission):
     occurredAt: int | None = None  # noqa: N815
 
 
-class AnswerToGive(_Body):
+class AnswerToGive(Body):
     """A person's answer to a waiting proposal; `shown` is that of the entry of the inbox which the person was shown."""
 
     choice: HumanChoice
@@ -120,13 +122,13 @@ class ProposalFilter(BaseModel):
     until: int | None = Field(default=None, ge=0, le=2**53)
 
 
-class Cancellation(_Body):
+class Cancellation(Body):
     """Why an execution is cancelled."""
 
     reason: Reason
 
 
-class Settlement(_Body):
+class Settlement(Body):
     """What became of an effect in doubt."""
 
     choice: Literal["happened", "retry", "fail"]
@@ -135,7 +137,7 @@ class Settlement(_Body):
     value: Any = None
 
 
-class EffectsToClaim(_Body):
+class EffectsToClaim(Body):
     """What a worker performs: types of effects (absent, all), and the workspaces that it has; and its name.
 
     `proposalId` limits the claim to the effects of one proposal.
@@ -147,20 +149,20 @@ class EffectsToClaim(_Body):
     workspaces: Annotated[list[Name], Field(max_length=100)] = []
 
 
-class ClaimedEffect(_Body):
+class ClaimedEffect(Body):
     """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
 
     claim: dict[str, Any]
 
 
-class EffectResultToRecord(_Body):
+class EffectResultToRecord(Body):
     """The result of an effect that the caller claimed."""
 
     claim: dict[str, Any]
     report: dict[str, Any]
 
 
-class TerminalOfCaller(_Body):
+class TerminalOfCaller(Body):
     """The terminal of a caller: its size in characters, and the variables TERM, COLORTERM and NO_COLOR."""
 
     columns: Annotated[int, Field(ge=1, le=10_000)]
@@ -176,7 +178,7 @@ class TerminalOfCaller(_Body):
         return size | {name: value for name, value in named.items() if value}
 
 
-class CommandToRun(_Body):
+class CommandToRun(Body):
     """A command of `worldctl`: its words, and in base64 the contents of the files that they name, and of stdin."""
 
     arguments: Annotated[list[Word], Field(max_length=10_000)]
@@ -185,7 +187,7 @@ class CommandToRun(_Body):
     terminal: TerminalOfCaller | None = None
 
 
-class BranchToCreate(_Body):
+class BranchToCreate(Body):
     """A branch and the world at which it begins; absent, the head of the active branch."""
 
     name: Name
@@ -193,13 +195,13 @@ class BranchToCreate(_Body):
     allowFailed: bool = False  # noqa: N815
 
 
-class BranchToSwitch(_Body):
+class BranchToSwitch(Body):
     """The branch that becomes the active one."""
 
     name: Name
 
 
-class CallToBegin(_Body):
+class CallToBegin(Body):
     """A call of a tool that the caller is about to make; its key is the ``Idempotency-Key``.
 
     With ``claim`` false, it is only asked whether the call may be begun.
@@ -214,7 +216,7 @@ class CallToBegin(_Body):
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
 
 
-class LeaseRequest(_Body):
+class LeaseRequest(Body):
     """Resources to lease, all or none; or a signed manifest in their place."""
 
     resources: Annotated[list[Name], Field(max_length=1_000)] | None = None
@@ -228,13 +230,13 @@ class LeaseRequest(_Body):
     requireSignature: bool = False  # noqa: N815
 
 
-class Withdrawal(_Body):
+class Withdrawal(Body):
     """A request to take out of the queue; `after` is that of the answer to the request."""
 
     after: int = Field(default=0, ge=0, le=2**53)
 
 
-class Heartbeat(_Body):
+class Heartbeat(Body):
     """Leases to renew."""
 
     leaseIds: Ids  # noqa: N815
@@ -242,14 +244,14 @@ class Heartbeat(_Body):
     ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
 
 
-class Release(_Body):
+class Release(Body):
     """Leases to release."""
 
     leaseIds: Ids  # noqa: N815
     sessionId: Name  # noqa: N815
 
 
-class Revocation(_Body):
+class Revocation(Body):
     """Leases to revoke, and why."""
 
     leaseIds: Ids  # noqa: N815

@@ -33,6 +33,7 @@ __all__ = [
     "answer",
     "authorize",
     "check_right",
+    "count_failure",
     "operation_of",
     "service_of",
     "visitor",
@@ -212,7 +213,7 @@ def visitor(service: Service, hosted: HostedRealm, request: Request) -> Verifica
     is_anonymous = "authorization" not in request.headers and getattr(request.state, "peer_uid", None) is None
     if not hosted.redactions.public or request.method != "GET" or "wait" in request.query_params or not is_anonymous:
         return None
-    service.rates.take(f"visitor {request.client.host if request.client else 'socket'}@{hosted.name}")
+    service.rates.take(f"visitor {_address(request)}@{hosted.name}")
     return UNAUTHENTICATED
 
 
@@ -229,8 +230,21 @@ async def verify(service: Service, hosted: HostedRealm, request: Request) -> tup
         public = visitor(service, hosted, request)
         if public is not None:
             return public, view
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise
+
+
+def count_failure(service: Service, request: Request) -> None:
+    """Count a request whose caller could not be verified, by its address.
+
+    Raises:
+        TooManyRequestsError: there were many.
+    """
+    service.rates.take(f"address {_address(request)}")
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "socket"
 
 
 async def verified_somewhere(service: Service, request: Request) -> list[tuple[HostedRealm, Verification, RealmView]]:
@@ -248,7 +262,7 @@ async def verified_somewhere(service: Service, request: Request) -> list[tuple[H
         except RefusedError as refused:
             refusal = refused
     if not found:
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise refusal
     return found
 

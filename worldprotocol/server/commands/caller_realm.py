@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from msgspec import structs
@@ -122,32 +123,21 @@ class _CallerRealm(CallerAdministration):
     ) -> Proposal:
         """Answer a waiting proposal; a repeated request changes nothing."""
         wanted = None if scope is None else scope_of(scope)
-
-        def run() -> None:
-            self._as_caller.decide(proposal_id, choice, by=by, scope=wanted, to=to, reason=reason)
-
+        answer = partial(self._as_caller.decide, proposal_id, choice, by=by, scope=wanted, to=to, reason=reason)
         said = choice, None if wanted is None else wanted.to_wire(), to, reason, None
-        self._once(HumanAnswered, run, lambda event: said if event is None else answer_in(event), proposal_id)
+        self._once(HumanAnswered, answer, said, answer_in, proposal_id)
         return self._hosted.proposal(proposal_id)
 
     def create_branch(self, name: str, world_id: str | None, *, by: str, allow_failed: bool) -> None:
         """Create a branch; a repeated request changes nothing."""
-
-        def says(event: BranchCreated | None) -> Any:
-            return (name, world_id) if event is None else (event.branch, world_id and event.world_id)
-
-        def run() -> None:
-            self._as_caller.create_branch(name, world_id, by=by, allow_failed=allow_failed)
-
-        self._once(BranchCreated, run, says)
+        create = partial(self._as_caller.create_branch, name, world_id, by=by, allow_failed=allow_failed)
+        said = name, world_id
+        self._once(BranchCreated, create, said, lambda event: (event.branch, world_id and event.world_id))
 
     def switch_branch(self, name: str, *, by: str) -> None:
         """Make a branch the active one; a repeated request changes nothing."""
-
-        def says(event: BranchSwitched | None) -> str:
-            return name if event is None else event.branch
-
-        self._once(BranchSwitched, lambda: self._as_caller.switch_branch(name, by=by), says)
+        switch = partial(self._as_caller.switch_branch, name, by=by)
+        self._once(BranchSwitched, switch, name, lambda event: event.branch)
 
     def wait(self, proposal: Proposal | str, timeout: float) -> Proposal:
         """Wait until a proposal has ended, as ``Realm.wait``, while the caller is there."""
@@ -175,8 +165,8 @@ class _CallerRealm(CallerAdministration):
     def _is_caller(self, before: Verification) -> bool:
         return before.verified_actor == self._verified.verified_actor
 
-    def _once(self, kind: Any, run: Callable[[], object], says: Any, stream: str | None = None) -> None:
-        once(self._hosted, self._verified, kind, run, stream=stream, says=says)
+    def _once(self, kind: Any, run: Callable[[], object], said: Any, says: Any, stream: str | None = None) -> None:
+        once(self._hosted, self._verified, kind, run, said=said, says=says, stream=stream)
 
 
 class _CallerHosting:
@@ -190,28 +180,22 @@ class _CallerHosting:
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
         """Cancel an approved execution, or withdraw a proposal; a repeated request changes nothing."""
-
-        def says(event: ExecutionCancelled | ProposalSuperseded | None) -> str | None:
-            return reason if event is None else event.reason
-
-        def run() -> None:
-            self._realm._as_caller.host.cancel(proposal_id, by=by, reason=reason)
-
-        self._realm._once((ExecutionCancelled, ProposalSuperseded), run, says, proposal_id)
+        cancel = partial(self._realm._as_caller.host.cancel, proposal_id, by=by, reason=reason)
+        kinds = (ExecutionCancelled, ProposalSuperseded)
+        self._realm._once(kinds, cancel, reason, lambda event: event.reason, proposal_id)
         return self._realm._hosted.proposal(proposal_id)
 
     def resolve(
         self, proposal_id: str, choice: Any, *, by: str, reason: str, effect: str | None, value: Any
     ) -> Proposal:
         """Resolve an effect in doubt; a repeated request changes nothing."""
-
-        def says(event: EffectResolved | None) -> Any:
-            if event is None:
-                return choice, reason, effect
-            return event.choice, event.reason, effect and event.requirement_id
-
-        def run() -> None:
-            self._realm._as_caller.host.resolve(proposal_id, choice, by=by, reason=reason, effect=effect, value=value)
-
-        self._realm._once(EffectResolved, run, says, proposal_id)
+        options = {"by": by, "reason": reason, "effect": effect, "value": value}
+        resolve = partial(self._realm._as_caller.host.resolve, proposal_id, choice, **options)
+        self._realm._once(
+            EffectResolved,
+            resolve,
+            (choice, reason, effect),
+            lambda event: (event.choice, event.reason, effect and event.requirement_id),
+            proposal_id,
+        )
         return self._realm._hosted.proposal(proposal_id)

@@ -163,5 +163,10 @@ def _streamed(call: Call, job: Job) -> Response:
                 shown = one if is_running else render(job)
                 yield ServerSentEvent(orjson.dumps(shown).decode(), event="progress" if is_running else "ended")
 
+    return event_source(states())
+
+
+def event_source(events: AsyncIterator[ServerSentEvent]) -> Response:
+    """Return a stream of events to one reader, which ends with its source or with the connection."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return EventSourceResponse(states(), ping=PING_S, send_timeout=TAKEN_WITHIN_S, headers=headers)
+    return EventSourceResponse(events, ping=PING_S, send_timeout=TAKEN_WITHIN_S, headers=headers)

@@ -139,15 +139,11 @@ async def answer_proposal(
 ) -> Response:
     """Answer a waiting proposal as the caller."""
     caller, said = call.keyed(idempotency_key), (body.choice, body.scope, body.to, body.reason, body.shown)
-
-    def says(event: HumanAnswered | None) -> Any:
-        return said if event is None else answer_in(event)
-
-    def run() -> None:
-        give = partial(give_answer, call, caller, proposal_id, body)
-        once(call.hosted.realm, caller, HumanAnswered, give, stream=proposal_id, says=says)
-
-    return await _changed(call, proposal_id, run, history=history)
+    give = partial(give_answer, call, caller, proposal_id, body)
+    give_once = partial(
+        once, call.hosted.realm, caller, HumanAnswered, give, said=said, says=answer_in, stream=proposal_id
+    )
+    return await _changed(call, proposal_id, give_once, history=history)
 
 
 def give_answer(call: Call, caller: Verification, proposal_id: str, body: AnswerToGive) -> None:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 from worldprotocol.html_pages.environment import base_style
+from worldprotocol.server.call import service_of
 from worldprotocol.server.pages import (  # noqa: F401  # they declare the handlers of the pages
     inbox_page,
     issuer_pages,
@@ -77,7 +78,7 @@ def create_pages(service: Service) -> FastAPI:
 
 def start_page(request: Request) -> Response:
     """Return the page of the server's address, which names no realm but public ones, and says how to sign in."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     values = {"title": "World Protocol", "public": list(service.config.public), "has_issuers": bool(service.flows)}
     return rendered("start", values)
 
@@ -106,8 +107,7 @@ def _static(name: str) -> bytes:
 
 async def _refused(request: Request, raised: Exception) -> Response:
     assert isinstance(raised, WorldProtocolError)
-    service: Service = request.app.state.service
-    error = service.answered(request.path_params.get("realm"), raised)
+    error = service_of(request).answered(request.path_params.get("realm"), raised)
     code = ErrorCode(error.code)
     request.state.error_code = code.value
     values = {"title": code.text, "code": code.value, "message": error.message, "sign_in": _sign_in(request, code)}
@@ -120,7 +120,7 @@ async def _refused(request: Request, raised: Exception) -> Response:
 def _sign_in(request: Request, code: ErrorCode) -> str | None:
     """Return the path of the page of sign-in, where that is what is missing and there is an issuer."""
     realm = request.path_params.get("realm")
-    if code is not ErrorCode.SIGN_IN_REQUIRED or realm is None or not request.app.state.service.flows:
+    if code is not ErrorCode.SIGN_IN_REQUIRED or realm is None or not service_of(request).flows:
         return None
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     is_page = request.method == "GET" and "/sign-in" not in wanted

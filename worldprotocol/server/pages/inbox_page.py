@@ -14,15 +14,14 @@ from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 from pydantic import ValidationError
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
 from worldprotocol.server.bodies import AnswerToGive
 from worldprotocol.server.call import Call
-from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
-from worldprotocol.server.log_watch import PING_S
+from worldprotocol.server.operations.jobs import event_source
 from worldprotocol.server.operations.proposals import give_answer
 from worldprotocol.server.pages.page_call import PageCall, answerable, form_fault, open_form, open_page
 from worldprotocol.server.pages.page_table import shows
@@ -145,12 +144,7 @@ async def inbox_stream(request: Request, seen: Annotated[str, Query(max_length=6
     opened = await open_page(request, "inbox.list")
     call = opened.of("inbox.list")
     call.check_waits()
-    return EventSourceResponse(
-        _changes(call, seen),
-        ping=PING_S,
-        send_timeout=TAKEN_WITHIN_S,
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return event_source(_changes(call, seen))
 
 
 async def _changes(call: Call, seen: str) -> AsyncIterator[ServerSentEvent]:

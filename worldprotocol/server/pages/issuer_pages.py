@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from world.errors import RefusedError
 from world.events.verification import BrowserSession, Verification
-from worldprotocol.server.call import service_of
+from worldprotocol.server.call import count_failure, service_of
 from worldprotocol.server.pages.browser_sessions import begun_session, set_session
 from worldprotocol.server.pages.page_call import HEADERS, rendered
 from worldprotocol.server.pages.page_table import shows
@@ -94,7 +94,7 @@ async def come_back(request: Request, realm: str, issuer: str) -> Response:
     try:
         found = await flow.finish(request)
     except RefusedError:
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise
     session = BrowserSession(method="oidc", issuer=flow.issuer.config.issuer, subject=found.subject)
     hosted = service.realms.get(realm)

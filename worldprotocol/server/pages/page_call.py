@@ -18,7 +18,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.value_tracking import joined
 from worldprotocol.html_pages.environment import environment
-from worldprotocol.server.call import Call, check_right, service_of, visitor
+from worldprotocol.server.call import Call, check_right, count_failure, service_of, visitor
 from worldprotocol.server.jobs.job import Kind
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
 from worldprotocol.server.pages.browser_sessions import check_form, form_of, form_token, session_of
@@ -225,7 +225,7 @@ async def open_page(request: Request, operation: str) -> PageCall:
     except RefusedError:
         public = visitor(service, hosted, request)
         if public is None:
-            service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+            count_failure(service, request)
             raise
         verified, session = public, ""
     else:

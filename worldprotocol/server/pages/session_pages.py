@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 
 from world.errors import RefusedError
 from world.events.verification import BrowserSession
-from worldprotocol.server.call import service_of
+from worldprotocol.server.call import count_failure, service_of
 from worldprotocol.server.pages.browser_sessions import begun_session, form_of, set_session, unset_session
 from worldprotocol.server.pages.issuer_pages import choices_of, logout_of
 from worldprotocol.server.pages.page_call import HEADERS, hosted_realm, open_form, open_page, rendered
@@ -42,7 +42,7 @@ def _actor(request: Request, code: str, *, use: bool) -> str:
     try:
         return (service.links.use if use else service.links.actor_of)(hosted.name, code)
     except RefusedError:
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise
 
 

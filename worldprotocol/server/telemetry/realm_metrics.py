@@ -22,6 +22,7 @@ from world.errors import RefusedError, WorldProtocolError
 from world.read_models.live.offered_effects import offered_effects
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
+from worldprotocol.server.call import count_failure
 from worldprotocol.server.operation_table import Operation
 from worldprotocol.server.service import HostedRealm, Service
 
@@ -192,7 +193,7 @@ async def scraped(service: Service, operation: Operation, request: Request) -> b
         else:
             refusal = RefusedError(fault.code, fault.message)
     if not is_known:
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
     if not samples:
         raise refusal
     return await service.threads.run(lambda: service.metrics.text(service.waits.count, RealmMetrics(samples)))
