@@ -1,12 +1,17 @@
-"""Bodies of requests, read strictly, and parameters of queries."""
+"""Bodies of requests, read strictly, and parameters of queries.
+
+JSON of any form in a body is frozen, as where it is recorded: what canonical JSON cannot represent is refused, and an
+integer beyond 2^53 becomes the double that prints the same digits.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from world.model.decision import HumanChoice
+from world.model.immutable_json import freeze
 
 __all__ = [
     "AnswerToGive",
@@ -23,6 +28,8 @@ __all__ = [
     "IntentToSubmit",
     "IntentWithOptions",
     "IssuedIntent",
+    "Json",
+    "JsonObject",
     "LeaseRequest",
     "Name",
     "ProposalFilter",
@@ -40,6 +47,14 @@ Ids = Annotated[list[Name], Field(min_length=1, max_length=1_000)]
 Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
+def _frozen(value: Any, info: ValidationInfo) -> Any:
+    return freeze(value, f"$.{info.field_name}")
+
+
+Json = Annotated[Any, BeforeValidator(_frozen)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_frozen)]
+
+
 class Body(BaseModel):
     """Base of all bodies: unknown members are refused."""
 
@@ -53,7 +68,7 @@ class _Submission(Body):
     baseWorld: Name | None = None  # noqa: N815  # wire form
     forkName: Name | None = None  # noqa: N815
     allowFailedBase: bool = False  # noqa: N815
-    trace: dict[str, Any] | None = None
+    trace: JsonObject | None = None
     executionKey: Name | None = None  # noqa: N815
 
 
@@ -61,8 +76,8 @@ class IntentToSubmit(_Submission):
     """An intent of the caller, which the server issues."""
 
     type: Name
-    input: Any = None
-    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
+    input: Json = None
+    scopeProposal: JsonObject | None = None  # noqa: N815  # wire form
     note: str | None = None
     continueOpen: Annotated[  # noqa: N815
         bool, Field(description="Return the open, undecided proposal of the same intentKey, where there is one.")
@@ -80,10 +95,10 @@ class SignatureOfIntent(Body):
 class IssuedIntent(Body):
     """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
 
-    body: dict[str, Any]
+    body: JsonObject
     intentId: Name  # noqa: N815
     intentKey: Name  # noqa: N815
-    meta: dict[str, Any]
+    meta: JsonObject
     signature: SignatureOfIntent | None = None
 
 
@@ -98,7 +113,7 @@ class SourceToProject(_Submission):
 
     kind: Literal["ui", "api", "agent", "system"]
     eventId: Name  # noqa: N815
-    payload: Any = None
+    payload: Json = None
     occurredAt: int | None = None  # noqa: N815
 
 
@@ -106,7 +121,7 @@ class AnswerToGive(Body):
     """A person's answer to a waiting proposal; `shown` is that of the entry of the inbox which the person was shown."""
 
     choice: HumanChoice
-    scope: dict[str, Any] | None = None
+    scope: JsonObject | None = None
     to: Name | None = None
     reason: str = Field(default="", max_length=10_000)
     shown: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
@@ -134,7 +149,7 @@ class Settlement(Body):
     choice: Literal["happened", "retry", "fail"]
     reason: Reason
     effect: Name | None = None
-    value: Any = None
+    value: Json = None
 
 
 class EffectsToClaim(Body):
@@ -152,14 +167,14 @@ class EffectsToClaim(Body):
 class ClaimedEffect(Body):
     """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
 
-    claim: dict[str, Any]
+    claim: JsonObject
 
 
 class EffectResultToRecord(Body):
     """The result of an effect that the caller claimed."""
 
-    claim: dict[str, Any]
-    report: dict[str, Any]
+    claim: JsonObject
+    report: JsonObject
 
 
 class TerminalOfCaller(Body):
@@ -208,10 +223,10 @@ class CallToBegin(Body):
     """
 
     action: Name
-    input: dict[str, Any]
+    input: JsonObject
     claim: bool = True
     scope: Annotated[list[Name], Field(max_length=10_000)] = []
-    trace: dict[str, Any] | None = None
+    trace: JsonObject | None = None
     branch: Name | None = None
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
 
@@ -221,7 +236,7 @@ class LeaseRequest(Body):
 
     resources: Annotated[list[Name], Field(max_length=1_000)] | None = None
     predicate: Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"] = "MUTATES"
-    manifest: dict[str, Any] | None = None
+    manifest: JsonObject | None = None
     sessionId: Name | None = None  # noqa: N815
     ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
     queue: bool = False

@@ -20,7 +20,6 @@ from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.realm import Realm
-from worldprotocol.json_text import as_text
 from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.service import HostedRealm, Service
@@ -279,8 +278,5 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
         status: HTTP status.
         headers: header fields.
     """
-    try:
-        content = orjson.dumps(value)
-    except TypeError:  # a request that is repeated in its answer may have integers beyond 64 bits
-        content = as_text(value).encode()
-    return Response(content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+    headers = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(orjson.dumps(value), status, headers, "application/json")

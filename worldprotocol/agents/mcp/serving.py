@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from projections.tools import tools_of
 from world.errors import RefusedError, WorldProtocolError
+from world.model.immutable_json import thaw
 from worldprotocol.agents.mcp.calls import Answer, act, outcome, own_proposal, task_of
 from worldprotocol.agents.mcp.changes import listen, notify_session
 from worldprotocol.agents.mcp.outcomes import OUTCOME_SCHEMA, is_open
@@ -134,7 +135,7 @@ async def _tools(request: McpRequest) -> list[types.Tool]:
             name=one.name,
             title=titles[one.action] or one.action,
             description=one.description,
-            input_schema=_plain(one.input_schema),
+            input_schema=thaw(one.input_schema),
             output_schema=OUTCOME_SCHEMA,
             annotations=types.ToolAnnotations(read_only_hint=False),
         )
@@ -226,13 +227,6 @@ async def _refusable(answer: Awaitable[R]) -> R:
 
 def _error(refused: WorldProtocolError) -> MCPError:
     return MCPError(REFUSED, f"{refused.message} [{refused.code}]", {"code": str(refused.code)})
-
-
-def _plain(schema: Any) -> Any:
-    """Return a schema whose objects are dictionaries."""
-    if isinstance(schema, dict):
-        return {name: _plain(value) for name, value in schema.items()}
-    return [_plain(one) for one in schema] if isinstance(schema, list | tuple) else schema
 
 
 def _version() -> str:

@@ -6,11 +6,11 @@ Nothing that a request contains is imported.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldprotocol.server.bodies import Body, Name
+from worldprotocol.server.bodies import Body, Json, JsonObject, Name
 
 __all__ = ["BacktestToStart", "InsertedIntent", "JobToCancel", "RecheckToStart", "VerifyToStart", "WhatIfToStart"]
 
@@ -55,8 +55,8 @@ class InsertedIntent(Body):
 
     actor: Name
     type: Name
-    input: Any = None
-    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
+    input: Json = None
+    scopeProposal: JsonObject | None = None  # noqa: N815  # wire form
     branch: Name | None = None
     at: Time | None = None
 

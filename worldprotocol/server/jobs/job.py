@@ -21,7 +21,6 @@ import orjson
 import psutil
 
 from world.error_codes import ErrorCode
-from worldprotocol.json_text import as_text
 from worldprotocol.server.jobs.program import RealmProgram
 
 __all__ = ["Job", "JobRequest", "Kind", "Status", "kill_all"]
@@ -78,7 +77,6 @@ class Job:
     def __init__(self, job_id: str, request: JobRequest, now_ms: int) -> None:
         self.job_id = job_id
         self.request = request
-        self._options = orjson.Fragment(as_text(request.options))  # which may have integers beyond 64 bits
         self.started_at = now_ms
         self.ended_at: int | None = None
         self.status: Status = "running"
@@ -130,7 +128,7 @@ class Job:
         wanted = {
             "program": program.to_wire(),
             "kind": self.request.kind,
-            "options": self._options,
+            "options": self.request.options,
             "folder": folder,
         }
         try:
@@ -201,7 +199,7 @@ class Job:
             "jobId": self.job_id,
             "kind": self.request.kind,
             "status": self.status,
-            "options": self._options,
+            "options": self.request.options,
             "by": self.request.by,
             "startedAt": self.started_at,
             "endedAt": self.ended_at,
