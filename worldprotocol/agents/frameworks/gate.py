@@ -9,7 +9,6 @@ result is returned. Source: docs/agents.md.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import threading
 import time
@@ -29,7 +28,7 @@ from world.model.snapshot import EffectAnswer, ErrorValue
 from world.state.effect_claim import EffectClaim
 from world.state.effect_report import EffectReport, read_form
 from world.state.ports import Performed
-from worldprotocol.agents.call_values import Allowed, Denied, ToolCall
+from worldprotocol.agents.call_values import Allowed, Denied, ToolCall, digest_of
 from worldprotocol.agents.frameworks.narrowing import emptied, narrowed, patterns_of
 from worldprotocol.agents.frameworks.outcomes import Begun, MadeBefore, Pause, Permit, Refusal
 from worldprotocol.agents.hooks.forms import key_of
@@ -382,4 +381,4 @@ def _recorded(value: Any, *, keep: bool) -> dict[str, Any]:
         found = None
     if keep and len(told) <= MAX_RESULT:
         return {"value": found}
-    return {"sha256": hashlib.sha256(told).hexdigest(), "bytes": len(told)}
+    return digest_of(told)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from world.state.effect_claim import EffectClaim
+from worldprotocol.agents.call_values import not_yet
 
 __all__ = ["Begun", "MadeBefore", "Pause", "Permit", "Refusal"]
 
@@ -87,10 +88,7 @@ class Pause:
     @property
     def message(self) -> str:
         """Text for the model where the run cannot be paused."""
-        return (
-            f"Not yet: it waits for {self.waits_for}. Nothing was done. Proposal {self.proposal_id} stays open; do "
-            "something else, and repeat exactly this call later: it continues this proposal."
-        )
+        return not_yet(self.proposal_id, self.waits_for)
 
     def to_wire(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the pause as JSON, for the framework that stores it."""

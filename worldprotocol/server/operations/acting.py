@@ -14,8 +14,7 @@ from world.errors import RefusedError
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent
 from world.state.proposal import Proposal
-from worldprotocol.agents.proposal_state import open_twin
-from worldprotocol.api.callers.keyed import check_key, project_keyed, proposal_of_intent, submit_keyed
+from worldprotocol.api.callers.keyed import check_key, open_twin, project_keyed, proposal_of_intent, submit_keyed
 from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.telemetry.context import TRACEPARENT
 from worldprotocol.api.waiting.proposals import Until, has_come

@@ -18,7 +18,7 @@ from world.pipeline.preparation.preview import ApprovalPreview, basis_of
 from world.read_models.decoding import decoded
 from world.read_models.diff import changes
 from world.state.proposal import Proposal
-from worldprotocol.agents.proposal_state import with_waits
+from worldprotocol.agents.waiting_words import with_waits
 from worldprotocol.api.callers.repeated import once
 from worldprotocol.api.requests import scope_of, waiting_entry, waiting_in
 from worldprotocol.server.bodies import AnswerToGive, Cancellation, ProposalFilter, Settlement
