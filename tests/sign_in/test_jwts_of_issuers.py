@@ -18,7 +18,7 @@ from tests.sign_in.at_issuer import RunningIssuer, issuing
 from world.errors import RefusedError
 from worldprotocol.api.config import OidcConfig, ServerConfig
 from worldprotocol.server.issuers.code_flow import CodeFlow
-from worldprotocol.server.issuers.issuer import LEEWAY_S, REFRESH_S, RETRY_S, OidcIssuer
+from worldprotocol.server.issuers.issuer import LEEWAY_S, REFRESH_S, RETRY_S, OidcIssuer, fetched_object
 
 pytestmark = pytest.mark.slow
 

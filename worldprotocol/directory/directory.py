@@ -24,10 +24,9 @@ from worldprotocol.api.administration import OPERATOR
 from worldprotocol.api.consumers import consumer_name
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.remote.realm_names import check_realm_name
-from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.archiving import archive_realm, restore_realm
 from worldprotocol.directory.copying import Progress
-from worldprotocol.directory.directory_log import DirectoryLog
+from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmEvent, RealmListed, Work
 from worldprotocol.directory.listing import ANSWER_S, ListedRealm, look_at
 from worldprotocol.directory.moving import MoveReport, OnOpenCopy, OnStep, abandon, move_realm

@@ -299,7 +299,7 @@ class GovernedRun:
             self._stop(violation.error.message)
         else:
             _LOGGER.warning("%s The mode is permissive.", violation.error.message)
-        self.record.violated(violation)
+        self.record.flush()
 
     def _amended(self, seen: Seen) -> bool:
         """Request a further lease without waiting: a session that would wait, or die, is denied (KO-3.2b)."""

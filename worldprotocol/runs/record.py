@@ -92,10 +92,6 @@ class RunRecord:
             self._thread = threading.Thread(target=self._keep_writing, name="worldprotocol-record", daemon=True)
             self._thread.start()
 
-    def violated(self, _: Violation) -> None:
-        """Record all observations so far, with the violation that has just happened."""
-        self.flush()
-
     def amended(self, verdict: VerdictGiven) -> None:
         """Record that the scope was widened."""
         lease = verdict.leases[0]

@@ -9,8 +9,10 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import IO, Final
 
@@ -33,6 +35,7 @@ __all__ = [
     "ArchiveManifest",
     "ArchivedFile",
     "bad_archive",
+    "file_of",
     "hash_of",
     "is_archive",
     "open_archive",
@@ -54,7 +57,6 @@ TABLES: Final = "tables"
 
 _PATH: Final = re.compile(r"[a-z0-9][a-z0-9_.]*(/[a-z0-9][a-z0-9_.]*)*")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
-_BLOCK: Final = 1 << 20
 
 
 class ArchivedFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -199,12 +201,23 @@ def open_file(path: Path) -> IO[bytes]:
 
 def hash_of(path: Path) -> tuple[int, str]:
     """Return size in bytes and SHA-256 in hex of a file; raises ``OSError``."""
-    digest, size = sha256(), 0
     with open_file(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            size += len(block)
-    return size, digest.hexdigest()
+        digest = file_digest(file, "sha256").hexdigest()
+        return file.tell(), digest
+
+
+@contextmanager
+def file_of(folder: Path, path: str) -> Iterator[IO[bytes]]:
+    """Open a file of an archive for reading, as a context manager.
+
+    Raises:
+        RefusedError: ``BAD_ARCHIVE`` where it cannot be read.
+    """
+    try:
+        with open_file(folder / path) as file:
+            yield file
+    except OSError as error:
+        raise bad_archive(folder, f"{path} cannot be read: {error.strerror}") from None
 
 
 def bad_archive(folder: Path, clause: str, position: int | None = None) -> RefusedError:

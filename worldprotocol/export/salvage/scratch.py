@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from world.errors import RefusedError
 from world.log import LoggedEvent, TreeHead, event_leaf
 from world.log.merkle import HASH_BYTES
 from worldprotocol.export.jsonl_lines import event_line
 
-__all__ = ["EventVersion", "ScratchStore"]
+__all__ = ["EventVersion", "ScratchStore", "event_of"]
 
 _TABLES: Final = """
 CREATE TABLE event (log INTEGER, position INTEGER, stored BLOB, computed BLOB, line BLOB,
@@ -51,6 +51,15 @@ class EventVersion:
     def leaves(self) -> tuple[bytes, ...]:
         """The leaf hashes that the tree may have for it; the promised one is first."""
         return tuple(dict.fromkeys(leaf for leaf in (self.stored, self.computed) if leaf is not None))
+
+
+def event_of(position: int, *columns: Any) -> LoggedEvent | None:
+    """Return an event from its columns from stream to state, without a leaf hash; None where they are no texts."""
+    stream, version, topic, schema_version, state = columns
+    try:
+        return LoggedEvent(position, stream.decode(), version, topic.decode(), schema_version, bytes(state), b"")
+    except UnicodeDecodeError:
+        return None
 
 
 class ScratchStore:
