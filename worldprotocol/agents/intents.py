@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
-from worldprotocol.agents.command_kinds import KINDS, kinds_of_commands
+from worldprotocol.agents.command_kinds import KINDS, kinds_of
 from worldprotocol.agents.command_places import places_of
 from worldprotocol.agents.command_words import read_command
 from worldprotocol.agents.project import Place, Project
@@ -119,7 +119,7 @@ def command(project: Project, tool: str, text: str, cwd: str, *, is_confined: bo
     """
     commands, is_opaque = read_command(text)
     named = places_of(project, commands, project.absolute(cwd))
-    kinds = kinds_of_commands(commands, is_opaque or named.is_partial)
+    kinds = kinds_of(commands, is_opaque or named.is_partial)
     if named.is_outside:
         kinds = [kind for kind in KINDS if kind in kinds or kind == "outside"]
     only_reads = HARMLESS.issuperset(kinds)

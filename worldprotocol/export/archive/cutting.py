@@ -287,10 +287,6 @@ def _stored_snapshot(log: EventLog) -> tuple[LogArchived, SealedSnapshot]:
     return done, read_snapshot(log, done)
 
 
-def _last_time(log: EventLog) -> int:
-    return decoded(log.event_at(log.head().size)).at
-
-
 def _append(log: EventLog, event: LogArchived, before: int, snapshot: SealedSnapshot) -> None:
     """Append the event that permits the removal; refuse where something else happened, or this may not write."""
     view = WorldIndex()
@@ -303,7 +299,8 @@ def _append(log: EventLog, event: LogArchived, before: int, snapshot: SealedSnap
         if (0 if realm.archived is None else realm.archived.upto) != before:
             raise RefusedError(ErrorCode.LOG_BUSY, "Another process cut the log meanwhile; look, and repeat the cut.")
         _check_branches(log, snapshot)
-        timed = structs.replace(event, at=max(event.at, _last_time(log)))
+        last = decoded(log.event_at(log.head().size))
+        timed = structs.replace(event, at=max(event.at, last.at))
         new = NewEvent(REALM_STREAM, LogArchived.TOPIC, LogArchived.VERSION, encode_event(timed))
         log.insert_events([new], transaction=transaction)
         view.apply(transaction.cursor(), transaction.appended)

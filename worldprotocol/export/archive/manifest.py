@@ -37,7 +37,6 @@ __all__ = [
     "bad_archive",
     "file_of",
     "hash_of",
-    "is_archive",
     "open_archive",
     "open_file",
 ]
@@ -127,11 +126,6 @@ class ArchiveFolder:
 
 
 _MANIFEST: Final = msgspec.json.Decoder(ArchiveManifest)
-
-
-def is_archive(folder: Path) -> bool:
-    """Return whether a folder looks like an archive, or like the remains of one."""
-    return folder.joinpath(MANIFEST).is_file()
 
 
 def open_archive(folder: Path) -> ArchiveFolder:

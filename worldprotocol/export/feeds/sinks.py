@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -237,8 +237,5 @@ def signature_headers(keys: Sequence[bytes], message_id: str, seconds: int, body
     headers = {"webhook-id": message_id, "webhook-timestamp": str(seconds)}
     if not keys:
         return headers
-    return {**headers, "webhook-signature": " ".join(_signatures(keys, signed))}
-
-
-def _signatures(keys: Iterable[bytes], signed: bytes) -> Iterable[str]:
-    return (f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}" for key in keys)
+    signatures = [f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}" for key in keys]
+    return {**headers, "webhook-signature": " ".join(signatures)}

@@ -107,7 +107,9 @@ class _CallerRealm(CallerAdministration):
                 raise
             earlier = proposal_of_intent(self._hosted, instance.intent_id)
             before = None if earlier is None else earlier.submitted.verified
-            if earlier is None or before is None or before.key != key or not self._is_caller(before):
+            if earlier is None or before is None or before.key != key:
+                raise
+            if before.verified_actor != self._verified.verified_actor:
                 raise
             return earlier
 
@@ -161,9 +163,6 @@ class _CallerRealm(CallerAdministration):
             return self._hosted.new_id()
         self._submitted += 1
         return key if self._submitted == 1 else check_key(f"{key}:{self._submitted}")
-
-    def _is_caller(self, before: Verification) -> bool:
-        return before.verified_actor == self._verified.verified_actor
 
     def _once(self, kind: Any, run: Callable[[], object], said: Any, says: Any, stream: str | None = None) -> None:
         once(self._hosted, self._verified, kind, run, said=said, says=says, stream=stream)

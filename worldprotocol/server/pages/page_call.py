@@ -278,7 +278,7 @@ def rendered(template: str, values: Mapping[str, Any], status: int = 200) -> HTM
 @cache
 def _environment() -> Environment:
     made = environment(__package__ or "")
-    made.filters |= {"json": _json, "compact": _compact, "lines": _lines, "ago": relative, "as_text": as_text}
+    made.filters |= {"json": _json, "lines": _lines, "ago": relative, "as_text": as_text}
     made.filters |= {
         "value_lines": value_lines,
         "shown_changes": shown_changes,
@@ -292,11 +292,6 @@ def _environment() -> Environment:
 def _json(value: Any) -> str:
     """Return a value as JSON: simple ones on one line, others indented."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-
-
-def _compact(value: Any) -> str:
-    """Return a value as JSON on one line."""
-    return orjson.dumps(value).decode()
 
 
 def _lines(text: str) -> str:
