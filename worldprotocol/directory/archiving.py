@@ -15,12 +15,12 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import EventLog, TreeHead
 from world.private_files import open_private
-from worldprotocol.directory.copying import Progress
 from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmArchived, RealmRestored
 from worldprotocol.directory.moving import abandoned, begin_work, check_work, close_whole
 from worldprotocol.directory.writers import check_whole, open_place, writer_at
 from worldprotocol.export.jsonl import check_export, export_log, import_log
+from worldprotocol.export.jsonl_lines import Progress
 from worldprotocol.export.proofs.checkpoint import checkpoint_of, default_origin
 
 __all__ = ["archive_files", "archive_realm", "restore_realm"]

@@ -25,11 +25,12 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.writer_events import CloseReason, WriterClosed
 from world.log import EventLog, TreeHead
-from worldprotocol.directory.copying import LogCopy, Progress, open_target
+from worldprotocol.directory.copying import LogCopy, open_target
 from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmMoved, Work, WorkAbandoned, WorkBegun
 from worldprotocol.directory.state import RealmEntry, archived
 from worldprotocol.directory.writers import check_whole, close_copy, close_place, open_place, writer_at
+from worldprotocol.export.jsonl_lines import Progress
 
 __all__ = [
     "MoveReport",

@@ -23,6 +23,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.service import HostedRealm, Service
+from worldprotocol.server.threads import retrieve
 from worldprotocol.server.visibility import Visibility
 
 __all__ = [
@@ -123,14 +124,8 @@ class Call:
             async with asyncio.timeout(self.service.config.request_timeout_s):
                 return await asyncio.shield(running)
         except TimeoutError:
-            running.add_done_callback(_retrieve)
+            running.add_done_callback(retrieve)
             raise timed_out(self.service) from None
-
-
-def _retrieve(running: asyncio.Future[Any]) -> None:
-    """Take the result of a call that is not waited for any more, so that its error is not reported as lost."""
-    if not running.cancelled():
-        running.exception()
 
 
 def timed_out(service: Service) -> RefusedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,11 @@ class MadeBefore:
     """
 
     value: Any
+
+    @property
+    def message(self) -> str:
+        """Text for the model, as the result of the tool."""
+        return self.value if isinstance(self.value, str) else json.dumps(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -182,9 +183,9 @@ def _faults(manifest: ArchiveManifest) -> list[str]:
     return []
 
 
-def open_file(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> BufferedReader:
     """Open a file of an archive for reading; raises ``OSError``, also for a FIFO, a device and a folder."""
-    file: IO[bytes] = open(  # noqa: SIM115  # the caller closes it
+    file = open(  # noqa: SIM115  # the caller closes it
         path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
     )
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -201,7 +202,7 @@ def hash_of(path: Path) -> tuple[int, str]:
 
 
 @contextmanager
-def file_of(folder: Path, path: str) -> Iterator[IO[bytes]]:
+def file_of(folder: Path, path: str) -> Iterator[BufferedReader]:
     """Open a file of an archive for reading, as a context manager.
 
     Raises:

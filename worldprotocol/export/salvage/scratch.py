@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from types import TracebackType
 from typing import Any, Final, Self
 
 from world.errors import RefusedError
@@ -74,9 +73,7 @@ class ScratchStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
 
     def add_event(self, log: int, position: int, content: LoggedEvent | None, stored: bytes | None) -> None:

@@ -211,8 +211,10 @@ async def list_branches(call: Authorized, at: At = None) -> Response:
 @handles("branches.create")
 async def create_branch(call: Authorized, body: BranchToCreate, idempotency_key: Key = None) -> Response:
     """Create a branch at a world."""
-    realm, options = call.acting(idempotency_key), {"by": call.actor_id, "allow_failed": body.allowFailed}
-    await call.run(lambda: realm.create_branch(body.name, body.worldId, **options))
+    realm = call.acting(idempotency_key)
+    await call.run(
+        lambda: realm.create_branch(body.name, body.worldId, by=call.actor_id, allow_failed=body.allowFailed)
+    )
     return answer({"name": body.name}, 201)
 
 
