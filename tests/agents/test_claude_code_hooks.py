@@ -81,6 +81,13 @@ def test_an_edit_is_allowed_leased_and_recorded(served: Served) -> None:
         assert verify(realm.log).ok
 
 
+def test_a_result_whose_numbers_have_no_canonical_form_is_recorded(served: Served) -> None:
+    agent = Claude(served, session="numbers")
+    _, _, told = agent.edit("src/app.py")
+    agent.after(told["id"], response={"inode": 2**60 + 1})
+    assert last(served)["status"] == "completed"
+
+
 def test_a_call_that_failed_fails(served: Served) -> None:
     agent = Claude(served, session="fails")
     _, _, told = agent.edit("src/app.py")

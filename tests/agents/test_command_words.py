@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from worldprotocol.agents.command_kinds import kinds_of
+from worldprotocol.agents.command_words import read_command
 from worldprotocol.agents.intents import Intent, command, delete, edit, patch, read, search
 from worldprotocol.agents.project import Project
 
@@ -53,7 +54,7 @@ def ran(project: Project, text: str, *, is_confined: bool = False) -> Intent:
     ],
 )
 def test_kinds_of_ordinary_commands(text: str, kinds: list[str]) -> None:
-    assert kinds_of(text) == kinds
+    assert kinds_of(*read_command(text)) == kinds
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_kinds_of_ordinary_commands(text: str, kinds: list[str]) -> None:
     ],
 )
 def test_what_hides_in_a_command_is_not_harmless(text: str) -> None:
-    assert not set(kinds_of(text)) <= HARMLESS, kinds_of(text)
+    assert not set(kinds_of(*read_command(text))) <= HARMLESS, kinds_of(*read_command(text))
 
 
 @pytest.mark.parametrize(

@@ -126,12 +126,16 @@ def test_a_recheck_of_a_proposal_performs_its_steps_alone(audited: Served) -> No
 
 
 def test_a_job_with_numbers_beyond_64_bits_is_answered(audited: Served) -> None:
-    insert = {"actor": "pol", "type": "order.place", "input": {"item": 2**70}}
+    insert = {"actor": "pol", "type": "order.place", "input": {"item": 10**20}}  # which a double prints
     with audited.client("aud") as client:
         answer = client.post(f"{PATH}/whatif", json={"insert": [insert]})
     assert answer.status_code == 202
-    assert answer.json()["options"]["insert"][0]["input"] == {"item": 2**70}
+    assert answer.json()["options"]["insert"][0]["input"] == {"item": 10**20}
     assert followed(audited, answer.json())[-1][0] == "ended"  # one job of a kind runs at a time
+    insert["input"] = {"item": [1, 2**70]}  # which no log can hold
+    with audited.client("aud") as client:
+        problem = client.post(f"{PATH}/whatif", json={"insert": [insert]}).json()
+    assert (problem["code"], "$.input.item[1]" in problem["detail"]) == ("NOT_CANONICAL", True)
 
 
 def test_a_what_if_says_what_the_command_says(audited: Served) -> None:

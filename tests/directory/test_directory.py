@@ -387,13 +387,12 @@ def test_a_copy_with_other_events_in_a_sound_tree_is_found(
 ) -> None:
     """Where the events are changed before they are stored, content and leaves agree, and the tree head differs."""
     from world.log import NewEvent
-    from worldprotocol.directory import copying
 
     def altered(stream: str, topic: str, schema: int, state: bytes, version: int) -> NewEvent:
         return NewEvent(stream, topic, schema, state.replace(b'"kid"', b'"kim"'), version)
 
     create(directory, tmp_path / "a.db").close()
-    monkeypatch.setattr(copying, "NewEvent", altered)
+    monkeypatch.setattr("worldprotocol.export.jsonl.NewEvent", altered)
     with pytest.raises(DamagedLogError) as caught:
         directory.move(NAME, tmp_path / "b.db")
     assert caught.value.code == "TREE_MISMATCH"

@@ -24,9 +24,8 @@ from world.clock import Clock, SystemClock
 from worldprotocol import ActionContext, Domain, Policy, Realm, Reject, rule, set_
 from worldprotocol.api.config import read_config
 from worldprotocol.export.feeds.delivery import FeedReport
-from worldprotocol.export.feeds.running import ConfiguredFeed, FeedRun, configured_feeds, opened_state
+from worldprotocol.export.feeds.running import ConfiguredFeed, FeedRun, configured_feeds, feed_status, opened_state
 from worldprotocol.export.feeds.state import FeedProgress
-from worldprotocol.export.feeds.status import feed_status
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OTHER_SECRET = "whsec_" + base64.b64encode(bytes(range(1, 33))).decode()

@@ -13,7 +13,7 @@ from world.audit.sealing import last_commit
 from world.errors import RefusedError
 from worldprotocol.export.archive.cutting import CutPlan, cut, open_for_cutting
 from worldprotocol.export.archive.manifest import ArchiveFolder
-from worldprotocol.export.feeds.status import feed_status
+from worldprotocol.export.feeds.running import feed_status
 
 
 def cut_behind(fed: Feeding, behind: int) -> None:

@@ -29,9 +29,8 @@ from worldprotocol.api.consumers import consumer_name
 from worldprotocol.api.sections.feeds import FeedConfig
 from worldprotocol.export.feeds import delivery
 from worldprotocol.export.feeds.delivery import wait_ms
-from worldprotocol.export.feeds.running import opened_state
-from worldprotocol.export.feeds.signing import signature_headers
-from worldprotocol.export.feeds.status import feed_status
+from worldprotocol.export.feeds.running import feed_status, opened_state
+from worldprotocol.export.feeds.sinks import signature_headers
 
 pytestmark = pytest.mark.slow
 

@@ -279,10 +279,7 @@ def test_a_repeated_settlement_is_recorded_once(tmp_path: Path) -> None:
             def resolve() -> None:
                 realm.as_caller(verified).host.resolve(name, "happened", by="ann", reason=reason, value="done")
 
-            def says(event: EffectResolved | None) -> str:
-                return reason if event is None else event.reason
-
-            once(realm, verified, EffectResolved, resolve, stream=name, says=says)
+            once(realm, verified, EffectResolved, resolve, said=reason, says=lambda event: event.reason, stream=name)
 
         for _ in range(3):
             settle(ann)

@@ -18,7 +18,7 @@ from world.audit.verify import verify
 from world.events.access_events import RightGranted, RightRevoked, TokenCreated
 from world.events.lease_events import KeyRegistered, LeasesRevoked, VerdictGiven
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
-from world.events.proposal_events import HumanAnswered, ProposalSubmitted
+from world.events.proposal_events import HumanAnswered, ProposalSubmitted, ProposalSuperseded
 from world.events.realm_events import ActorBound, ActorRegistered, BranchCreated, BranchSwitched
 from world.events.verification import Verification
 
@@ -160,6 +160,12 @@ def test_a_request_whose_answer_is_cut_is_repeated_with_one_effect(shop: Command
         words = ["decide", asked, "approve", "--json", "--server", proxy.url]
         assert shop.remote("ann", *words).json["status"] == "completed"
     assert count(shop, HumanAnswered) == before + 1
+    asked = shop.remote("kid", "submit", "sell", "--input", TEA, "--json").json["proposalId"]
+    before = count(shop, ProposalSuperseded)
+    with cutting(shop.served.url, cuts=1) as proxy:
+        words = ["cancel", asked, "--reason", "no longer wanted", "--json", "--server", proxy.url]
+        assert shop.remote("all", *words).json["status"] == "superseded"
+    assert count(shop, ProposalSuperseded) == before + 1
     lines = [
         json.loads(one) for one in shop.remote("all", "log", "--topic", "proposal.submitted", "--json").out.splitlines()
     ]

@@ -16,8 +16,7 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.server.answers import ANSWERS, BODIES
 from worldprotocol.server.app import create_app
 from worldprotocol.server.call import Authorized
-from worldprotocol.server.operation_table import OPERATIONS, Operation
-from worldprotocol.server.operations.registry import HANDLERS
+from worldprotocol.server.operation_table import HANDLERS, OPERATIONS, Operation
 from worldprotocol.server.service import RealmToServe, Service
 
 REFUSED = {"RIGHT_MISSING", "SIGN_IN_REQUIRED", "TOKEN_NOT_VALID"}

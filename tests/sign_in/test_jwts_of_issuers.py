@@ -17,9 +17,8 @@ from starlette.requests import Request
 from tests.sign_in.at_issuer import RunningIssuer, issuing
 from world.errors import RefusedError
 from worldprotocol.api.config import OidcConfig, ServerConfig
-from worldprotocol.server.issuers import fetching
 from worldprotocol.server.issuers.code_flow import CodeFlow
-from worldprotocol.server.issuers.issuer import LEEWAY_S, REFRESH_S, RETRY_S, OidcIssuer
+from worldprotocol.server.issuers.issuer import LEEWAY_S, REFRESH_S, RETRY_S, OidcIssuer, fetched_object
 
 pytestmark = pytest.mark.slow
 
@@ -237,7 +236,7 @@ def test_an_issuer_that_failed_is_asked_again_after_a_while_only(
 def test_a_document_that_arrives_drop_by_drop_is_given_up(running: RunningIssuer) -> None:
     running.behave(jwks="slow")
     with pytest.raises(TimeoutError):
-        asyncio.run(fetching.fetched_object(f"{running.url}/jwks", within_s=0.5))
+        asyncio.run(fetched_object(f"{running.url}/jwks", within_s=0.5))
 
 
 METADATA: list[tuple[str, dict[str, Any]]] = [

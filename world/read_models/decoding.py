@@ -12,11 +12,12 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.codec import decode_event
-from world.log import LoggedEvent, is_intact
+from world.events.realm_events import LogFounded
+from world.log import EventLog, LoggedEvent, is_intact
 from world.log.store import Row
 from world.log.values import NO_EVENT, event_leaf
 
-__all__ = ["decoded", "decoded_rows", "known", "state_of"]
+__all__ = ["decoded", "decoded_rows", "known", "log_id_of", "state_of"]
 
 KEPT_EVENTS: Final = 1_024
 """Number of recently used payloads in the cache, which holds only small ones."""
@@ -65,6 +66,17 @@ def decoded_rows(rows: Iterable[Row]) -> Iterator[tuple[int, Event]]:
         if not is_sound:
             raise _changed(position)
         yield position, decode_event(topic, schema_version, state, position)
+
+
+def log_id_of(log: EventLog) -> str | None:
+    """Return the id that the founding of a log recorded; None where the log does not begin with a founding.
+
+    Raises:
+        RefusedError: ``NO_SUCH_EVENT`` for an empty log.
+        DamagedLogError: as ``decoded``.
+    """
+    first = decoded(log.event_at(1))
+    return first.log_id if isinstance(first, LogFounded) else None
 
 
 def state_of(logged: LoggedEvent) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from world.errors import RefusedError
+from world.model.canonical_json import canonical_bytes
 from world.model.snapshot import EffectAnswer
 from world.state.effect_claim import EffectClaim
 from world.state.proposal import Proposal
 
-__all__ = ["ATTEMPT", "Allowed", "Answer", "Denied", "StillWaiting", "ToolCall"]
+__all__ = ["ATTEMPT", "Allowed", "Answer", "Denied", "StillWaiting", "ToolCall", "content_of", "digest_of", "not_yet"]
 
 ATTEMPT: Final = "~"
 """Between the key of a call and the name of an attempt, in the key of a claim."""
@@ -98,3 +102,29 @@ class StillWaiting:
 
 
 Answer = Allowed | Denied | StillWaiting
+
+
+def content_of(value: Any) -> bytes:
+    """Return the canonical text of JSON, or the usual one where its numbers or texts have no canonical form."""
+    try:
+        return canonical_bytes(value)
+    except (RefusedError, ValueError, TypeError, OverflowError):
+        return json.dumps(value, sort_keys=True).encode()
+
+
+def digest_of(content: bytes) -> dict[str, Any]:
+    """Return what is recorded of a result in place of its content: ``sha256`` and ``bytes``."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+def not_yet(proposal_id: str, waits_for: str) -> str:
+    """Return the answer for an agent whose call waits.
+
+    Args:
+        proposal_id: its proposal.
+        waits_for: what it waits for, after the words "It waits for".
+    """
+    return (
+        f"Not yet: it waits for {waits_for}. Nothing was done. Proposal {proposal_id} stays open; do something else, "
+        "and repeat exactly this call later: it continues this proposal."
+    )

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
-from worldprotocol.agents.command_words import SimpleCommand, read_command
+from worldprotocol.agents.command_words import SimpleCommand
 
-__all__ = ["KINDS", "kinds_of", "kinds_of_commands"]
+__all__ = ["KINDS", "kinds_of"]
 
 KINDS: Final = ("read", "test", "write", "remove", "code", "network", "publish", "privileged", "outside", "unknown")
 """All kinds, the harmless ones first. ``code`` runs a program, or does things that its words do not name; ``outside``
@@ -48,17 +48,8 @@ _SED: Final = re.compile(
 """One command of sed that prints, deletes or replaces; others write files or run programs."""
 
 
-def kinds_of(command: str) -> list[str]:
-    """Return the kinds of things that a shell command does, without repetition, in the order of ``KINDS``.
-
-    Args:
-        command: the text that is given to a shell.
-    """
-    return kinds_of_commands(*read_command(command))
-
-
-def kinds_of_commands(commands: Sequence[SimpleCommand], is_opaque: bool) -> list[str]:
-    """Return the kinds of things that simple commands do; see ``kinds_of``.
+def kinds_of(commands: Sequence[SimpleCommand], is_opaque: bool) -> list[str]:
+    """Return the kinds of things that simple commands do, without repetition, in the order of ``KINDS``.
 
     Args:
         commands: as ``read_command`` returns them.

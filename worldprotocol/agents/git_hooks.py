@@ -43,7 +43,6 @@ class GitRepository:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Read nothing yet."""
         self._folder = str(folder)
 
     def hooks(self) -> Path:

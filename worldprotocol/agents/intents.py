@@ -17,12 +17,24 @@ from urllib.parse import urlsplit
 
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
-from worldprotocol.agents.command_kinds import KINDS, kinds_of_commands
+from worldprotocol.agents.command_kinds import KINDS, kinds_of
 from worldprotocol.agents.command_places import places_of
 from worldprotocol.agents.command_words import read_command
 from worldprotocol.agents.project import Place, Project
 
-__all__ = ["Intent", "command", "delete", "edit", "fetch", "mcp_call", "other", "patch", "read", "search"]
+__all__ = [
+    "Intent",
+    "command",
+    "delete",
+    "edit",
+    "fetch",
+    "mcp_call",
+    "named_tool",
+    "other",
+    "patch",
+    "read",
+    "search",
+]
 
 EVERYTHING: Final = "/*"
 _PATCHED: Final = re.compile(r"^[ \t]*\*\*\* (?:(?:Update|Add|Delete) File|Move to): (.+)$", re.MULTILINE)
@@ -107,7 +119,7 @@ def command(project: Project, tool: str, text: str, cwd: str, *, is_confined: bo
     """
     commands, is_opaque = read_command(text)
     named = places_of(project, commands, project.absolute(cwd))
-    kinds = kinds_of_commands(commands, is_opaque or named.is_partial)
+    kinds = kinds_of(commands, is_opaque or named.is_partial)
     if named.is_outside:
         kinds = [kind for kind in KINDS if kind in kinds or kind == "outside"]
     only_reads = HARMLESS.issuperset(kinds)
@@ -173,6 +185,14 @@ def mcp_call(server: str, name: str, arguments: Any, **governed: Unpack[Governed
     """
     given = {"server": server, "name": name, "arguments": arguments, "tool": f"mcp__{server}__{name}"}
     return Intent("mcp.call", {**given, **governed})
+
+
+def named_tool(tool: str, arguments: Any) -> Intent:
+    """Return the intent of a tool of an MCP server, where it is named ``mcp__SERVER__TOOL``, else of another tool."""
+    if tool.startswith("mcp__") and tool.count("__") >= 2:
+        _, server, called = tool.split("__", 2)
+        return mcp_call(server, called, arguments)
+    return other(tool, arguments)
 
 
 def other(tool: str, arguments: Any) -> Intent:

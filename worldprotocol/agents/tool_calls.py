@@ -35,7 +35,6 @@ __all__ = [
     "TIME_LIMIT_MS",
     "TOOL_CALL",
     "ToolCalls",
-    "is_answered",
 ]
 
 EFFECT: Final = "tool.call"
@@ -75,7 +74,6 @@ class ToolCalls:
     """
 
     def __init__(self, realm: Realm, actor_id: str, worker: str | None = None) -> None:
-        """Make no call yet."""
         self._realm = realm
         self._actor_id = actor_id
         self._worker = worker or actor_id
@@ -164,7 +162,8 @@ class ToolCalls:
         """
         if self._is_begun_elsewhere(call, proposal):
             return _is_in_doubt(proposal)
-        return is_answered(proposal)
+        effects = [*proposal.requested.values(), *proposal.in_doubt.values()]
+        return proposal.is_terminal or any(asked.requirement.type == EFFECT for asked in effects)
 
     def ask(self, call: ToolCall, wait_s: float = 0) -> Denied | StillWaiting | None:
         """Propose a call, and wait until it is decided; it is not begun.
@@ -215,10 +214,7 @@ class ToolCalls:
         Raises:
             RefusedError: ``CLAIM_LOST`` where the time of the call was over, which is recorded.
         """
-        claimed = self._claimed(key)
-        if claimed is None:
-            return None
-        claim = self._realm.claim_effect([EFFECT], worker=self._worker, proposal_id=claimed.proposal_id, key=key)
+        claim = self._claim(key)
         return None if claim is None else self._complete(claim, failure, value)
 
     def extend(self, key: str) -> bool:
@@ -233,14 +229,10 @@ class ToolCalls:
         Raises:
             RefusedError: ``CLAIM_LOST`` where the time of the call was over.
         """
-        claimed = self._claimed(key)
-        if claimed is None:
-            return False
-        claim = self._realm.claim_effect([EFFECT], worker=self._worker, proposal_id=claimed.proposal_id, key=key)
-        if claim is None:
-            return False
-        self._realm.heartbeat_effect(claim)
-        return True
+        claim = self._claim(key)
+        if claim is not None:
+            self._realm.heartbeat_effect(claim)
+        return claim is not None
 
     def give_up(self, key: str, reason: str) -> Proposal | None:
         """Record that a call is not made: report it where it was begun, else withdraw its own proposal.
@@ -310,6 +302,13 @@ class ToolCalls:
             return False
         self._complete(claim, ("TOOL_NOT_CALLED", reason))
         return True
+
+    def _claim(self, key: str) -> EffectClaim | None:
+        """Return the claim of a call that was begun with this key; None where it is no longer open."""
+        claimed = self._claimed(key)
+        if claimed is None:
+            return None
+        return self._realm.claim_effect([EFFECT], worker=self._worker, proposal_id=claimed.proposal_id, key=key)
 
     def _complete(self, claim: EffectClaim, failure: tuple[str, str] | None, value: Any = None) -> Proposal:
         error = (
@@ -416,12 +415,6 @@ class ToolCalls:
 
 def _is_claim_of(key: str, claim: EffectClaimed) -> bool:
     return claim.key is not None and (claim.key == key or claim.key.startswith(f"{key}{ATTEMPT}"))
-
-
-def is_answered(proposal: Proposal) -> bool:
-    """Return whether a call may be made now or must not: its proposal has ended, or its effect is offered."""
-    effects = [*proposal.requested.values(), *proposal.in_doubt.values()]
-    return proposal.is_terminal or any(asked.requirement.type == EFFECT for asked in effects)
 
 
 def _claims(proposal: Proposal) -> list[EffectClaimed]:

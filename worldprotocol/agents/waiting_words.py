@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from world.events.lease_events import VerdictGiven
+from world.events.proposal_events import ProposalSuperseded
 from world.events.resource_values import NamedConflict
 from world.klis.conflict import Conflict
 from world.read_models.decoding import decoded
@@ -13,7 +14,7 @@ from world.state.proposal import Proposal
 from worldprotocol.api.proposal_summary import moment
 from worldprotocol.api.realm import Realm
 
-__all__ = ["waits_for"]
+__all__ = ["waits_for", "with_waits"]
 
 MOST_NAMED: Final = 3
 """Conflicts that are named; the log has all of them."""
@@ -40,6 +41,28 @@ def waits_for(realm: Realm, proposal: Proposal) -> str:
     if proposal.held is not None:
         return f"the operator: {proposal.held.cause} differs ({', '.join(proposal.held.names)})"
     return f"its execution ({proposal.status})"
+
+
+def with_waits(realm: Realm, proposal: Proposal) -> dict[str, Any]:
+    """Return a proposal as JSON, with what it waits for, or by whom and why it was withdrawn.
+
+    Args:
+        realm: its realm.
+        proposal: the proposal.
+
+    Returns:
+        ``Proposal.to_wire``; an open one has ``waits`` besides: ``for``, in words, and ``people``, whether it waits for
+        the answer of a person. One that was withdrawn has ``withdrawn``: ``by`` and ``reason``.
+    """
+    shown = proposal.to_wire()
+    if not proposal.is_terminal:
+        shown["waits"] = {"for": waits_for(realm, proposal), "people": proposal.asked is not None}
+    elif proposal.status == "superseded":
+        events = [decoded(one) for one in realm.log.stream(proposal.proposal_id)]
+        last = next((one for one in reversed(events) if isinstance(one, ProposalSuperseded)), None)
+        if last is not None and last.by is not None:
+            shown["withdrawn"] = {"by": last.by, "reason": last.reason}
+    return shown
 
 
 def _holders(realm: Realm, proposal_id: str, conflicts: tuple[Conflict, ...]) -> str:

@@ -22,10 +22,8 @@ from eventsourcing.utils import EnvType
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.base import Event
-from world.events.realm_events import LogFounded
 from world.log import EventLog, LoggedEvent, LogNotification, open_log
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, log_id_of
 
 V = TypeVar("V", bound=TrackingRecorder)
 
@@ -136,8 +134,7 @@ def consumer_name(log: EventLog) -> str:
         RefusedError: ``NOT_FOUNDED``.
         DamagedLogError: the first event is no event of a realm.
     """
-    if log.head().size:
-        first: Event = decoded(log.event_at(1))
-        if isinstance(first, LogFounded):
-            return f"world-protocol/{first.log_id}"
-    raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")
+    log_id = log_id_of(log) if log.head().size else None
+    if log_id is None:
+        raise RefusedError(ErrorCode.NOT_FOUNDED, "This log has not been founded; `worldctl init` founds it.")
+    return f"world-protocol/{log_id}"

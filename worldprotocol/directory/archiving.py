@@ -15,14 +15,12 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import EventLog, TreeHead
 from world.private_files import open_private
-from worldprotocol.directory.addresses import recorded_address
-from worldprotocol.directory.copying import Progress
-from worldprotocol.directory.directory_log import DirectoryLog
+from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmArchived, RealmRestored
-from worldprotocol.directory.moving import begin_work, check_work, close_whole
-from worldprotocol.directory.state import RealmEntry
+from worldprotocol.directory.moving import abandoned, begin_work, check_work, close_whole
 from worldprotocol.directory.writers import check_whole, open_place, writer_at
 from worldprotocol.export.jsonl import check_export, export_log, import_log
+from worldprotocol.export.jsonl_lines import Progress
 from worldprotocol.export.proofs.checkpoint import checkpoint_of, default_origin
 
 __all__ = ["archive_files", "archive_realm", "restore_realm"]
@@ -82,9 +80,9 @@ def archive_realm(directory: DirectoryLog, name: str, folder: str | Path, *, by:
             archived = RealmArchived(at=change.at, by=by, name=name, folder=place, size=head.size, root=head.root_hex)
             change.append(archived)
             return head
-    if entry.status == "archived" and (entry.size, entry.root) == (head.size, head.root_hex):
+    if entry.status == "archived" and entry.head == head:
         return head  # by a process that continues the same archiving
-    raise _abandoned(directory, entry)
+    raise abandoned(directory, name, "archive")
 
 
 def restore_realm(directory: DirectoryLog, name: str, to: str, *, by: str, progress: Progress) -> TreeHead:
@@ -108,9 +106,9 @@ def restore_realm(directory: DirectoryLog, name: str, to: str, *, by: str, progr
     place = recorded_address(to)
     directory.check_place(place)
     entry = directory.state().entry(name)
-    if entry.status == "open" and entry.place == place and entry.size is not None and entry.root is not None:
+    if entry.status == "open" and entry.place == place and entry.head is not None:
         open_place(directory, name)
-        return TreeHead.from_hex(entry.size, entry.root)
+        return entry.head
     check_work(entry, "restore", place)
     log, _ = archive_files(entry.archive or "", name)
     try:
@@ -120,10 +118,10 @@ def restore_realm(directory: DirectoryLog, name: str, to: str, *, by: str, progr
         raise RefusedError(ErrorCode.FILE_UNREADABLE, why, path=str(log)) from None
     with source:
         head = check_export(source)
-        if (head.size, head.root_hex) != (entry.size, entry.root):
+        if head != entry.head:
             raise DamagedLogError(
                 ErrorCode.TREE_MISMATCH,
-                f"{log} has the tree head {head}, and the directory recorded {entry.size}:{entry.root}: it is another "
+                f"{log} has the tree head {head}, and the directory recorded {entry.head}: it is another "
                 "archive. Nothing was restored.",
                 position=head.size,
             )
@@ -136,7 +134,7 @@ def restore_realm(directory: DirectoryLog, name: str, to: str, *, by: str, progr
             restored = RealmRestored(at=change.at, by=by, name=name, place=place, size=head.size, root=head.root_hex)
             change.append(restored)
         elif (entry.status, entry.place) != ("open", place):
-            raise _abandoned(directory, entry)
+            raise abandoned(directory, name, "restore")
     open_place(directory, name)
     return head
 
@@ -189,14 +187,3 @@ def _write(log: EventLog, file: Path, checkpoint: Path, progress: Progress) -> N
 
 def _unwritable(path: Path, error: OSError) -> RefusedError:
     return RefusedError(ErrorCode.INVALID_TARGET, f"{path} cannot be written: {error.strerror}.", path=str(path))
-
-
-def _abandoned(directory: DirectoryLog, entry: RealmEntry) -> RefusedError:
-    """Return the refusal of work that another process gave up; the log that was closed meanwhile is opened again."""
-    open_place(directory, entry.name)
-    return RefusedError(
-        ErrorCode.WORK_ABANDONED,
-        f"Another process gave this work with the realm {entry.name!r} up meanwhile; it is {entry.status} at "
-        f"{entry.place}. Begin again, if it is still wanted.",
-        realm=entry.name,
-    )

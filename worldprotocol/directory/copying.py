@@ -10,24 +10,23 @@ found.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError
-from world.log import EventLog, LoggedEvent, NewEvent, is_intact, open_log
+from world.log import EventLog, LoggedEvent, is_intact, open_log
 from world.log.merkle import Frontier
 from world.read_models.archive import Archive
 from world.read_models.index import WorldIndex
+from worldprotocol.export.jsonl import append_copies
+from worldprotocol.export.jsonl_lines import Progress
 
 __all__ = ["LogCopy", "LogTarget", "open_target"]
 
 _PROBE_MS: Final = 500
 """How long the probe of two addresses waits for the target's lock, in milliseconds."""
-
-Progress = Callable[[int, int], None]
-"""Called with the number of events that are done, and of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +122,7 @@ class LogCopy:
         with self.target.write() as transaction:
             if transaction.head.size != events[0].position - 1:
                 return False
-            copies = [NewEvent(one.stream, one.topic, one.schema_version, one.state, one.version) for one in events]
-            self.target.insert_events(copies, transaction=transaction)
-            transaction.keep_heads(ends)
-            self.index.apply(transaction.cursor(), transaction.appended)
+            append_copies(self.target, self.index, transaction, events, ends)
         return True
 
     def _read_back(self, upto: int) -> None:

@@ -24,16 +24,15 @@ from worldprotocol.api.administration import OPERATOR
 from worldprotocol.api.consumers import consumer_name
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.remote.realm_names import check_realm_name
-from worldprotocol.directory.addresses import recorded_address
 from worldprotocol.directory.archiving import archive_realm, restore_realm
-from worldprotocol.directory.copying import Progress
-from worldprotocol.directory.directory_log import DirectoryLog
+from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmEvent, RealmListed, Work
 from worldprotocol.directory.listing import ANSWER_S, ListedRealm, look_at
 from worldprotocol.directory.moving import MoveReport, OnOpenCopy, OnStep, abandon, move_realm
 from worldprotocol.directory.placed_realm import PlacedRealm
 from worldprotocol.directory.state import RealmEntry, archived
 from worldprotocol.directory.writers import is_open_somewhere, open_where_placed
+from worldprotocol.export.jsonl_lines import Progress
 
 if TYPE_CHECKING:
     from world.clock import Clock

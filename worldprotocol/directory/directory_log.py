@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from world.clock import Clock, SystemClock, SystemIds
@@ -18,7 +17,8 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import Event
 from world.log import EventLog, Transaction, open_log, parse_address
-from worldprotocol.directory.addresses import recorded_address
+from world.log.url import MEMORY
+from world.masking import masked
 from worldprotocol.directory.events import (
     DirectoryFounded,
     RealmEvent,
@@ -27,7 +27,7 @@ from worldprotocol.directory.events import (
 )
 from worldprotocol.directory.state import DirectoryState
 
-__all__ = ["DirectoryChange", "DirectoryLog"]
+__all__ = ["DirectoryChange", "DirectoryLog", "recorded_address"]
 
 
 class DirectoryChange:
@@ -41,7 +41,6 @@ class DirectoryChange:
     """
 
     def __init__(self, log: EventLog, transaction: Transaction, state: DirectoryState, at: int) -> None:
-        """Begin under the lock."""
         self._log = log
         self._transaction = transaction
         self.state = state
@@ -50,7 +49,7 @@ class DirectoryChange:
     def append(self, event: DirectoryFounded | RealmEvent) -> None:
         """Append an event, which is committed when the lock is released."""
         logged = self._log.insert_events([new_directory_event(event)], transaction=self._transaction)
-        self.state.applied([(logged[-1], event)])
+        self.state.apply(logged[-1], event)
 
 
 class DirectoryLog:
@@ -121,9 +120,7 @@ class DirectoryLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -182,7 +179,7 @@ class DirectoryLog:
 
     def _follow(self, events: Iterator[tuple[int, Event]]) -> None:
         for position, event in events:
-            self._state.applied([(position, event)])
+            self._state.apply(position, event)
             self._last_ms = event.at
 
     def _check_kind(self, *, may_be_empty: bool) -> None:
@@ -196,3 +193,30 @@ class DirectoryLog:
                 f"{self._log.address} {what}; a directory of realms has a log of its own, which `worldctl realm "
                 "create` and `worldctl realm add` create.",
             )
+
+
+def recorded_address(text: str) -> str:
+    """Return an address as a directory records it: a file with its whole path, and the name of the log.
+
+    Args:
+        text: the address of a log.
+
+    Raises:
+        RefusedError: ``INVALID_ADDRESS``, also for an address with a password, and for a log in memory.
+    """
+    address = parse_address(text)
+    if masked(text) != text:
+        raise RefusedError(
+            ErrorCode.INVALID_ADDRESS,
+            f"{masked(text)!r} holds a password, or an option that may be one, and a directory is read by many. Leave "
+            "it out, and give the password in PGPASSWORD, in a password file (~/.pgpass), or by a service "
+            "(`postgresql:///?service=NAME`).",
+        )
+    if address.path == MEMORY:
+        raise RefusedError(
+            ErrorCode.INVALID_ADDRESS, f"{text!r} is a log in memory, which no other process can open; name a file."
+        )
+    if address.path:
+        return f"{os.path.abspath(address.path)}#{address.name}"
+    base, mark, _ = text.rpartition("#")
+    return f"{base if mark else text}#{address.name}"

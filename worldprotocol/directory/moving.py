@@ -25,12 +25,12 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.writer_events import CloseReason, WriterClosed
 from world.log import EventLog, TreeHead
-from worldprotocol.directory.addresses import recorded_address
-from worldprotocol.directory.copying import LogCopy, Progress, open_target
-from worldprotocol.directory.directory_log import DirectoryLog
+from worldprotocol.directory.copying import LogCopy, open_target
+from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmMoved, Work, WorkAbandoned, WorkBegun
 from worldprotocol.directory.state import RealmEntry, archived
 from worldprotocol.directory.writers import check_whole, close_copy, close_place, open_place, writer_at
+from worldprotocol.export.jsonl_lines import Progress
 
 __all__ = [
     "MoveReport",
@@ -38,6 +38,7 @@ __all__ = [
     "OnOpenCopy",
     "OnStep",
     "abandon",
+    "abandoned",
     "begin_work",
     "check_work",
     "close_whole",
@@ -146,10 +147,10 @@ def move_realm(
 
 def _ended_move(directory: DirectoryLog, entry: RealmEntry, target: str) -> MoveReport | None:
     """Open the realm at the target of a move that the directory has recorded; None without such a move."""
-    if entry.status != "open" or entry.place != target or entry.size is None or entry.root is None:
+    if entry.status != "open" or entry.place != target or entry.head is None:
         return None
     open_place(directory, entry.name)
-    return MoveReport(target, target, TreeHead.from_hex(entry.size, entry.root), 0, None)
+    return MoveReport(target, target, entry.head, 0, None)
 
 
 def _is_left_place(target: EventLog) -> bool:
@@ -289,7 +290,7 @@ def _note_moved(
             moved = RealmMoved(at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex)
             change.append(moved)
             return
-    raise _abandoned(directory, before, target)
+    raise abandoned(directory, before.name, "move")
 
 
 @contextmanager
@@ -301,17 +302,18 @@ def _unless_abandoned(directory: DirectoryLog, before: RealmEntry, target: str) 
         entry = directory.state().entry(before.name)
         if (entry.work, entry.target) == ("move", target) or entry.place == target:
             raise
-        raise _abandoned(directory, before, target) from None
+        raise abandoned(directory, before.name, "move") from None
 
 
-def _abandoned(directory: DirectoryLog, before: RealmEntry, target: str) -> RefusedError:
-    """Return the refusal of an abandoned move; the old place is opened again if it was closed afterwards."""
-    open_place(directory, before.name)
+def abandoned(directory: DirectoryLog, name: str, work: Work) -> RefusedError:
+    """Return the refusal of work that another process gave up; a log that was closed afterwards is opened again."""
+    open_place(directory, name)
+    entry = directory.state().entry(name)
     return RefusedError(
         ErrorCode.WORK_ABANDONED,
-        f"The move of the realm {before.name!r} to {target} was abandoned by another process, or its old place was "
-        f"opened; it is at {before.place}. Begin the move again, if it is still wanted.",
-        realm=before.name,
+        f"Another process gave the {_NOUN[work]} of the realm {name!r} up meanwhile, or opened its log; it is "
+        f"{entry.status} at {entry.place}. Begin again, if it is still wanted.",
+        realm=name,
     )
 
 

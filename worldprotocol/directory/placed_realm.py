@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from world.engine.event_bus import Subscribers
     from world.engine.observing import Observer
     from world.read_models.archive import Archive
-    from world.read_models.unit_lookup import IntentNames
     from world.state.proposal import Proposal
     from world.state.realm_view import RealmView
     from worldprotocol.api.bootstrap import Components, EventLog
@@ -118,25 +117,8 @@ class _NotedCommand:
         self._command = command
         self.has_run = False
 
-    @property
-    def intent_names(self) -> IntentNames | None:
-        """Names that the command looks up under the lock."""
-        return getattr(self._command, "intent_names", None)
-
-    @property
-    def any_schema(self) -> bool:
-        """Whether the command runs while another schema is in force than the loaded one."""
-        return bool(getattr(self._command, "any_schema", False))
-
-    @property
-    def confirms_clock(self) -> bool:
-        """Whether the command confirms the clock."""
-        return bool(getattr(self._command, "confirms_clock", False))
-
-    @property
-    def opens_writer(self) -> bool:
-        """Whether the command opens the log to writers."""
-        return bool(getattr(self._command, "opens_writer", False))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._command, name)
 
     def __call__(self, work: UnitOfWork) -> Any:
         self.has_run = True
@@ -151,7 +133,6 @@ class FollowingWriter(Writer):
     """
 
     def __init__(self, placement: _Placement) -> None:
-        """Begin at the present place."""
         self._placement = placement
         self._ids = placement.current._composed.ids
 
@@ -170,7 +151,8 @@ class FollowingWriter(Writer):
                 if was_recorded and refused.code == ErrorCode.INTENT_ALREADY_SUBMITTED:
                     return cast(R, self.archive.proposal(refused.details["proposal_id"]))
                 was_recorded, moves = noted.has_run, moves + 1
-                may_repeat = moves < MOST_MOVES and (not was_recorded or noted.intent_names is not None)
+                submits = getattr(command, "intent_names", None) is not None
+                may_repeat = moves < MOST_MOVES and (submits or not was_recorded)
                 was_left = refused.code == ErrorCode.LOG_CLOSED and here is not self._here  # another thread followed
                 if refused.code != ErrorCode.LOG_FENCED and not was_left:
                     raise

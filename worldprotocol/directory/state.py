@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
+from world.log import TreeHead
 from worldprotocol.directory.events import (
     RealmArchived,
     RealmEvent,
@@ -59,6 +59,11 @@ class RealmEntry:
     root: str | None = None
     abandoned: tuple[Work, str | None] | None = None
 
+    @property
+    def head(self) -> TreeHead | None:
+        """The tree head at which it was last moved, archived or restored; None if it never was."""
+        return None if self.size is None or self.root is None else TreeHead.from_hex(self.size, self.root)
+
 
 def archived(entry: RealmEntry) -> RefusedError:
     """Return the refusal of what an archived realm cannot do."""
@@ -93,25 +98,23 @@ class DirectoryState:
             )
         return found
 
-    def applied(self, events: Iterable[tuple[int, Event]]) -> DirectoryState:
-        """Apply events with their positions, and return this state.
+    def apply(self, position: int, event: Event) -> None:
+        """Apply the event at a position.
 
         Raises:
             DamagedLogError: ``BAD_EVENT`` for an event that contradicts those before it.
         """
-        for position, event in events:
-            if isinstance(event, RealmEvent):
-                changed = _changed(self.realms.get(event.name), event)
-                if changed is None:
-                    raise DamagedLogError(
-                        ErrorCode.BAD_EVENT,
-                        f"Event {position} of the directory, {event.TOPIC} of {event.name!r}, contradicts those before "
-                        "it; run `worldctl verify` on the directory's copy, and restore it.",
-                        position=position,
-                    )
-                self.realms[event.name] = changed
-            self.position = position
-        return self
+        if isinstance(event, RealmEvent):
+            changed = _changed(self.realms.get(event.name), event)
+            if changed is None:
+                raise DamagedLogError(
+                    ErrorCode.BAD_EVENT,
+                    f"Event {position} of the directory, {event.TOPIC} of {event.name!r}, contradicts those before it; "
+                    "run `worldctl verify` on the directory's copy, and restore it.",
+                    position=position,
+                )
+            self.realms[event.name] = changed
+        self.position = position
 
 
 def _changed(entry: RealmEntry | None, event: RealmEvent) -> RealmEntry | None:

@@ -19,10 +19,10 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.writer_events import CloseReason, OpenReason, WriterClosed
 from world.log import TreeHead, open_log
+from world.read_models.decoding import log_id_of
 from world.read_models.live.sealed_snapshot import open_snapshot
 from world.state.writer_epoch import closed_log
 from worldprotocol.api.bootstrap import bootstrap
-from worldprotocol.api.consumers import consumer_name
 from worldprotocol.directory.directory_log import DirectoryLog
 from worldprotocol.directory.state import RealmEntry
 
@@ -134,7 +134,7 @@ def close_copy(entry: RealmEntry, by: str) -> WorldProtocolError | None:
     assert entry.target is not None
     try:
         with open_log(entry.target, read_only=True) as log:
-            if not log.head().size or consumer_name(log).rpartition("/")[2] != entry.log_id:
+            if not log.head().size or log_id_of(log) != entry.log_id:
                 return None
         with writer_at(entry.target) as writer:
             if writer.realm().writer.closed is None:
@@ -221,7 +221,7 @@ def _why_opened(entry: RealmEntry, head: TreeHead, closed: WriterClosed) -> Open
     Raises:
         RefusedError: ``LOG_FENCED`` where neither the end of a move or of a restoration nor abandoned work says it.
     """
-    if (entry.size, entry.root) == (head.size, head.root_hex):
+    if entry.head == head:
         return "move" if closed.reason == "move" else "restore"
     if entry.abandoned == (closed.reason, closed.target):
         return "abandon"

@@ -21,8 +21,7 @@ from urllib.parse import quote
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted
-from world.events.realm_events import LogFounded
-from world.read_models.decoding import decoded, state_of
+from world.read_models.decoding import log_id_of, state_of
 from worldprotocol.api.bootstrap import EventLog, LoggedEvent
 
 __all__ = ["BATCH_TYPE", "CloudEvents"]
@@ -45,7 +44,6 @@ class CloudEvents:
     """
 
     def __init__(self, log: EventLog) -> None:
-        """Read nothing yet."""
         self._log = log
         self._traces: OrderedDict[str, str | None] = OrderedDict()
         self._mutex = threading.Lock()
@@ -53,8 +51,7 @@ class CloudEvents:
     @cached_property
     def source(self) -> str:
         """The URI that identifies the log; it stays the same where the log is moved."""
-        first = decoded(self._log.event_at(1))
-        return f"urn:world-protocol:log:{quote(first.log_id if isinstance(first, LogFounded) else '', safe='')}"
+        return f"urn:world-protocol:log:{quote(log_id_of(self._log) or '', safe='')}"
 
     def forms(self, events: Iterable[tuple[LoggedEvent, bool]], *, is_whole: bool) -> list[dict[str, Any]]:
         """Return events as JSON.

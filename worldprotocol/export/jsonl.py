@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -36,7 +36,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.events.base import Event
 from world.events.codec import decode_event
-from world.log import EventLog, LoggedEvent, NewEvent, TreeHead, open_log, parse_address
+from world.log import EventLog, LoggedEvent, NewEvent, Transaction, TreeHead, open_log, parse_address
 from world.log.merkle import Frontier
 from world.log.url import MEMORY
 from world.masking import masked
@@ -47,9 +47,11 @@ from worldprotocol.export.jsonl_lines import (
     HEAD_EVERY,
     ExportHeader,
     Hidden,
+    Progress,
     SalvagedFrom,
     Start,
     _bad,
+    cut_off,
     damaged_head,
     event_line,
     head_line,
@@ -57,8 +59,6 @@ from worldprotocol.export.jsonl_lines import (
     read_items,
 )
 from worldprotocol.export.redaction import Redaction
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,9 +311,7 @@ def _check(lines: IO[bytes], size: int, tell: Callable[[int], None]) -> tuple[Ex
                 frontier, pending = frontier.extended(pending), []
                 known = TreeHead(size, frontier.root())
     if last is None:
-        raise RefusedError(
-            ErrorCode.BAD_EXPORT, "The file is cut off: it does not end with a tree head. Export the log again."
-        )
+        raise cut_off()
     for position, message in repeats.found(lambda: _events(lines, start)):
         raise RefusedError(
             ErrorCode.BAD_EXPORT, f"Event {position}: {message}. Nothing was imported.", position=position
@@ -387,6 +385,24 @@ def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int]
         return Imported(done.name, added, log.head(), done.salvaged)
 
 
+def append_copies(
+    log: EventLog, view: WorldIndex, transaction: Transaction, events: Sequence[LoggedEvent], ends: Sequence[int]
+) -> None:
+    """Append events of another log as they are, with the tree heads at the ends of their commits.
+
+    Args:
+        log: the log.
+        view: its index.
+        transaction: the write.
+        events: what to append.
+        ends: sizes of the log at the ends of commits.
+    """
+    copies = [NewEvent(one.stream, one.topic, one.schema_version, one.state, one.version) for one in events]
+    log.insert_events(copies, transaction=transaction)
+    transaction.keep_heads(list(ends))
+    view.apply(transaction.cursor(), transaction.appended)
+
+
 def _append_commits(log: EventLog, view: WorldIndex, events: list[LoggedEvent], ends: list[TreeHead]) -> None:
     """Append events in one transaction, with the tree heads at the ends of their commits."""
     size = events[0].position - 1
@@ -396,12 +412,7 @@ def _append_commits(log: EventLog, view: WorldIndex, events: list[LoggedEvent], 
                 ErrorCode.LOG_NOT_EMPTY,
                 f"The log grew from {size} to {transaction.head.size} events during the import. Import into a new log.",
             )
-        copies = [
-            NewEvent(event.stream, event.topic, event.schema_version, event.state, event.version) for event in events
-        ]
-        log.insert_events(copies, transaction=transaction)
-        transaction.keep_heads([head.size for head in ends])
-        view.apply(transaction.cursor(), transaction.appended)
+        append_copies(log, view, transaction, events, [head.size for head in ends])
     if log.head() != ends[-1]:
         raise DamagedLogError(
             ErrorCode.TREE_DAMAGED, f"After event {ends[-1].size} the log has another tree head than the file."

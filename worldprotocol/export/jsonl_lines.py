@@ -20,9 +20,11 @@ from worldprotocol.export.redaction import Redaction
 __all__ = [
     "ExportHeader",
     "Hidden",
+    "Progress",
     "SalvagedFrom",
     "Start",
     "as_written",
+    "cut_off",
     "damaged_head",
     "event_line",
     "head_line",
@@ -139,6 +141,9 @@ class Hidden:
 _HEADER: Final = msgspec.json.Decoder(ExportHeader)
 _EVENT: Final = msgspec.json.Decoder(_EventLine)
 _HEAD: Final = msgspec.json.Decoder(_HeadLine)
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
 
 Item = ExportHeader | LoggedEvent | Hidden | TreeHead
 """Content of a line: the header, an event, a hidden event, or a tree head."""
@@ -290,6 +295,13 @@ def header_line(header: ExportHeader) -> bytes:
 def head_line(head: TreeHead) -> bytes:
     """Return the line of an export for a tree head."""
     return canonical_bytes({"head": {"size": head.size, "root": head.root_hex}}) + b"\n"
+
+
+def cut_off() -> RefusedError:
+    """Return the refusal of an export without a tree head at its end."""
+    return RefusedError(
+        ErrorCode.BAD_EXPORT, "The file is cut off: it does not end with a tree head. Export the log again."
+    )
 
 
 def damaged_head(head: TreeHead) -> DamagedLogError:

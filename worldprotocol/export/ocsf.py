@@ -57,7 +57,6 @@ class ApiActivities:
     """
 
     def __init__(self, log: EventLog, redaction: Redaction) -> None:
-        """Read nothing yet."""
         self._log = log
         self._redaction = redaction
         self._cloud = CloudEvents(log)

@@ -40,7 +40,6 @@ class TimeSeries:
     """Time series of a number."""
 
     def __init__(self) -> None:
-        """Create an empty series."""
         self._now = 0
         self._level = 0
         self._first: int | None = None

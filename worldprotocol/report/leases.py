@@ -51,7 +51,6 @@ class LeasesPart:
     """Section of the report about leases."""
 
     def __init__(self) -> None:
-        """Create empty figures."""
         self._held: set[str] = set()
         self._waiting: dict[str, tuple[str, int]] = {}
         self._agents = Tally(("agent",), _Agent)

@@ -59,7 +59,6 @@ class BackupAdministration:
     """
 
     def __init__(self, archive: Archive, premises: HostEnvironment, now_ms: int, protocol: Writer | None) -> None:
-        """Store the parts; nothing is read yet."""
         self._archive = archive
         self._premises = premises
         self._now_ms = now_ms

@@ -299,7 +299,7 @@ class GovernedRun:
             self._stop(violation.error.message)
         else:
             _LOGGER.warning("%s The mode is permissive.", violation.error.message)
-        self.record.violated(violation)
+        self.record.flush()
 
     def _amended(self, seen: Seen) -> bool:
         """Request a further lease without waiting: a session that would wait, or die, is denied (KO-3.2b)."""
@@ -361,7 +361,8 @@ class GovernedRun:
             return found
         after = self._scan()
         assert after is not None
-        others = [*self._others, *self._granted_meanwhile()]
+        later = granted_since(self._protocol.archive, self._position, but=self._own_verdicts())
+        others = [*self._others, *later]
         for difference in differences(self._before, after, self._premises.workspace.names):
             predicates = _BY_KIND.get(difference.kind)
             if predicates is None:
@@ -386,9 +387,8 @@ class GovernedRun:
         held = [lease.triple for lease in realm.klis.leases.values() if lease.lease_id not in own]
         return [triple for triple in held if triple.predicate in CHANGES]
 
-    def _granted_meanwhile(self) -> list[Triple]:
-        own = [one.verdict.verdict_id for one in (self.held, *self._more)]
-        return granted_since(self._protocol.archive, self._position, but=own)
+    def _own_verdicts(self) -> list[str]:
+        return [one.verdict.verdict_id for one in (self.held, *self._more)]
 
     def _outcome(self, outcome: Outcome, reason: str | None) -> tuple[Outcome, str | None]:
         if self._lost is None and not self.held.is_active:
@@ -410,8 +410,8 @@ class GovernedRun:
                 self._lost = LOST
                 self.record.rolled_back(verdict.verdict_id, {"failed": [f"nothing was given back: {LOST}"]})
                 continue
-            own = [one.verdict.verdict_id for one in (self.held, *self._more)]
-            rendered = give_back(self._premises, self._protocol.archive, verdict.verdict_id, own=own)
+            archive, own = self._protocol.archive, self._own_verdicts()
+            rendered = give_back(self._premises, archive, verdict.verdict_id, own=own)
             self.not_given_back += rendered.get("failed", ())
             self.record.rolled_back(verdict.verdict_id, rendered)
         if undeclared:

@@ -50,7 +50,6 @@ class RunRecord:
     """
 
     def __init__(self, protocol: Writer, run_id: str, watch: Watch) -> None:
-        """Start without writing."""
         self._protocol = protocol
         self.run_id = run_id
         self._watch = watch
@@ -92,10 +91,6 @@ class RunRecord:
         with exempt():
             self._thread = threading.Thread(target=self._keep_writing, name="worldprotocol-record", daemon=True)
             self._thread.start()
-
-    def violated(self, _: Violation) -> None:
-        """Record all observations so far, with the violation that has just happened."""
-        self.flush()
 
     def amended(self, verdict: VerdictGiven) -> None:
         """Record that the scope was widened."""

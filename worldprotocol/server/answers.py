@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from worldprotocol.server.answer_schemas import ACTOR as _ACTOR
-from worldprotocol.server.answer_schemas import ANY, FLAG, INT, OBJECT, TEXT, Schema
-from worldprotocol.server.answer_schemas import HASH as _HASH
-from worldprotocol.server.answer_schemas import ID as _ID
-from worldprotocol.server.answer_schemas import WORLD as _WORLD
-from worldprotocol.server.answer_schemas import array as _array
-from worldprotocol.server.answer_schemas import or_null as _or_null
-from worldprotocol.server.answer_schemas import ref as _ref
-from worldprotocol.server.answer_schemas import shape as _object
-from worldprotocol.server.audit_answers import AUDIT_ANSWERS, AUDIT_BODIES, AUDIT_STATUSES
+from worldprotocol.server.answer_schemas import (
+    ACTOR,
+    ANY,
+    FLAG,
+    HASH,
+    ID,
+    INT,
+    OBJECT,
+    TEXT,
+    WORLD,
+    Schema,
+    array,
+    or_null,
+    ref,
+    shape,
+)
+from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
-_LEASE = {"leaseId": _ID, "token": 12, "predicate": "MUTATES", "resource": "FILE:/docs/plan"}
+_LEASE = {"leaseId": ID, "token": 12, "predicate": "MUTATES", "resource": "FILE:/docs/plan"}
 
-PROBLEM: Final = _object("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
+PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": PROBLEM,
-    "Proposal": _object(
+    "Proposal": shape(
         "actor intent branch baseWorld submittedAt ruling decision worldId error redacted events position history",
         proposalId=TEXT,
         status=TEXT,
@@ -36,11 +43,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         worldId=TEXT,
         error=OBJECT,
         redacted=FLAG,
-        events=_array(OBJECT),
+        events=array(OBJECT),
         position=INT,
-        history=_array(_ref("Event")),
+        history=array(ref("Event")),
     ),
-    "EffectClaim": _object(
+    "EffectClaim": shape(
         "subject workspace",
         claimId=TEXT,
         proposalId=TEXT,
@@ -61,27 +68,27 @@ SCHEMAS: Final[dict[str, Schema]] = {
         workspace=TEXT,
         subject=TEXT,
     ),
-    "World": _object(
+    "World": shape(
         "createdBy createdAt contentId schemaHash snapshotHash patches error redacted leaf heads tips",
-        heads=_array(TEXT),
-        tips=_array(TEXT),
+        heads=array(TEXT),
+        tips=array(TEXT),
         worldId=TEXT,
-        parent=_or_null(TEXT),
+        parent=or_null(TEXT),
         height=INT,
         position=INT,
-        branch=_or_null(TEXT),
+        branch=or_null(TEXT),
         outcome=TEXT,
-        createdBy=_or_null(TEXT),
+        createdBy=or_null(TEXT),
         createdAt=INT,
         contentId=TEXT,
         schemaHash=TEXT,
         snapshotHash=TEXT,
-        patches=_array(OBJECT),
-        error=_or_null(OBJECT),
+        patches=array(OBJECT),
+        error=or_null(OBJECT),
         redacted=FLAG,
         leaf=TEXT,
     ),
-    "Event": _object(
+    "Event": shape(
         "stream version topic schemaVersion state redacted",
         position=INT,
         leaf=TEXT,
@@ -92,7 +99,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         state=OBJECT,
         redacted=FLAG,
     ),
-    "Verdict": _object(
+    "Verdict": shape(
         "priorities event after",
         verdictId=TEXT,
         requestId=TEXT,
@@ -100,31 +107,31 @@ SCHEMAS: Final[dict[str, Schema]] = {
         agentId=TEXT,
         sessionId=TEXT,
         queued=FLAG,
-        ttlMs=_or_null(INT),
-        retryAfterMs=_or_null(INT),
-        leases=_array(OBJECT),
-        conflicts=_array(OBJECT),
+        ttlMs=or_null(INT),
+        retryAfterMs=or_null(INT),
+        leases=array(OBJECT),
+        conflicts=array(OBJECT),
         priorities=OBJECT,
-        event=_ref("Recorded"),
+        event=ref("Recorded"),
         after=INT,
     ),
-    "Recorded": _object(topic=TEXT, schemaVersion=INT, state=OBJECT),
-    "Entry": _object(
+    "Recorded": shape(topic=TEXT, schemaVersion=INT, state=OBJECT),
+    "Entry": shape(
         "history",
-        history=_array(_ref("Event")),
+        history=array(ref("Event")),
         proposalId=TEXT,
         actor=OBJECT,
         wants=OBJECT,
         branch=TEXT,
         since=INT,
-        deadline=_or_null(INT),
+        deadline=or_null(INT),
         overdue=FLAG,
-        onTimeout=_or_null(TEXT),
-        waitsFor=_array(TEXT),
+        onTimeout=or_null(TEXT),
+        waitsFor=array(TEXT),
         authority=TEXT,
         reason=TEXT,
-        rules=_array(OBJECT),
-        answers=_array(OBJECT),
+        rules=array(OBJECT),
+        answers=array(OBJECT),
         preview=OBJECT,
         shown=TEXT,
     ),
@@ -132,123 +139,123 @@ SCHEMAS: Final[dict[str, Schema]] = {
 """Schemas that several answers share."""
 
 _PROPOSAL: Final = {
-    "proposalId": _ID,
+    "proposalId": ID,
     "status": "completed",
-    "actor": _ACTOR,
+    "actor": ACTOR,
     "intent": {"body": {"type": "order.place", "input": {"item": "tea"}}, "intentId": "order-17"},
     "branch": "main",
-    "baseWorld": _WORLD,
+    "baseWorld": WORLD,
     "submittedAt": 1_767_225_600_000,
 }
 _ROW: Final = {
-    "worldId": _WORLD, "parent": None, "height": 0, "position": 6, "branch": "main", "outcome": "completed",
+    "worldId": WORLD, "parent": None, "height": 0, "position": 6, "branch": "main", "outcome": "completed",
 }  # fmt: skip
 _EVENT: Final = {
     "position": 7, "stream": "realm", "version": 4, "topic": "actor.registered", "schemaVersion": 1,
-    "state": {"actor": _ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": _HASH,
+    "state": {"actor": ACTOR, "at": 1_767_225_600_000, "by": "operator"}, "leaf": HASH,
 }  # fmt: skip
 _ENTRY: Final[dict[str, Any]] = {
-    "proposalId": _ID, "actor": _ACTOR, "wants": {"type": "order.place", "input": {"item": "tea"}}, "branch": "main",
+    "proposalId": ID, "actor": ACTOR, "wants": {"type": "order.place", "input": {"item": "tea"}}, "branch": "main",
     "since": 1_767_225_600_000, "deadline": None, "overdue": False, "onTimeout": "reject", "waitsFor": ["ann"],
     "authority": "hitl", "reason": "a person decides", "rules": [], "answers": [],
     "preview": {
-        "status": "completed", "onWorld": _WORLD, "changes": [{"path": "orders.1", "after": {"item": "tea"}}],
-        "moreChanges": False, "changesHash": _HASH, "error": None, "effects": [],
+        "status": "completed", "onWorld": WORLD, "changes": [{"path": "orders.1", "after": {"item": "tea"}}],
+        "moreChanges": False, "changesHash": HASH, "error": None, "effects": [],
         "leases": [{"predicate": "MUTATES", "resource": "STATE:main/orders"}],
     },
-    "shown": _HASH,
+    "shown": HASH,
 }  # fmt: skip
 _VERDICT: Final = {
-    "verdictId": _ID, "requestId": _ID, "status": "Granted", "agentId": "bot", "sessionId": "s-1", "queued": False,
+    "verdictId": ID, "requestId": ID, "status": "Granted", "agentId": "bot", "sessionId": "s-1", "queued": False,
     "ttlMs": 60_000, "retryAfterMs": None, "leases": [_LEASE], "conflicts": [],
 }  # fmt: skip
 _CLAIM: Final = {
-    "claimId": _ID, "proposalId": _ID, "idempotencyKey": "order-17:" + _HASH, "token": 19, "attempt": 1,
+    "claimId": ID, "proposalId": ID, "idempotencyKey": "order-17:" + HASH, "token": 19, "attempt": 1,
     "requirement": {
-        "id": _HASH, "type": "mail.send", "params": {"to": "rome"}, "actionId": "send", "nodePath": "actions.send.0",
+        "id": HASH, "type": "mail.send", "params": {"to": "rome"}, "actionId": "send", "nodePath": "actions.send.0",
     },
     "deadline": 1_767_225_635_000, "worker": "mailer-1", "timeLimitMs": 30_000, "idempotent": True,
     "intent": {
-        "body": {"type": "send", "input": {"to": "rome"}}, "intentId": "order-17", "intentKey": _HASH,
+        "body": {"type": "send", "input": {"to": "rome"}}, "intentId": "order-17", "intentKey": HASH,
         "meta": {
-            "origin": {"projectionId": "api:intent", "source": {"kind": "api", "eventId": _ID}, "actor": _ACTOR}
+            "origin": {"projectionId": "api:intent", "source": {"kind": "api", "eventId": ID}, "actor": ACTOR}
         },
     },
-    "now": 1_767_225_600_000, "seed": "order-17", "onWorld": _WORLD, "requestedAt": 1_767_225_600_000,
+    "now": 1_767_225_600_000, "seed": "order-17", "onWorld": WORLD, "requestedAt": 1_767_225_600_000,
     "fencingToken": 0,
 }  # fmt: skip
 _CLAIMED: Final = (
-    _object(claim=_or_null(_ref("EffectClaim")), now=INT, trace=_or_null(OBJECT)),
+    shape(claim=or_null(ref("EffectClaim")), now=INT, trace=or_null(OBJECT)),
     {"claim": _CLAIM, "now": 1_767_225_600_000, "trace": None},
 )  # fmt: skip
-_ANSWERED: Final = (_ref("Proposal"), _PROPOSAL)
+_ANSWERED: Final = (ref("Proposal"), _PROPOSAL)
 
 ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "realms.list": (
-        _object(realms=_array(_object("file", name=TEXT, actorId=TEXT, rights=_array(TEXT), file=TEXT))),
+        shape(realms=array(shape("file", name=TEXT, actorId=TEXT, rights=array(TEXT), file=TEXT))),
         {"realms": [{"name": "shop", "actorId": "bot", "rights": ["actor", "reader"]}]},
     ),
     "realms.read": (
-        _object(
+        shape(
             "actor",
-            actor=_or_null(OBJECT),
+            actor=or_null(OBJECT),
             name=TEXT,
-            logId=_or_null(TEXT),
+            logId=or_null(TEXT),
             position=INT,
             schemaHash=TEXT,
-            activeBranch=_or_null(TEXT),
+            activeBranch=or_null(TEXT),
             epoch=INT,
             actorId=TEXT,
-            rights=_array(TEXT),
+            rights=array(TEXT),
         ),
         {
             "name": "shop",
-            "logId": _ID,
+            "logId": ID,
             "position": 7,
-            "schemaHash": _HASH,
+            "schemaHash": HASH,
             "activeBranch": "main",
             "epoch": 0,
             "actorId": "bot",
-            "actor": _ACTOR,
+            "actor": ACTOR,
             "rights": ["reader"],
         },
     ),
     "actions.list": (
-        _object(
+        shape(
             "explanations",
             kind=TEXT,
             schemaHash=TEXT,
             catalogHash=TEXT,
-            actions=_array(OBJECT),
-            explanations=_array(OBJECT),
+            actions=array(OBJECT),
+            explanations=array(OBJECT),
         ),
         {
             "kind": "action_catalog",
-            "schemaHash": _HASH,
-            "catalogHash": _HASH,
+            "schemaHash": HASH,
+            "catalogHash": HASH,
             "actions": [{"type": "order.place", "availability": {"status": "available"}}],
         },
     ),
     "intents.submit": _ANSWERED,
     "events.project": (
-        _object(projectionId=_or_null(TEXT), reason=_or_null(TEXT), proposal=_or_null(_ref("Proposal"))),
+        shape(projectionId=or_null(TEXT), reason=or_null(TEXT), proposal=or_null(ref("Proposal"))),
         {"projectionId": "orders", "reason": None, "proposal": _PROPOSAL},
     ),
     "proposals.list": (
-        _object("archivedUpto", proposals=_array(_ref("Proposal")), archivedUpto=INT, next=_or_null(INT)),
+        shape("archivedUpto", proposals=array(ref("Proposal")), archivedUpto=INT, next=or_null(INT)),
         {"proposals": [{"position": 9, **_PROPOSAL}], "next": None},
     ),
     "proposals.read": _ANSWERED,
     "proposals.preview": (
-        _object(
+        shape(
             status=TEXT,
             onWorld=TEXT,
-            changes=_array(OBJECT),
+            changes=array(OBJECT),
             moreChanges=FLAG,
             changesHash=TEXT,
-            error=_or_null(OBJECT),
-            effects=_array(OBJECT),
-            leases=_array(OBJECT),
+            error=or_null(OBJECT),
+            effects=array(OBJECT),
+            leases=array(OBJECT),
             before=OBJECT,
             after=OBJECT,
         ),
@@ -257,62 +264,62 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "proposals.answer": _ANSWERED,
     "proposals.cancel": _ANSWERED,
     "proposals.settle": _ANSWERED,
-    "inbox.list": (_object(inbox=_array(_ref("Entry")), more=FLAG), {"inbox": [_ENTRY], "more": False}),
-    "worlds.list": (_object(worlds=_array(_ref("World"))), {"worlds": [_ROW]}),
-    "worlds.read": (_ref("World"), {**_ROW, "patches": [], "createdBy": None}),
+    "inbox.list": (shape(inbox=array(ref("Entry")), more=FLAG), {"inbox": [_ENTRY], "more": False}),
+    "worlds.list": (shape(worlds=array(ref("World"))), {"worlds": [_ROW]}),
+    "worlds.read": (ref("World"), {**_ROW, "patches": [], "createdBy": None}),
     "worlds.state": (
-        _object("path", worldId=TEXT, path=TEXT, value=ANY),
-        {"worldId": _WORLD, "path": "orders.1.item", "value": "tea"},
+        shape("path", worldId=TEXT, path=TEXT, value=ANY),
+        {"worldId": WORLD, "path": "orders.1.item", "value": "tea"},
     ),
     "worlds.computed": (
-        _object(worldId=TEXT, values=OBJECT, byOtherCode=_array(TEXT), missing=_array(TEXT), why=_or_null(TEXT)),
-        {"worldId": _WORLD, "values": {"computed.total": 3}, "byOtherCode": [], "missing": [], "why": None},
+        shape(worldId=TEXT, values=OBJECT, byOtherCode=array(TEXT), missing=array(TEXT), why=or_null(TEXT)),
+        {"worldId": WORLD, "values": {"computed.total": 3}, "byOtherCode": [], "missing": [], "why": None},
     ),
     "worlds.diff": (
-        _object(a=TEXT, b=TEXT, commonAncestor=TEXT, same=FLAG, changes=_array(OBJECT)),
-        {"a": _WORLD, "b": _HASH, "commonAncestor": _WORLD, "same": False, "changes": [{"path": "orders.1"}]},
+        shape(a=TEXT, b=TEXT, commonAncestor=TEXT, same=FLAG, changes=array(OBJECT)),
+        {"a": WORLD, "b": HASH, "commonAncestor": WORLD, "same": False, "changes": [{"path": "orders.1"}]},
     ),
-    "worlds.blame": (OBJECT, {"path": "orders.1.item", "worldId": _WORLD}),
+    "worlds.blame": (OBJECT, {"path": "orders.1.item", "worldId": WORLD}),
     "branches.list": (
-        _object(branches=_array(_object(name=TEXT, head=TEXT, tip=TEXT, active=FLAG))),
-        {"branches": [{"name": "main", "head": _WORLD, "tip": _WORLD, "active": True}]},
+        shape(branches=array(shape(name=TEXT, head=TEXT, tip=TEXT, active=FLAG))),
+        {"branches": [{"name": "main", "head": WORLD, "tip": WORLD, "active": True}]},
     ),
-    "branches.create": (_object(name=TEXT), {"name": "plan"}),
-    "branches.switch": (_object(active=TEXT), {"active": "plan"}),
-    "leases.list": (_object(leases=_array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
-    "leases.waits": (_object(waits=_array(OBJECT)), {"waits": []}),
-    "leases.held": (_object(leases=_array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
+    "branches.create": (shape(name=TEXT), {"name": "plan"}),
+    "branches.switch": (shape(active=TEXT), {"active": "plan"}),
+    "leases.list": (shape(leases=array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
+    "leases.waits": (shape(waits=array(OBJECT)), {"waits": []}),
+    "leases.held": (shape(leases=array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
     "leases.request": (
-        _object(requestId=TEXT, isWaiting=FLAG, verdict=_or_null(_ref("Verdict")), withdrawn=_or_null(TEXT)),
-        {"requestId": _ID, "isWaiting": False, "verdict": _VERDICT, "withdrawn": None},
+        shape(requestId=TEXT, isWaiting=FLAG, verdict=or_null(ref("Verdict")), withdrawn=or_null(TEXT)),
+        {"requestId": ID, "isWaiting": False, "verdict": _VERDICT, "withdrawn": None},
     ),
-    "leases.withdraw": (_object(requestId=TEXT, withdrawn=FLAG), {"requestId": _ID, "withdrawn": True}),
-    "leases.acquire": (_ref("Verdict"), {**_VERDICT, "priorities": {"bot": 1_767_225_600_000}, "after": 40}),
+    "leases.withdraw": (shape(requestId=TEXT, withdrawn=FLAG), {"requestId": ID, "withdrawn": True}),
+    "leases.acquire": (ref("Verdict"), {**_VERDICT, "priorities": {"bot": 1_767_225_600_000}, "after": 40}),
     "leases.heartbeat": (
-        _object(leases=_array(_object("event", leaseId=TEXT, expiresAt=INT, event=_ref("Recorded")))),
-        {"leases": [{"leaseId": _ID, "expiresAt": 1_767_225_660_000}]},
+        shape(leases=array(shape("event", leaseId=TEXT, expiresAt=INT, event=ref("Recorded")))),
+        {"leases": [{"leaseId": ID, "expiresAt": 1_767_225_660_000}]},
     ),
-    "leases.release": (_object(states=OBJECT), {"states": {_ID: "Released"}}),
-    "leases.revoke": (_object(states=OBJECT), {"states": {_ID: "Revoked"}}),
+    "leases.release": (shape(states=OBJECT), {"states": {ID: "Released"}}),
+    "leases.revoke": (shape(states=OBJECT), {"states": {ID: "Revoked"}}),
     "effects.list": (
-        _object("inDoubt", effects=_array(OBJECT), inDoubt=_array(OBJECT)),
-        {"effects": [{"proposalId": _ID, "requirementId": _HASH, "effect": "mail.send", "state": "offered"}]},
+        shape("inDoubt", effects=array(OBJECT), inDoubt=array(OBJECT)),
+        {"effects": [{"proposalId": ID, "requirementId": HASH, "effect": "mail.send", "state": "offered"}]},
     ),
     "effects.claim": _CLAIMED,
     "effects.heartbeat": _CLAIMED,
-    "calls.report": (_object(proposalId=TEXT, status=TEXT), {"proposalId": _ID, "status": "completed"}),
+    "calls.report": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "calls.begin": (
-        _object(
+        shape(
             "proposalId code reason result waitsFor claim",
             answer=TEXT,
             proposalId=TEXT,
             code=TEXT,
             reason=TEXT,
-            result=_or_null(OBJECT),
+            result=or_null(OBJECT),
             waitsFor=TEXT,
-            claim=_ref("EffectClaim"),
+            claim=ref("EffectClaim"),
         ),
-        {"answer": "waiting", "proposalId": _ID, "waitsFor": "an answer of ann"},
+        {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "hooks.call": (
         OBJECT,
@@ -320,20 +327,18 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
             "hookSpecificOutput": {
                 "hookEventName": "PreToolUse",
                 "permissionDecision": "allow",
-                "permissionDecisionReason": f"Allowed by proposal {_ID}.",
+                "permissionDecisionReason": f"Allowed by proposal {ID}.",
             }
         },
     ),
     "mcp.pins": (
-        _object(server=TEXT, pins=_or_null(OBJECT)),
+        shape(server=TEXT, pins=or_null(OBJECT)),
         {"server": "git", "pins": {"instructions": None, "tools": {"git_status": {"name": "git_status"}}}},
     ),
-    "effects.complete": (_object(proposalId=TEXT, status=TEXT), {"proposalId": _ID, "status": "completed"}),
+    "effects.complete": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "commands.run": (TEXT, '["out","No proposal waits.\\n"]\n["exit",0]\n'),
     "log.read": (
-        _object(
-            "archivedUpto", events=_array(_ref("Event")), after=INT, upto=INT, archivedUpto=INT, next=_or_null(INT)
-        ),
+        shape("archivedUpto", events=array(ref("Event")), after=INT, upto=INT, archivedUpto=INT, next=or_null(INT)),
         {"events": [_EVENT], "after": 0, "upto": 7, "next": None},
     ),
     "log.stream": (TEXT, 'id: 7\nevent: actor.registered\ndata: {"position": 7}\n\n'),
@@ -342,11 +347,11 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "receipts.find": (OBJECT, {"worldProtocol": "receipt"}),
     **AUDIT_ANSWERS,
     "tokens.list": (
-        _object(tokens=_array(_ref("Recorded"))),
-        {"tokens": [{"topic": "token.created", "schemaVersion": 1, "state": {"tokenId": _ID, "actorId": "bot"}}]},
+        shape(tokens=array(ref("Recorded"))),
+        {"tokens": [{"topic": "token.created", "schemaVersion": 1, "state": {"tokenId": ID, "actorId": "bot"}}]},
     ),
     "errors.read": (
-        _object(type=TEXT, code=TEXT, title=TEXT, remedy=_or_null(TEXT), status=INT, documentation=TEXT),
+        shape(type=TEXT, code=TEXT, title=TEXT, remedy=or_null(TEXT), status=INT, documentation=TEXT),
         {
             "type": "/v1/errors/RIGHT_MISSING",
             "code": "RIGHT_MISSING",
@@ -356,8 +361,8 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
             "documentation": "docs/errors.md",
         },
     ),
-    "server.health": (_object(status=TEXT), {"status": "ok"}),
-    "server.ready": (_object(status=TEXT, realms=INT), {"status": "ok", "realms": 1}),
+    "server.health": (shape(status=TEXT), {"status": "ok"}),
+    "server.ready": (shape(status=TEXT, realms=INT), {"status": "ok", "realms": 1}),
     "server.metrics": (TEXT, 'worldprotocol_log_events{realm="shop"} 7.0\n'),
 }
 """Schema and example of the successful answer of each operation."""
@@ -370,7 +375,8 @@ STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "proposals.settle": (200, 202),
     "leases.acquire": (200, 202),
     "branches.create": (201,),
-    **AUDIT_STATUSES,
+    **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
+    **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
     "worlds.state": (200, 304),
 }
 """Statuses of success other than 200 alone."""
@@ -385,8 +391,8 @@ BODIES: Final[dict[str, Any]] = {
     "branches.switch": {"name": "plan"},
     "leases.acquire": {"resources": ["FILE:/docs/plan"], "sessionId": "s-1"},
     "leases.withdraw": {"after": 40},
-    "leases.heartbeat": {"leaseIds": [_ID], "sessionId": "s-1"},
-    "leases.release": {"leaseIds": [_ID], "sessionId": "s-1"},
+    "leases.heartbeat": {"leaseIds": [ID], "sessionId": "s-1"},
+    "leases.release": {"leaseIds": [ID], "sessionId": "s-1"},
     "effects.claim": {"worker": "mailer-1", "types": ["mail.send"]},
     "effects.heartbeat": {"claim": _CLAIM},
     "effects.complete": {"claim": _CLAIM, "report": {"result": {"value": {"receipt": "r-1"}}}},
@@ -405,7 +411,16 @@ BODIES: Final[dict[str, Any]] = {
         "tool_use_id": "toolu_01",
     },
     "commands.run": {"arguments": ["lease", "list", "--json"]},
-    **AUDIT_BODIES,
-    "leases.revoke": {"leaseIds": [_ID], "reason": "the holder is gone"},
+    "verify.start": {},
+    "recheck.start": {"all": True, "upto": 400},
+    "whatif.start": {"drop": [ID]},
+    "backtest.start": {
+        "policyText": 'name = "draft"\n[[rules]]\nid = "all"\nverdict = "approve"\n',
+        "policyFormat": "toml",
+        "since": "3d",
+        "last": 200,
+    },
+    "jobs.cancel": {},
+    "leases.revoke": {"leaseIds": [ID], "reason": "the holder is gone"},
 }
 """Example of the body of each operation that has one."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import MutableMapping
+from typing import Any, Final
 
 from fastapi import FastAPI, Response
+from fastapi.telemetry import TelemetryConfig
 
 from worldprotocol.server import problems
-from worldprotocol.server.governed import beginning
+from worldprotocol.server.governed import calls  # noqa: F401
 from worldprotocol.server.governed.mcp_endpoint import mcp_routes
 from worldprotocol.server.limits import BodyLimit
 from worldprotocol.server.metrics import Counted
 from worldprotocol.server.openapi import describe
-from worldprotocol.server.operation_table import OPERATIONS
-from worldprotocol.server.operations import (
+from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
+from worldprotocol.server.operations import (  # noqa: F401  # they declare the handlers of the operations
     acting,
     actions,
     actors,
@@ -31,33 +33,30 @@ from worldprotocol.server.operations import (
     runs,
     tiles,
 )
-from worldprotocol.server.operations.registry import HANDLERS
 from worldprotocol.server.pages.application import create_pages, start_page
 from worldprotocol.server.service import Service
-from worldprotocol.server.telemetry.requests import TELEMETRY
 
 __all__ = ["create_app"]
 
-MODULES: Final = (
-    acting,
-    actions,
-    actors,
-    audit,
-    beginning,
-    commands,
-    effects,
-    hooks,
-    jobs,
-    leases,
-    log,
-    policies,
-    proposals,
-    reading,
-    realms,
-    runs,
-    tiles,
-)
-"""The modules that declare handlers."""
+UNTRACED: Final = ("/healthz", "/readyz", "/metrics", "/stream")
+"""Ends of paths without a span: what is asked every few seconds, and what lasts for hours."""
+
+SECRET: Final = b"code="
+"""Parameter of a query that signs a browser in; spans have the query."""
+
+
+def is_untraced(scope: MutableMapping[str, Any]) -> bool:
+    """Return whether a request has no span."""
+    return scope["path"].endswith(UNTRACED) or SECRET in scope.get("query_string", b"")
+
+
+TELEMETRY: Final[TelemetryConfig] = {
+    "auto_configure": False,  # worldprotocol.api.telemetry.provider does
+    "logs": False,
+    "operation_spans": False,
+    "exclude": is_untraced,
+}
+"""The spans of requests, whose parent is the ``traceparent`` of the request."""
 
 
 def create_app(service: Service) -> FastAPI:

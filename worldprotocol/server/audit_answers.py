@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from worldprotocol.server.answer_schemas import ACTOR, FLAG, HASH, ID, INT, OBJECT, TEXT, Schema, array, or_null, shape
 
-__all__ = ["AUDIT_ANSWERS", "AUDIT_BODIES", "AUDIT_STATUSES", "CLOUD_EVENTS"]
+__all__ = ["AUDIT_ANSWERS", "CLOUD_EVENTS"]
 
 _MEMBERS: Final[dict[str, Schema]] = {
     "jobId": TEXT, "kind": {"enum": ["verify", "recheck", "whatif", "backtest"]},
@@ -176,23 +176,3 @@ AUDIT_ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
 }
 """Schema and example of the successful answer of each operation."""
-
-AUDIT_STATUSES: Final[dict[str, tuple[int, ...]]] = {
-    **dict.fromkeys(("tiles.read", "tiles.entries", "log.read"), (200, 304)),
-    **dict.fromkeys(("verify.start", "recheck.start", "whatif.start", "backtest.start"), (202,)),
-}
-"""Statuses of success other than 200 alone."""
-
-AUDIT_BODIES: Final[dict[str, Any]] = {
-    "verify.start": {},
-    "recheck.start": {"all": True, "upto": 400},
-    "whatif.start": {"drop": [ID]},
-    "backtest.start": {
-        "policyText": 'name = "draft"\n[[rules]]\nid = "all"\nverdict = "approve"\n',
-        "policyFormat": "toml",
-        "since": "3d",
-        "last": 200,
-    },
-    "jobs.cancel": {},
-}
-"""Example of the body of each operation that has one."""

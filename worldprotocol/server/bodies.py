@@ -1,15 +1,21 @@
-"""Bodies of requests, read strictly, and parameters of queries."""
+"""Bodies of requests, read strictly, and parameters of queries.
+
+JSON of any form in a body is frozen, as where it is recorded: what canonical JSON cannot represent is refused, and an
+integer beyond 2^53 becomes the double that prints the same digits.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from world.model.decision import HumanChoice
+from world.model.immutable_json import freeze
 
 __all__ = [
     "AnswerToGive",
+    "Body",
     "BranchToCreate",
     "BranchToSwitch",
     "CallToBegin",
@@ -22,7 +28,10 @@ __all__ = [
     "IntentToSubmit",
     "IntentWithOptions",
     "IssuedIntent",
+    "Json",
+    "JsonObject",
     "LeaseRequest",
+    "Name",
     "ProposalFilter",
     "Release",
     "Revocation",
@@ -38,20 +47,28 @@ Ids = Annotated[list[Name], Field(min_length=1, max_length=1_000)]
 Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
-class _Body(BaseModel):
+def _frozen(value: Any, info: ValidationInfo) -> Any:
+    return freeze(value, f"$.{info.field_name}")
+
+
+Json = Annotated[Any, BeforeValidator(_frozen)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_frozen)]
+
+
+class Body(BaseModel):
     """Base of all bodies: unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Submission(_Body):
+class _Submission(Body):
     """How an intent is submitted; `baseWorld` without `branch` is a fork, and needs the right to read all."""
 
     branch: Name | None = None
     baseWorld: Name | None = None  # noqa: N815  # wire form
     forkName: Name | None = None  # noqa: N815
     allowFailedBase: bool = False  # noqa: N815
-    trace: dict[str, Any] | None = None
+    trace: JsonObject | None = None
     executionKey: Name | None = None  # noqa: N815
 
 
@@ -59,15 +76,15 @@ class IntentToSubmit(_Submission):
     """An intent of the caller, which the server issues."""
 
     type: Name
-    input: Any = None
-    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
+    input: Json = None
+    scopeProposal: JsonObject | None = None  # noqa: N815  # wire form
     note: str | None = None
     continueOpen: Annotated[  # noqa: N815
         bool, Field(description="Return the open, undecided proposal of the same intentKey, where there is one.")
     ] = False
 
 
-class SignatureOfIntent(_Body):
+class SignatureOfIntent(Body):
     """A signature of an IntentInstance by a registered key of its actor (docs/server.md, Signed intents)."""
 
     keyId: Name  # noqa: N815
@@ -75,13 +92,13 @@ class SignatureOfIntent(_Body):
     signature: Name
 
 
-class IssuedIntent(_Body):
+class IssuedIntent(Body):
     """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
 
-    body: dict[str, Any]
+    body: JsonObject
     intentId: Name  # noqa: N815
     intentKey: Name  # noqa: N815
-    meta: dict[str, Any]
+    meta: JsonObject
     signature: SignatureOfIntent | None = None
 
 
@@ -96,15 +113,15 @@ class SourceToProject(_Submission):
 
     kind: Literal["ui", "api", "agent", "system"]
     eventId: Name  # noqa: N815
-    payload: Any = None
+    payload: Json = None
     occurredAt: int | None = None  # noqa: N815
 
 
-class AnswerToGive(_Body):
+class AnswerToGive(Body):
     """A person's answer to a waiting proposal; `shown` is that of the entry of the inbox which the person was shown."""
 
     choice: HumanChoice
-    scope: dict[str, Any] | None = None
+    scope: JsonObject | None = None
     to: Name | None = None
     reason: str = Field(default="", max_length=10_000)
     shown: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
@@ -120,22 +137,22 @@ class ProposalFilter(BaseModel):
     until: int | None = Field(default=None, ge=0, le=2**53)
 
 
-class Cancellation(_Body):
+class Cancellation(Body):
     """Why an execution is cancelled."""
 
     reason: Reason
 
 
-class Settlement(_Body):
+class Settlement(Body):
     """What became of an effect in doubt."""
 
     choice: Literal["happened", "retry", "fail"]
     reason: Reason
     effect: Name | None = None
-    value: Any = None
+    value: Json = None
 
 
-class EffectsToClaim(_Body):
+class EffectsToClaim(Body):
     """What a worker performs: types of effects (absent, all), and the workspaces that it has; and its name.
 
     `proposalId` limits the claim to the effects of one proposal.
@@ -147,20 +164,20 @@ class EffectsToClaim(_Body):
     workspaces: Annotated[list[Name], Field(max_length=100)] = []
 
 
-class ClaimedEffect(_Body):
+class ClaimedEffect(Body):
     """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
 
-    claim: dict[str, Any]
+    claim: JsonObject
 
 
-class EffectResultToRecord(_Body):
+class EffectResultToRecord(Body):
     """The result of an effect that the caller claimed."""
 
-    claim: dict[str, Any]
-    report: dict[str, Any]
+    claim: JsonObject
+    report: JsonObject
 
 
-class TerminalOfCaller(_Body):
+class TerminalOfCaller(Body):
     """The terminal of a caller: its size in characters, and the variables TERM, COLORTERM and NO_COLOR."""
 
     columns: Annotated[int, Field(ge=1, le=10_000)]
@@ -176,7 +193,7 @@ class TerminalOfCaller(_Body):
         return size | {name: value for name, value in named.items() if value}
 
 
-class CommandToRun(_Body):
+class CommandToRun(Body):
     """A command of `worldctl`: its words, and in base64 the contents of the files that they name, and of stdin."""
 
     arguments: Annotated[list[Word], Field(max_length=10_000)]
@@ -185,7 +202,7 @@ class CommandToRun(_Body):
     terminal: TerminalOfCaller | None = None
 
 
-class BranchToCreate(_Body):
+class BranchToCreate(Body):
     """A branch and the world at which it begins; absent, the head of the active branch."""
 
     name: Name
@@ -193,33 +210,33 @@ class BranchToCreate(_Body):
     allowFailed: bool = False  # noqa: N815
 
 
-class BranchToSwitch(_Body):
+class BranchToSwitch(Body):
     """The branch that becomes the active one."""
 
     name: Name
 
 
-class CallToBegin(_Body):
+class CallToBegin(Body):
     """A call of a tool that the caller is about to make; its key is the ``Idempotency-Key``.
 
     With ``claim`` false, it is only asked whether the call may be begun.
     """
 
     action: Name
-    input: dict[str, Any]
+    input: JsonObject
     claim: bool = True
     scope: Annotated[list[Name], Field(max_length=10_000)] = []
-    trace: dict[str, Any] | None = None
+    trace: JsonObject | None = None
     branch: Name | None = None
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
 
 
-class LeaseRequest(_Body):
+class LeaseRequest(Body):
     """Resources to lease, all or none; or a signed manifest in their place."""
 
     resources: Annotated[list[Name], Field(max_length=1_000)] | None = None
     predicate: Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"] = "MUTATES"
-    manifest: dict[str, Any] | None = None
+    manifest: JsonObject | None = None
     sessionId: Name | None = None  # noqa: N815
     ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
     queue: bool = False
@@ -228,13 +245,13 @@ class LeaseRequest(_Body):
     requireSignature: bool = False  # noqa: N815
 
 
-class Withdrawal(_Body):
+class Withdrawal(Body):
     """A request to take out of the queue; `after` is that of the answer to the request."""
 
     after: int = Field(default=0, ge=0, le=2**53)
 
 
-class Heartbeat(_Body):
+class Heartbeat(Body):
     """Leases to renew."""
 
     leaseIds: Ids  # noqa: N815
@@ -242,14 +259,14 @@ class Heartbeat(_Body):
     ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
 
 
-class Release(_Body):
+class Release(Body):
     """Leases to release."""
 
     leaseIds: Ids  # noqa: N815
     sessionId: Name  # noqa: N815
 
 
-class Revocation(_Body):
+class Revocation(Body):
     """Leases to revoke, and why."""
 
     leaseIds: Ids  # noqa: N815

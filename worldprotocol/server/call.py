@@ -20,9 +20,10 @@ from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.realm import Realm
-from worldprotocol.json_text import as_text
+from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.service import HostedRealm, Service
+from worldprotocol.server.threads import retrieve
 from worldprotocol.server.visibility import Visibility
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "answer",
     "authorize",
     "check_right",
+    "count_failure",
     "operation_of",
     "service_of",
     "visitor",
@@ -86,6 +88,14 @@ class Call:
         """
         return self.verified if key is None else structs.replace(self.verified, key=check_key(key))
 
+    def acting(self, key: str | None) -> Realm:
+        """Return the realm for the caller of a request with a key, of which a repetition records nothing.
+
+        Raises:
+            RefusedError: as ``keyed``.
+        """
+        return caller_realm(self.hosted.realm, self.keyed(key), self.hosted.request_keys)
+
     @property
     def waits(self) -> AbstractContextManager[None]:
         """Counts a request that waits; raises ``TooManyRequestsError`` when it is entered."""
@@ -114,14 +124,8 @@ class Call:
             async with asyncio.timeout(self.service.config.request_timeout_s):
                 return await asyncio.shield(running)
         except TimeoutError:
-            running.add_done_callback(_retrieve)
+            running.add_done_callback(retrieve)
             raise timed_out(self.service) from None
-
-
-def _retrieve(running: asyncio.Future[Any]) -> None:
-    """Take the result of a call that is not waited for any more, so that its error is not reported as lost."""
-    if not running.cancelled():
-        running.exception()
 
 
 def timed_out(service: Service) -> RefusedError:
@@ -203,7 +207,7 @@ def visitor(service: Service, hosted: HostedRealm, request: Request) -> Verifica
     is_anonymous = "authorization" not in request.headers and getattr(request.state, "peer_uid", None) is None
     if not hosted.redactions.public or request.method != "GET" or "wait" in request.query_params or not is_anonymous:
         return None
-    service.rates.take(f"visitor {request.client.host if request.client else 'socket'}@{hosted.name}")
+    service.rates.take(f"visitor {_address(request)}@{hosted.name}")
     return UNAUTHENTICATED
 
 
@@ -220,8 +224,21 @@ async def verify(service: Service, hosted: HostedRealm, request: Request) -> tup
         public = visitor(service, hosted, request)
         if public is not None:
             return public, view
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise
+
+
+def count_failure(service: Service, request: Request) -> None:
+    """Count a request whose caller could not be verified, by its address.
+
+    Raises:
+        TooManyRequestsError: there were many.
+    """
+    service.rates.take(f"address {_address(request)}")
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "socket"
 
 
 async def verified_somewhere(service: Service, request: Request) -> list[tuple[HostedRealm, Verification, RealmView]]:
@@ -239,7 +256,7 @@ async def verified_somewhere(service: Service, request: Request) -> list[tuple[H
         except RefusedError as refused:
             refusal = refused
     if not found:
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise refusal
     return found
 
@@ -256,8 +273,5 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
         status: HTTP status.
         headers: header fields.
     """
-    try:
-        content = orjson.dumps(value)
-    except TypeError:  # a request that is repeated in its answer may have integers beyond 64 bits
-        content = as_text(value).encode()
-    return Response(content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+    headers = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(orjson.dumps(value), status, headers, "application/json")

@@ -36,7 +36,6 @@ class Rates:
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create buckets that are full."""
         self._per_second = per_second
         self._burst = burst
         self._clock = clock
@@ -72,7 +71,6 @@ class Waits:
     """
 
     def __init__(self, most: int) -> None:
-        """Create a counter."""
         self._most = most
         self._share = most - most // SHARE
         self._by_subject: Counter[str] = Counter()
@@ -117,7 +115,6 @@ class Running:
     """Requests that are being answered."""
 
     def __init__(self) -> None:
-        """Count none."""
         self._ends: set[asyncio.Event] = set()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -168,7 +165,6 @@ class BodyLimit:
     def __init__(
         self, app: ASGIApp, *, max_bytes: int, timeout_s: float, is_stopping: Callable[[], bool], running: Running
     ) -> None:
-        """Wrap an application."""
         self._app = app
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
@@ -273,7 +269,6 @@ class HostLimit:
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, public_url: str | None) -> None:
-        """Wrap an application."""
         self._app = app
         self._hosts = None if hosts is None else {one.lower() for one in hosts}
         self._public_url = public_url

@@ -33,7 +33,6 @@ class Metrics:
     """Counters and histograms of one server, from its start on."""
 
     def __init__(self) -> None:
-        """Create all metrics at zero."""
         disable_created_metrics()  # type: ignore[no-untyped-call]
         own = self._registry = CollectorRegistry()
         for kind in (ProcessCollector, PlatformCollector, GCCollector):
@@ -128,7 +127,6 @@ class Counted:
     """
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
-        """Wrap an application."""
         self._app = app
         self._metrics = metrics
 

@@ -36,7 +36,6 @@ class Moves:
     """
 
     def __init__(self, service: Service) -> None:
-        """Follow nothing yet."""
         self._service = service
         self._closed_logs: set[str] = set()
         self._following: dict[str, asyncio.Task[None]] = {}

@@ -9,7 +9,6 @@ from fastapi.openapi.utils import get_openapi
 
 from worldprotocol.api.remote.realm_names import NAME
 from worldprotocol.export.cloud_events import BATCH_TYPE
-from worldprotocol.server.answer_links import links_of
 from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
 from worldprotocol.server.audit_answers import CLOUD_EVENTS
 from worldprotocol.server.operation_table import OPERATIONS, Operation
@@ -51,6 +50,41 @@ PROBLEMS: Final = {
 }
 """Statuses of problems, which every operation may answer."""
 
+
+_PROPOSAL: Final = {
+    "proposals.read": ("proposal_id", "/proposalId"),
+    "proposals.preview": ("proposal_id", "/proposalId"),
+    "proposals.answer": ("proposal_id", "/proposalId"),
+    "proposals.cancel": ("proposal_id", "/proposalId"),
+}
+_OF_LIST: Final = {name: (parameter, f"/proposals/0{place}") for name, (parameter, place) in _PROPOSAL.items()}
+_JOB: Final = {"jobs.read": ("job_id", "/jobId"), "jobs.cancel": ("job_id", "/jobId")}
+
+_LINKS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "intents.submit": _PROPOSAL,
+    "events.project": {name: (parameter, f"/proposal{place}") for name, (parameter, place) in _PROPOSAL.items()},
+    "proposals.list": _OF_LIST,
+    "proposals.answer": {"proposals.read": ("proposal_id", "/proposalId")},
+    "worlds.list": dict.fromkeys(
+        ("worlds.read", "worlds.state", "worlds.computed", "worlds.diff", "worlds.blame"),
+        ("world_id", "/worlds/0/worldId"),
+    ),
+    "worlds.read": {"worlds.state": ("world_id", "/worldId")},
+    "leases.acquire": {
+        "leases.request": ("request_id", "/requestId"),
+        "leases.withdraw": ("request_id", "/requestId"),
+    },
+    "verify.start": _JOB,
+    "recheck.start": _JOB,
+    "whatif.start": _JOB,
+    "backtest.start": _JOB,
+    "jobs.list": {name: (parameter, "/jobs/0/jobId") for name, (parameter, _) in _JOB.items()},
+    "policies.list": {"policies.read": ("named", "/policies/0/policyHash")},
+    "actors.list": {"actors.read": ("actor_id", "/actors/0/actorId")},
+    "runs.list": {"runs.read": ("run_id", "/runs/0/runId")},
+    "log.read": {"receipts.read": ("position", "/events/0/position")},
+}
+"""By operation: the operations that its answer leads to, with a parameter and where the answer has its value."""
 
 REALM: Final = {
     "name": "realm",
@@ -110,7 +144,7 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
             responses[str(status)]["content"] = {media: {"schema": schema, "example": example}} | MORE.get(
                 operation.name, {}
             )
-            if links := links_of(operation.name):
+            if links := _links_of(operation.name):
                 responses[str(status)]["links"] = links
     problems = {status: {"$ref": f"#/components/responses/Problem{status}"} for status in PROBLEMS}
     described["responses"] = responses | problems
@@ -121,3 +155,14 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
     body = described.get("requestBody")
     if body is not None:
         body["content"]["application/json"]["example"] = BODIES[operation.name]
+
+
+def _links_of(operation: str) -> dict[str, Any]:
+    """Return the links of the answers of an operation, as OpenAPI has them."""
+    return {
+        name: {
+            "operationId": name,
+            "parameters": {"realm": "$request.path.realm", parameter: f"$response.body#{place}"},
+        }
+        for name, (parameter, place) in _LINKS.get(operation, {}).items()
+    }

@@ -1,16 +1,17 @@
-"""The table of operations: name, method, path and the rights of which a caller needs one.
+"""The table of operations: name, method, path and the rights of which a caller needs one; and their handlers.
 
 A route exists only for an operation of this table, and an operation without rights is refused unless it is public.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from world.events.verification import RIGHTS, Right
 
-__all__ = ["OPERATIONS", "Operation"]
+__all__ = ["HANDLERS", "OPERATIONS", "Handlers", "Operation", "handles"]
 
 REALM: Final = "/v1/realms/{realm}"
 READ: Final[tuple[Right, ...]] = ("reader", "auditor")
@@ -177,3 +178,30 @@ _ALL: Final = (
 )
 OPERATIONS: Final = {one.name: one for one in _ALL}
 """All operations, by name."""
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+class Handlers(dict[str, Handler]):
+    """The handlers of the rows of a table, by name, as far as they were declared.
+
+    Args:
+        table: the names of the rows.
+    """
+
+    def __init__(self, table: Container[str]) -> None:
+        super().__init__()
+        self._table = table
+
+    def declare(self, name: str) -> Callable[[Handler], Handler]:
+        """Return the decorator of the handler of a row."""
+        assert name in self._table, f"{name} is not in the table"
+        assert name not in self, f"{name} has two handlers"
+        return lambda handler: self.setdefault(name, handler)
+
+
+HANDLERS: Final = Handlers(OPERATIONS)
+"""The handlers of the operations."""
+
+handles: Final = HANDLERS.declare
+"""Declares the handler of an operation."""

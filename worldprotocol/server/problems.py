@@ -47,7 +47,6 @@ class TooManyRequestsError(RefusedError):
     """A limit on requests was reached; ``retry_after_s`` is when to try again, in seconds."""
 
     def __init__(self, message: str, retry_after_s: int = RETRY_AFTER_S) -> None:
-        """Create the refusal with the code ``TOO_MANY_REQUESTS``."""
         super().__init__(ErrorCode.TOO_MANY_REQUESTS, message)
         self.retry_after_s = retry_after_s
 

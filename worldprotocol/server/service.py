@@ -22,10 +22,10 @@ from worldprotocol.api.telemetry.writes import time_writes
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey
-from worldprotocol.server.commands.request import RunCommand
+from worldprotocol.server.commands.output import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
 from worldprotocol.server.governed.unclaimed import watch_unclaimed
-from worldprotocol.server.issuers.flows import flows_of, shared_key
+from worldprotocol.server.issuers.issuer import flows_of, shared_key
 from worldprotocol.server.jobs.program import RealmProgram, program_of
 from worldprotocol.server.jobs.realm_jobs import RealmJobs, Slots
 from worldprotocol.server.limits import Rates, Running, Waits
@@ -34,7 +34,6 @@ from worldprotocol.server.metrics import Metrics
 from worldprotocol.server.moves import Moves
 from worldprotocol.server.pages.browser_sessions import Links
 from worldprotocol.server.sign_in import SignIn
-from worldprotocol.server.telemetry.requests import name_spans
 from worldprotocol.server.threads import Shared, Threads
 from worldprotocol.server.visibility import Redactions
 
@@ -258,7 +257,8 @@ class Service:
             run_command=one.run_command,
             reopen=one.reopen,
         )
-        name_spans(realm, one.name)
+        if realm.parts is not None and realm.parts.tracing is not None:
+            realm.parts.tracing.realm = one.name
         time_writes(realm, self.metrics.writes_of(one.name))
         return made
 

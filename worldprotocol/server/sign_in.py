@@ -42,7 +42,6 @@ class SignIn:
     """
 
     def __init__(self, issuers: Sequence[OidcConfig] = (), peers: Mapping[str, str] | None = None) -> None:
-        """Create the ways from the configuration."""
         self.issuers = {one.issuer: OidcIssuer(one) for one in issuers}
         self._peers = dict(peers or {})
 

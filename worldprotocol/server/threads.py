@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Shared", "Threads"]
+__all__ = ["Shared", "Threads", "retrieve"]
 
 R = TypeVar("R")
 
@@ -45,7 +45,6 @@ class Shared(Generic[R]):
     """
 
     def __init__(self, threads: Threads, call: Callable[[], R]) -> None:
-        """Call nothing yet."""
         self._threads = threads
         self._call = call
         self._running: asyncio.Task[R] | None = None
@@ -59,7 +58,7 @@ class Shared(Generic[R]):
         """
         if self._next is None:
             self._next = asyncio.ensure_future(self._run_after(self._running))
-            self._next.add_done_callback(_retrieve)
+            self._next.add_done_callback(retrieve)
         return await asyncio.shield(self._next)
 
     async def _run_after(self, running: asyncio.Task[R] | None) -> R:
@@ -69,7 +68,7 @@ class Shared(Generic[R]):
         return await self._threads.run(self._call)
 
 
-def _retrieve(done: asyncio.Task[Any]) -> None:
-    """Take the result of a call whose tasks may all be cancelled, so that its error is not reported as lost."""
+def retrieve(done: asyncio.Future[Any]) -> None:
+    """Take the result of a call that nobody may wait for any more, so that its error is not reported as lost."""
     if not done.cancelled():
         done.exception()

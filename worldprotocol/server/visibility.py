@@ -47,7 +47,6 @@ class Redactions:
     """
 
     def __init__(self, log: EventLog, roles: Mapping[str, Iterable[str]] | None, public: Iterable[str] = ()) -> None:
-        """Create no redaction yet."""
         self._log = log
         self._roles = roles
         self.public = tuple(public)

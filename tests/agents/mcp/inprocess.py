@@ -24,15 +24,6 @@ from worldprotocol.api.realm import Realm
 INBOX = "http://127.0.0.1:8000/realms/main/inbox"
 
 
-class WithPages(LocalRealm):
-    """A realm with a page where people answer."""
-
-    @property
-    def inbox_url(self) -> str | None:
-        """The page."""
-        return INBOX
-
-
 @dataclass
 class Library:
     """The library in memory.
@@ -45,7 +36,8 @@ class Library:
 
     def server(self, actor: str = "claude", wait_s: float = 0.05) -> Any:
         """Return the server for an actor."""
-        access = WithPages(AsyncRealm(self.realm), actor)
+        access = LocalRealm(AsyncRealm(self.realm), actor)
+        access.inbox_url = INBOX
         return server_of(Settings(lambda _: access, wait_s, report_s=0.05, look_s=0.01))
 
     @asynccontextmanager

@@ -57,7 +57,6 @@ class GovernedHooks:
         project: str | Path | None = None,
         wait_s: float = 540.0,
     ) -> None:
-        """Ask for no call yet."""
         self._gate = ToolGate(realm, actor, client="claude-agent", tools=tools, wait_s=wait_s, keep_results=False)
         self._is_of_project = project is not None
         self._project = Project(project or ".")

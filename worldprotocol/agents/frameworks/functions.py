@@ -85,7 +85,6 @@ class _FunctionCalls:
     """
 
     def __init__(self, function: Callable[..., Any], name: str, gate: ToolGate) -> None:
-        """Read the signature once."""
         self.name = name
         self.gate = gate
         self._function = function

@@ -9,7 +9,6 @@ result is returned. Source: docs/agents.md.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import threading
 import time
@@ -28,7 +27,7 @@ from world.model.immutable_json import thaw
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from world.state.ports import Performed
-from worldprotocol.agents.call_values import Allowed, Denied, ToolCall
+from worldprotocol.agents.call_values import Allowed, Denied, ToolCall, digest_of
 from worldprotocol.agents.frameworks.narrowing import emptied, narrowed, patterns_of
 from worldprotocol.agents.frameworks.outcomes import Begun, MadeBefore, Pause, Permit, Refusal
 from worldprotocol.agents.hooks.forms import key_of
@@ -106,7 +105,6 @@ class ToolGate:
         wait_s: float | None = 0.0,
         keep_results: bool = True,
     ) -> None:
-        """Ask for no call yet."""
         if actor is None and not isinstance(realm, RemoteRealm):
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR,
@@ -382,4 +380,4 @@ def _recorded(value: Any, *, keep: bool) -> dict[str, Any]:
         found = None
     if keep and len(told) <= MAX_RESULT:
         return {"value": found}
-    return {"sha256": hashlib.sha256(told).hexdigest(), "bytes": len(told)}
+    return digest_of(told)

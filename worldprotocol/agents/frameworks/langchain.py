@@ -8,7 +8,6 @@ asked again, and the graph is interrupted again until the people that the policy
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -46,7 +45,6 @@ class GovernedTools(AgentMiddleware):
     def __init__(
         self, realm: Realm, actor: str | None = None, *, tools: Tools | None = None, wait_s: float = 0.0
     ) -> None:
-        """Ask for no call yet."""
         super().__init__()
         self._gate = ToolGate(realm, actor, client="langchain", tools=tools, wait_s=wait_s)
 
@@ -96,7 +94,7 @@ def _message(request: ToolCallRequest, begun: MadeBefore | Refusal) -> ToolMessa
     call = request.tool_call
     if isinstance(begun, Refusal):
         return ToolMessage(begun.message, tool_call_id=call["id"], name=call["name"], status="error")
-    content = begun.value if isinstance(begun.value, str | list) else json.dumps(begun.value)
+    content = begun.value if isinstance(begun.value, list) else begun.message
     return ToolMessage(content, tool_call_id=call["id"], name=call["name"])
 
 

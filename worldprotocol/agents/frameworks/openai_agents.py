@@ -17,7 +17,7 @@ from typing import Any
 
 from world.extras import missing_extra
 from worldprotocol.agents.frameworks.gate import ToolGate, Tools
-from worldprotocol.agents.frameworks.outcomes import Begun, MadeBefore, Pause, Permit
+from worldprotocol.agents.frameworks.outcomes import MadeBefore, Pause, Permit
 from worldprotocol.api.realm import Realm
 
 try:
@@ -59,7 +59,6 @@ class GovernedFunctionTools:
         wait_s: float = 0.0,
         session: str = "",
     ) -> None:
-        """Ask for no call yet."""
         self._gate = ToolGate(realm, actor, client="openai-agents", tools=tools, wait_s=wait_s)
         self._session = session
         self._names: set[str] = set()
@@ -83,7 +82,7 @@ class GovernedFunctionTools:
                 return NO_OBJECT
             begun = await self._gate.begin_async(tool.name, arguments, context.tool_call_id, self._session)
             if not isinstance(begun, Permit):
-                return _words(begun)
+                return begun.message
             allowed = json.dumps(begun.arguments(arguments))  # not the text, which may be read in another way
             try:
                 return await self._gate.make_async(begun, partial(raising.on_invoke_tool, context, allowed))
@@ -125,7 +124,7 @@ class GovernedFunctionTools:
         if found is None:
             return ToolGuardrailFunctionOutput.allow()
         named = None if isinstance(found, MadeBefore) else {"proposalId": found.proposal_id}
-        return ToolGuardrailFunctionOutput.reject_content(_words(found), named)
+        return ToolGuardrailFunctionOutput.reject_content(found.message, named)
 
 
 def _arguments(given: str) -> dict[str, Any] | None:
@@ -134,10 +133,3 @@ def _arguments(given: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _words(begun: Begun) -> str:
-    assert not isinstance(begun, Permit)
-    if isinstance(begun, MadeBefore):
-        return begun.value if isinstance(begun.value, str) else json.dumps(begun.value)
-    return begun.message

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from world.state.effect_claim import EffectClaim
+from worldprotocol.agents.call_values import not_yet
 
 __all__ = ["Begun", "MadeBefore", "Pause", "Permit", "Refusal"]
 
@@ -49,6 +51,11 @@ class MadeBefore:
 
     value: Any
 
+    @property
+    def message(self) -> str:
+        """Text for the model, as the result of the tool."""
+        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -87,10 +94,7 @@ class Pause:
     @property
     def message(self) -> str:
         """Text for the model where the run cannot be paused."""
-        return (
-            f"Not yet: it waits for {self.waits_for}. Nothing was done. Proposal {self.proposal_id} stays open; do "
-            "something else, and repeat exactly this call later: it continues this proposal."
-        )
+        return not_yet(self.proposal_id, self.waits_for)
 
     def to_wire(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the pause as JSON, for the framework that stores it."""

@@ -1,13 +1,18 @@
-"""Hooks of Claude Code: PreToolUse, PostToolUse, PostToolUseFailure, PermissionDenied and SessionEnd.
+"""Hooks of Claude Code and Codex: PreToolUse, PostToolUse, PostToolUseFailure, PermissionDenied and SessionEnd.
 
 In: ``session_id``, ``cwd``, ``hook_event_name``, ``tool_name``, ``tool_input``, ``tool_use_id``. Out, for PreToolUse:
 ``hookSpecificOutput`` with ``permissionDecision`` and, for a confined command, ``updatedInput``; ``{}`` is no opinion.
 Source: https://code.claude.com/docs/en/hooks, the form of versions 2.1.295 to 2.1.330.
+
+Codex has the same events. A permission without a changed input is the absence of a decision there: it reports
+``permissionDecision`` ``allow`` alone as a failure of the hook. A patch that fails has no PostToolUse; patches are
+applied one at a time. Source: https://developers.openai.com/codex/hooks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from worldprotocol.agents import intents
@@ -18,12 +23,13 @@ from worldprotocol.agents.hooks.forms import (
     HookEvent,
     Other,
     SessionEnds,
+    input_of,
     rewritten,
     text_of,
 )
 from worldprotocol.agents.project import Project
 
-__all__ = ["ClaudeCode"]
+__all__ = ["ClaudeCode", "Codex"]
 
 EDITS: Final = {"Edit": "file_path", "MultiEdit": "file_path", "Write": "file_path", "NotebookEdit": "notebook_path"}
 READS: Final = {"Read": "file_path", "NotebookRead": "notebook_path"}
@@ -54,9 +60,7 @@ class ClaudeCode:
         self, event: Mapping[str, Any], session: str, project: Project, *, confinement: Confinement | None
     ) -> CallBegins:
         tool, call_id, cwd = text_of(event, "tool_name"), text_of(event, "tool_use_id"), text_of(event, "cwd")
-        given = event.get("tool_input")
-        given = given if isinstance(given, Mapping) else {}
-        rewrites = None
+        given = input_of(event)
         if tool in EDITS:
             intent = intents.edit(project, tool, text_of(given, EDITS[tool]), cwd)
         elif tool in READS:
@@ -65,19 +69,15 @@ class ClaudeCode:
             pattern = text_of(given, "pattern", "") if tool == "Glob" else ""
             intent = intents.search(project, tool, text_of(given, "path", ""), cwd, pattern)
         elif tool == SHELL:
-            text = text_of(given, "command")
-            intent = intents.command(project, tool, text, cwd, is_confined=confinement is not None)
-            rewrites = rewritten(confinement, given, text, intent)
+            is_confined = confinement is not None
+            intent = intents.command(project, tool, text_of(given, "command"), cwd, is_confined=is_confined)
         elif tool == PATCH:
             intent = intents.patch(project, tool, text_of(given, "command"), cwd)
         elif tool == "WebFetch":
             intent = intents.fetch(tool, text_of(given, "url"))
-        elif tool.startswith("mcp__") and tool.count("__") >= 2:
-            _, server, called = tool.split("__", 2)
-            intent = intents.mcp_call(server, called, dict(given))
         else:
-            intent = intents.other(tool, dict(given))
-        return CallBegins(session, call_id, tool, intent, rewrites=rewrites)
+            intent = intents.named_tool(tool, dict(given))
+        return CallBegins(session, call_id, tool, intent, rewrites=rewritten(confinement, given, intent))
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that permits a call."""
@@ -89,6 +89,21 @@ class ClaudeCode:
     def deny(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that refuses a call, with a reason for the agent."""
         return _decision("deny", reason)
+
+
+class Codex(ClaudeCode):
+    """Adapter of Codex; see ``forms.HookAdapter``."""
+
+    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+        """Return what an event means; see ``forms.HookAdapter.read``."""
+        found = super().read(event, project, confinement=confinement)
+        return replace(found, follows=True) if isinstance(found, CallBegins) and found.tool == PATCH else found
+
+    def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
+        """Return the answer that permits a call."""
+        if begun.rewrites is not None:
+            return super().allow(begun, reason)
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse"}}
 
 
 def _decision(decision: str, reason: str) -> dict[str, Any]:

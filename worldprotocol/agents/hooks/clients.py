@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from worldprotocol.agents.hooks.claude_code import ClaudeCode
-from worldprotocol.agents.hooks.codex import Codex
+from worldprotocol.agents.hooks.claude_code import ClaudeCode, Codex
 from worldprotocol.agents.hooks.cursor import CursorAgent
 from worldprotocol.agents.hooks.forms import HookAdapter
 from worldprotocol.agents.hooks.gemini import Gemini

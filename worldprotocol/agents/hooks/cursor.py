@@ -19,6 +19,7 @@ from worldprotocol.agents.hooks.forms import (
     Other,
     SessionEnds,
     content_id,
+    input_of,
     rewritten,
     text_of,
 )
@@ -46,8 +47,7 @@ class CursorAgent:
             return SessionEnds(session)
         if name not in ("preToolUse", *ENDS):
             return Other()
-        tool, given = text_of(event, "tool_name"), event.get("tool_input")
-        given = given if isinstance(given, Mapping) else {}
+        tool, given = text_of(event, "tool_name"), input_of(event)
         own = event.get("tool_use_id")
         call_id = own if isinstance(own, str) and own else content_id(tool, given)
         if name == "postToolUse":
@@ -55,9 +55,7 @@ class CursorAgent:
         if name == "postToolUseFailure":
             return CallEnds(session, call_id, "failed", event.get("error_message"))
         intent = _intent(event, tool, given, project, is_confined=confinement is not None)
-        rewrites = None
-        if tool == SHELL:
-            rewrites = rewritten(confinement, given, text_of(given, "command"), intent)
+        rewrites = rewritten(confinement, given, intent)
         return CallBegins(session, call_id, tool, intent, has_own_id=call_id == own, rewrites=rewrites)
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:

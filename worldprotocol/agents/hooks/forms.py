@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.canonical_json import canonical_bytes
+from worldprotocol.agents.call_values import content_of
 from worldprotocol.agents.intents import Intent
 from worldprotocol.agents.project import Project
 
@@ -25,6 +25,7 @@ __all__ = [
     "Other",
     "SessionEnds",
     "content_id",
+    "input_of",
     "key_of",
     "rewritten",
     "text_of",
@@ -163,11 +164,13 @@ def key_of(client: str, session: str, call_id: str) -> str:
 
 def content_id(tool: str, given: Any) -> str:
     """Return an id of a call that is made of its content, for agents that send none."""
-    try:
-        content = canonical_bytes([tool, given])
-    except (RefusedError, ValueError, TypeError, OverflowError):
-        content = repr([tool, given]).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(content).hexdigest()[:32]
+    return hashlib.sha256(content_of([tool, given])).hexdigest()[:32]
+
+
+def input_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the input of the tool; one that is no object is empty."""
+    given = event.get("tool_input")
+    return given if isinstance(given, Mapping) else {}
 
 
 def text_of(event: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -186,17 +189,17 @@ def text_of(event: Mapping[str, Any], name: str, default: str | None = None) -> 
     return value
 
 
-def confined(confinement: Confinement, text: str, intent: Intent) -> str | None:
-    """Return the command that runs a shell command under leases and confinement; None where it is not confined.
+def rewritten(confinement: Confinement | None, given: Mapping[str, Any], intent: Intent) -> dict[str, Any] | None:
+    """Return the input of a shell tool that runs its command confined, under leases; None where it stays as it is.
 
     A command that is not understood may delete nothing, unless its words say that it deletes or runs programs.
 
     Args:
-        confinement: see ``Confinement``.
-        text: the shell command.
-        intent: what it is, from ``worldprotocol.agents.intents.command``.
+        confinement: see ``Confinement``; None confines nothing.
+        given: the input.
+        intent: what the call is, from ``worldprotocol.agents.intents``.
     """
-    if not intent.input["confined"]:
+    if confinement is None or not intent.input.get("confined"):
         return None
     kinds = set(intent.input["kinds"])
     if kinds == {"read"}:
@@ -204,19 +207,5 @@ def confined(confinement: Confinement, text: str, intent: Intent) -> str | None:
     else:
         deletes = kinds & _DELETING or ("write" in kinds and "unknown" not in kinds)
         declared = ["--writes", _EVERYWHERE, *(("--deletes", _EVERYWHERE) if deletes else ())]
-    return shlex.join([*confinement, "--retry", *declared, "--", "sh", "-c", text])
-
-
-def rewritten(
-    confinement: Confinement | None, given: Mapping[str, Any], text: str, intent: Intent
-) -> dict[str, Any] | None:
-    """Return the input of a shell tool whose command is confined; None where it stays as it is.
-
-    Args:
-        confinement: see ``Confinement``; None confines nothing.
-        given: the input.
-        text: its shell command.
-        intent: what it is.
-    """
-    command = None if confinement is None else confined(confinement, text, intent)
-    return None if command is None else {**given, "command": command}
+    command = [*confinement, "--retry", *declared, "--", "sh", "-c", intent.input["command"]]
+    return {**given, "command": shlex.join(command)}

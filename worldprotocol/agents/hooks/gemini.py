@@ -19,6 +19,7 @@ from worldprotocol.agents.hooks.forms import (
     Other,
     SessionEnds,
     content_id,
+    input_of,
     rewritten,
     text_of,
 )
@@ -44,17 +45,14 @@ class Gemini:
             return SessionEnds(session)
         if name not in ("BeforeTool", "AfterTool"):
             return Other()
-        tool, given = text_of(event, "tool_name"), event.get("tool_input")
-        given = given if isinstance(given, Mapping) else {}
+        tool, given = text_of(event, "tool_name"), input_of(event)
         call_id = content_id(tool, given)
         if name == "AfterTool":
             response = event.get("tool_response")
             error = response.get("error") if isinstance(response, Mapping) else None
             return CallEnds(session, call_id, "failed" if error else "made", error or response)
         intent = _intent(event, tool, given, project, is_confined=confinement is not None)
-        rewrites = None
-        if tool == SHELL:
-            rewrites = rewritten(confinement, given, text_of(given, "command"), intent)
+        rewrites = rewritten(confinement, given, intent)
         return CallBegins(session, call_id, tool, intent, has_own_id=False, rewrites=rewrites)
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
@@ -93,10 +91,7 @@ def _intent(
     context = event.get("mcp_context")
     if isinstance(context, Mapping):
         return intents.mcp_call(text_of(context, "server_name"), text_of(context, "tool_name", tool), dict(given))
-    if tool.startswith("mcp__") and tool.count("__") >= 2:
-        _, server, called = tool.split("__", 2)
-        return intents.mcp_call(server, called, dict(given))
-    return intents.other(tool, dict(given))
+    return intents.named_tool(tool, dict(given))
 
 
 def _read_many(project: Project, tool: str, given: Mapping[str, Any], cwd: str) -> Intent:

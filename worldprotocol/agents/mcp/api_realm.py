@@ -41,16 +41,10 @@ class ApiRealm:
     """
 
     def __init__(self, send: Send, inbox_url: str | None, position: Callable[[], int] | None = None) -> None:
-        """Ask nothing yet."""
         self._position = position
         self._send = send
-        self._inbox_url = inbox_url
+        self.inbox_url = inbox_url
         self._ids = SystemIds()
-
-    @property
-    def inbox_url(self) -> str | None:
-        """The page where people answer; None where it is not known."""
-        return self._inbox_url
 
     async def identity(self) -> McpActor:
         """Return the verified actor and its present rights."""

@@ -20,9 +20,9 @@ from world.read_models.leases import held, verdict_row
 from world.read_models.lineage import Heads
 from world.state.proposal import Proposal
 from worldprotocol.agents.mcp.realm_access import PAGE, SUBMITTED_S, McpActor
-from worldprotocol.agents.proposal_state import open_twin, with_waits
+from worldprotocol.agents.waiting_words import with_waits
 from worldprotocol.api.asynchronous.realm import AsyncRealm
-from worldprotocol.api.callers.keyed import proposal_of_intent, submit_keyed
+from worldprotocol.api.callers.keyed import open_twin, proposal_of_intent, submit_keyed
 from worldprotocol.api.lookup.lineage_rows import LineageQuery, branch_rows, lineage_row, lineage_rows, sealed_row
 from worldprotocol.api.requests import waiting_entry
 
@@ -41,17 +41,12 @@ class LocalRealm:
     """
 
     def __init__(self, realm: AsyncRealm, actor_id: str) -> None:
-        """Ask nothing yet."""
+        self.inbox_url: str | None = None  # only a server has pages
         self._async = realm
         self._realm = realm._sync
         self._actor_id = actor_id
         self._clock = SystemClock()
         self._running: set[asyncio.Future[Proposal]] = set()
-
-    @property
-    def inbox_url(self) -> str | None:
-        """None: only a server has pages."""
-        return None
 
     async def identity(self) -> McpActor:
         """Return the actor, who has all rights on a log of this machine.

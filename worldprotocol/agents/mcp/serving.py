@@ -1,4 +1,4 @@
-"""The MCP server of a realm, of the official SDK; the transports are those of the caller.
+"""The MCP server of a realm, of the official SDK: on stdin and stdout, or with the transport of the caller.
 
 It speaks all revisions of the protocol that the SDK does. Tools are the actions that are available to the actor, and
 tools for proposals and leases. A call that waits is a task for clients that declare the extension of tasks, whose id is
@@ -7,8 +7,10 @@ that of the proposal: the log has it, so any process of the realm continues it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar
 
@@ -21,14 +23,17 @@ from pydantic import BaseModel
 
 from projections.tools import tools_of
 from world.errors import RefusedError, WorldProtocolError
+from world.model.immutable_json import thaw
 from worldprotocol.agents.mcp.calls import Answer, act, outcome, own_proposal, task_of
 from worldprotocol.agents.mcp.changes import listen, notify_session
 from worldprotocol.agents.mcp.outcomes import OUTCOME_SCHEMA, is_open
 from worldprotocol.agents.mcp.own_tools import OWN_TOOLS, call_own, own_tools
+from worldprotocol.agents.mcp.realm_access import RealmPort
 from worldprotocol.agents.mcp.resources import list_resources, list_templates, read_resource
 from worldprotocol.agents.mcp.session import TASKS, Context, McpRequest, Settings
+from worldprotocol.agents.stdio_transport import stdio_transport
 
-__all__ = ["server_of"]
+__all__ = ["serve_streams", "server_of"]
 
 R = TypeVar("R")
 
@@ -43,6 +48,10 @@ INSTRUCTIONS: Final = (
 
 REFUSED: Final = -32000
 """Code of a request that the realm refuses, in the range that the protocol leaves to servers."""
+
+
+THREADS: Final = 64
+"""Calls of a realm on this machine at once; one whose effects are performed here holds a thread."""
 
 
 class TaskParams(types.RequestParams):
@@ -109,6 +118,29 @@ def server_of(settings: Settings) -> Server[Any]:
     return server
 
 
+async def serve_streams(access: RealmPort, wait_s: float) -> int:
+    """Serve one client until it closes stdin or the process gets SIGINT or SIGTERM, and return the exit code.
+
+    The client may have closed stdout before.
+
+    Args:
+        access: the realm, as the actor of the client.
+        wait_s: longest wait for the outcome of a call, in seconds, where the client takes no tasks.
+
+    Raises:
+        RefusedError: what prevents reading who the actor is.
+    """
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+    await access.identity()
+    server = server_of(Settings(lambda _: access, wait_s))
+    try:
+        async with stdio_transport() as transport:
+            await server.run(transport.receive, transport.send, server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # the client reads no more; what it asked for is in the log
+    return transport.exit_code
+
+
 class _RealmServer(Server[Any]):
     """A server whose tools change."""
 
@@ -134,7 +166,7 @@ async def _tools(request: McpRequest) -> list[types.Tool]:
             name=one.name,
             title=titles[one.action] or one.action,
             description=one.description,
-            input_schema=_plain(one.input_schema),
+            input_schema=thaw(one.input_schema),
             output_schema=OUTCOME_SCHEMA,
             annotations=types.ToolAnnotations(read_only_hint=False),
         )
@@ -226,13 +258,6 @@ async def _refusable(answer: Awaitable[R]) -> R:
 
 def _error(refused: WorldProtocolError) -> MCPError:
     return MCPError(REFUSED, f"{refused.message} [{refused.code}]", {"code": str(refused.code)})
-
-
-def _plain(schema: Any) -> Any:
-    """Return a schema whose objects are dictionaries."""
-    if isinstance(schema, dict):
-        return {name: _plain(value) for name, value in schema.items()}
-    return [_plain(one) for one in schema] if isinstance(schema, list | tuple) else schema
 
 
 def _version() -> str:

@@ -13,7 +13,6 @@ annotations say that a repetition is harmless. Source: docs/agents.md.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,8 +23,7 @@ from weakref import WeakValueDictionary
 import anyio
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT, JSONRPCError
 
-from world.errors import RefusedError
-from world.model.canonical_json import canonical_bytes
+from worldprotocol.agents.call_values import content_of, digest_of
 from worldprotocol.agents.proxy.events import Outcome, begins, continues, ends
 from worldprotocol.agents.proxy.pins import Pins, Status, statuses
 from worldprotocol.agents.proxy.realm_client import RealmClient, RealmError
@@ -119,7 +117,6 @@ class GovernedCall:
     """
 
     def __init__(self, place: CallPlace, call_id: str, name: str, arguments: Any, progress: int | None = None) -> None:
-        """Ask nothing yet."""
         self._place = place
         self._name, self._arguments, self._progress = name, arguments, progress
         self._named = {"session": place.session, "callId": call_id, "process": place.process}
@@ -272,7 +269,7 @@ class GovernedCall:
         if answer.result.get("isError") is True:
             await self._report("failed", _short(_text_in(answer.result)))
         else:
-            await self._report("made", _digest(answer.result))
+            await self._report("made", digest_of(content_of(answer.result)))
         return answer.result
 
     async def _beating(self) -> None:
@@ -342,14 +339,6 @@ async def _is_acquired(turn: anyio.Lock, wait_s: float) -> bool:
             return True
         return False
     return True
-
-
-def _digest(result: Any) -> dict[str, Any]:
-    try:
-        content = canonical_bytes(result)
-    except (RefusedError, ValueError, TypeError, OverflowError):  # numbers or texts without a canonical form
-        content = json.dumps(result, sort_keys=True).encode()
-    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
 def _text_in(result: Mapping[str, Any]) -> str:

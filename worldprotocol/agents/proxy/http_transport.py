@@ -65,7 +65,6 @@ class _LimitedBody(httpx2.AsyncByteStream):
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, limit: int | None) -> None:
-        """Read nothing yet."""
         self._stream = stream
         self._limit = limit
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 from uuid import uuid4
@@ -33,7 +32,6 @@ class RealmError(Exception):
     """
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
-        """Keep whether it is final."""
         super().__init__(message)
         self.is_final = is_final
 
@@ -48,7 +46,6 @@ class RealmClient:
     """
 
     def __init__(self, address: ServerAddress, realm: str, token: str | None) -> None:
-        """Connect to nothing yet."""
         self._address = address
         self._path = f"/v1/realms/{quote(realm, safe='')}"
         transport = httpx.AsyncHTTPTransport(uds=address.socket) if address.socket is not None else None
@@ -61,13 +58,10 @@ class RealmClient:
         )
 
     async def __aenter__(self) -> Self:
-        await self._http.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self._http.__aexit__(kind, error, at)
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
 
     async def pins(self, server: str) -> Pins | None:
         """Return the pins of a server; None where it has none.

@@ -106,7 +106,6 @@ class Relay:
     """
 
     def __init__(self, client: PeerStreams, passes: frozenset[str]) -> None:
-        """Wait for the client."""
         self._client = client
         self._passes = passes | {""}
         self._place: CallPlace | None = None

@@ -40,7 +40,6 @@ class ProcessStreams:
     """
 
     def __init__(self, process: Process) -> None:
-        """Read nothing yet."""
         self._process = process
         self._turn = anyio.Lock()
 

@@ -40,7 +40,6 @@ class UpstreamSession:
     def __init__(
         self, streams: PeerStreams, take: Callable[[JSONRPCRequest | JSONRPCNotification], Awaitable[None]]
     ) -> None:
-        """Send nothing yet."""
         self._streams = streams
         self._take = take
         self._open: dict[int, asyncio.Future[Reply]] = {}
@@ -98,7 +97,6 @@ class UpstreamSession:
         method: str,
         params: dict[str, Any] | None,
         limit_s: float = ANSWER_S,
-        sent_as: Callable[[int], None] | None = None,
     ) -> Reply:
         """Return the answer to a request; one that is given up is cancelled.
 
@@ -106,7 +104,6 @@ class UpstreamSession:
             method: its method.
             params: its parameters.
             limit_s: longest wait, in seconds.
-            sent_as: takes the id of the request before it is sent.
 
         Raises:
             UpstreamError: the upstream has ended, or did not answer in time.
@@ -116,8 +113,6 @@ class UpstreamSession:
         if self.is_ended:
             raise UpstreamError("The upstream has ended.")
         self._open[number] = waiting
-        if sent_as is not None:
-            sent_as(number)
         given = {} if params is None else {"params": params}
         try:
             with anyio.fail_after(limit_s):

@@ -19,7 +19,7 @@ from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.requests import ProjectionOutcome, submission
 
-__all__ = ["check_key", "key_conflict", "project_keyed", "proposal_of_intent", "submit_keyed"]
+__all__ = ["check_key", "key_conflict", "open_twin", "project_keyed", "proposal_of_intent", "submit_keyed"]
 
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:~-]{0,199}")
 
@@ -45,6 +45,26 @@ def proposal_of_intent(realm: Realm, intent_id: str) -> Proposal | None:
     """Return the proposal that carries an intentId; None where it was not submitted."""
     rows = realm.archive.rows("by_intent", {"of_intent": intent_id})
     return realm.proposal(str(rows[0][0])) if rows else None
+
+
+def open_twin(realm: Realm, intent: IntentInstance) -> Proposal | None:
+    """Return the open, undecided proposal of the same actor with the same intentKey.
+
+    Args:
+        realm: the realm.
+        intent: the intent that would be submitted.
+
+    Returns:
+        The proposal; None where there is none, or the intent was submitted before: then it has a proposal of its own.
+    """
+    if proposal_of_intent(realm, intent.intent_id) is not None:
+        return None
+    actor_id, intent_key = intent.meta.origin.actor.actor_id, intent.intent_key
+    for one in realm.realm().proposals.values():
+        is_same = one.submitted.intent.intent_key == intent_key and one.submitted.actor.actor_id == actor_id
+        if is_same and one.status in ("submitted", "evaluating"):
+            return one
+    return None
 
 
 def submit_keyed(realm: Realm, intent: IntentInstance, **options: Unpack[SubmitOptions]) -> Proposal:

@@ -37,7 +37,7 @@ from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.decoding import decoded
 from worldprotocol.api.realm import Realm
 
-__all__ = ["RequestKeys", "says_acquire", "says_heartbeat", "says_release", "says_revoke"]
+__all__ = ["RequestKeys", "Says", "says_acquire", "says_heartbeat", "says_release", "says_revoke"]
 
 R = TypeVar("R")
 Says = Callable[[list[Any]], bool]

@@ -23,7 +23,14 @@ Kinds = type[Event] | tuple[type[Event], ...]
 
 
 def once(
-    realm: Realm, verified: Verification, kind: Kinds, run: Callable[[], Any], *, stream: str | None, says: Any
+    realm: Realm,
+    verified: Verification,
+    kind: Kinds,
+    run: Callable[[], Any],
+    *,
+    said: Any,
+    says: Callable[[Any], Any],
+    stream: str | None = None,
 ) -> None:
     """Run a command that records an event, unless an earlier request with the same key recorded it.
 
@@ -32,41 +39,34 @@ def once(
         verified: the caller, with the key of the request; without a key the command runs.
         kind: the event that the command records, or several of which it records one.
         run: the command of that caller.
+        said: what this request says.
+        says: returns what the request of such an event said.
         stream: where the event is; None is a stream of the whole realm, which has few events of this kind.
-        says: returns of such an event what the request says, and is called with None for this request.
 
     Raises:
         RefusedError: ``IDEMPOTENCY_CONFLICT`` where the key was used for another request; what the command refuses.
     """
+    topics = [one.TOPIC for one in (kind if isinstance(kind, tuple) else (kind,))]
+
+    def is_recorded() -> bool:
+        for logged in realm.log.read(topics=topics) if stream is None else realm.log.stream(stream):
+            event: Any = decoded(logged) if logged.topic in topics else None
+            before: Verification | None = None if event is None else event.verified
+            if before is None or before.key != verified.key:
+                continue
+            if before.verified_actor != verified.verified_actor or says(event) != said:
+                raise RefusedError(
+                    ErrorCode.IDEMPOTENCY_CONFLICT,
+                    f"The key {verified.key} was used for another request; use a new key for each request.",
+                )
+            return True
+        return False
+
     if verified.key is None:
         run()
-    elif not _is_recorded(realm, verified, kind, stream, says):
+    elif not is_recorded():
         try:
             run()
         except RefusedError:
-            if not _is_recorded(realm, verified, kind, stream, says):
+            if not is_recorded():
                 raise
-
-
-def _is_recorded(realm: Realm, verified: Verification, kind: Kinds, stream: str | None, says: Any) -> bool:
-    """Return whether an event has the key of a request.
-
-    Raises:
-        RefusedError: ``IDEMPOTENCY_CONFLICT``.
-    """
-    topics = [one.TOPIC for one in (kind if isinstance(kind, tuple) else (kind,))]
-    logged = realm.log.read(topics=topics) if stream is None else realm.log.stream(stream)
-    for one in logged:
-        if one.topic not in topics:
-            continue
-        event: Any = decoded(one)
-        before: Verification | None = event.verified
-        if before is None or before.key != verified.key:
-            continue
-        if before.verified_actor != verified.verified_actor or says(event) != says(None):
-            raise RefusedError(
-                ErrorCode.IDEMPOTENCY_CONFLICT,
-                f"The key {verified.key} was used for another request; use a new key for each request.",
-            )
-        return True
-    return False

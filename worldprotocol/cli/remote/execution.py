@@ -12,8 +12,7 @@ from worldprotocol.api.config import CONFIG_NAME
 from worldprotocol.cli.remote.input_files import RequestFiles
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.output import Streams
-from worldprotocol.server.commands.output import RequestStream
-from worldprotocol.server.commands.request import Following
+from worldprotocol.server.commands.output import Following, RequestStream
 
 if TYPE_CHECKING:
     from world.state.proposal import Proposal
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.config import Config
     from worldprotocol.api.realm import Realm
     from worldprotocol.cli.support.output import Progress
-    from worldprotocol.server.commands.request import CommandRequest
+    from worldprotocol.server.commands.output import CommandRequest
 
 __all__ = ["run_command"]
 

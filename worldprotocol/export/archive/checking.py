@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log import EventLog, LoggedEvent, TreeHead
 from world.log.merkle import CHUNK_LEAVES, HASH_BYTES, Chunk, Frontier
-from worldprotocol.export.archive.manifest import EVENTS, TILES, ArchiveFolder, bad_archive, hash_of, open_file
-from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, read_items
+from worldprotocol.export.archive.manifest import EVENTS, TILES, ArchiveFolder, bad_archive, file_of, hash_of
+from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, Progress, read_items
 from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted, read_checkpoint
 from worldprotocol.export.proofs.receipt import event_text
 from worldprotocol.export.proofs.tiles import MAX_ENTRY_BYTES, Tile
@@ -18,8 +18,6 @@ from worldprotocol.export.proofs.tiles import MAX_ENTRY_BYTES, Tile
 __all__ = ["CHECKPOINT", "bundle_path", "check_archive", "check_row", "checkpoint_in", "head_in", "tile_path"]
 
 CHECKPOINT: Final = f"{TILES}/checkpoint"
-
-Progress = Callable[[int, int], None]
 
 
 def tile_path(level: int, tile: Tile) -> str:
@@ -84,11 +82,8 @@ def head_in(archive: ArchiveFolder, size: int) -> TreeHead | None:
         return None
     while frontier.size < size:
         path = tile_path(0, Tile(frontier.size // CHUNK_LEAVES))
-        try:
-            with open_file(archive.folder / path) as file:
-                data = file.read()
-        except OSError as error:
-            raise bad_archive(archive.folder, f"{path} cannot be read: {error.strerror}") from None
+        with file_of(archive.folder, path) as file:
+            data = file.read()
         leaves = [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
         frontier = frontier.extended(leaves[: size - frontier.size])
     return TreeHead(frontier.size, frontier.root())
@@ -105,11 +100,10 @@ def checkpoint_in(archive: ArchiveFolder, trusted: Trusted | None = None) -> Che
         if trusted is not None and trusted.keys:
             raise RefusedError(ErrorCode.NOT_SIGNED, f"{archive.folder} has no checkpoint, so it is not signed.")
         return None
+    with file_of(archive.folder, CHECKPOINT) as file:
+        data = file.read()
     try:
-        with open_file(archive.folder / CHECKPOINT) as file:
-            checkpoint = read_checkpoint(file.read())
-    except OSError as error:
-        raise bad_archive(archive.folder, f"{CHECKPOINT} cannot be read: {error.strerror}") from None
+        checkpoint = read_checkpoint(data)
     except RefusedError as refused:
         raise bad_archive(archive.folder, f"its checkpoint is none ({refused.message})") from None
     if trusted is not None:
@@ -188,10 +182,8 @@ class _Pass:
 
     def _items(self) -> Iterator[tuple[int, ExportHeader | LoggedEvent | Hidden | TreeHead]]:
         try:
-            with open_file(self._folder / EVENTS) as lines:
+            with file_of(self._folder, EVENTS) as lines:
                 yield from read_items(lines, lambda _: None)
-        except OSError as error:
-            raise self._bad(f"{EVENTS} cannot be read: {error.strerror}") from None
         except RefusedError as refused:
             if refused.code == ErrorCode.BAD_ARCHIVE:
                 raise
@@ -247,11 +239,8 @@ class _Pass:
     def _read(self, path: str) -> bytes:
         if path not in self._files:
             raise self._bad(f"its manifest names no {path}")
-        try:
-            with open_file(self._folder / path) as file:
-                return file.read()
-        except OSError as error:
-            raise self._bad(f"{path} cannot be read: {error.strerror}") from None
+        with file_of(self._folder, path) as file:
+            return file.read()
 
     def _bad(self, clause: str, position: int | None = None) -> RefusedError:
         return bad_archive(self._folder, clause, position)

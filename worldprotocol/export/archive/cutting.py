@@ -9,7 +9,7 @@ the events (checkpoints, the copy of the lease ledger) is stored before, so that
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,7 +44,7 @@ from world.state.writer_epoch import closed_log
 from worldprotocol.export.archive.checking import check_archive, check_row
 from worldprotocol.export.archive.manifest import EVENTS, ArchiveFolder, bad_archive, open_file
 from worldprotocol.export.jsonl import import_log
-from worldprotocol.export.jsonl_lines import read_items
+from worldprotocol.export.jsonl_lines import Progress, read_items
 
 __all__ = ["CutLog", "CutPlan", "check_cut", "cut", "open_for_cutting", "plan_cut", "restore"]
 
@@ -52,8 +52,6 @@ AT_ONCE: Final = 2_000
 """Contents that are removed or given back in one commit."""
 
 _NOWHERE: Final = 0  # the position of no event
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,10 +287,6 @@ def _stored_snapshot(log: EventLog) -> tuple[LogArchived, SealedSnapshot]:
     return done, read_snapshot(log, done)
 
 
-def _last_time(log: EventLog) -> int:
-    return decoded(log.event_at(log.head().size)).at
-
-
 def _append(log: EventLog, event: LogArchived, before: int, snapshot: SealedSnapshot) -> None:
     """Append the event that permits the removal; refuse where something else happened, or this may not write."""
     view = WorldIndex()
@@ -305,7 +299,8 @@ def _append(log: EventLog, event: LogArchived, before: int, snapshot: SealedSnap
         if (0 if realm.archived is None else realm.archived.upto) != before:
             raise RefusedError(ErrorCode.LOG_BUSY, "Another process cut the log meanwhile; look, and repeat the cut.")
         _check_branches(log, snapshot)
-        timed = structs.replace(event, at=max(event.at, _last_time(log)))
+        last = decoded(log.event_at(log.head().size))
+        timed = structs.replace(event, at=max(event.at, last.at))
         new = NewEvent(REALM_STREAM, LogArchived.TOPIC, LogArchived.VERSION, encode_event(timed))
         log.insert_events([new], transaction=transaction)
         view.apply(transaction.cursor(), transaction.appended)

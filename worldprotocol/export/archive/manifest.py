@@ -9,10 +9,13 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -33,8 +36,8 @@ __all__ = [
     "ArchiveManifest",
     "ArchivedFile",
     "bad_archive",
+    "file_of",
     "hash_of",
-    "is_archive",
     "open_archive",
     "open_file",
 ]
@@ -54,7 +57,6 @@ TABLES: Final = "tables"
 
 _PATH: Final = re.compile(r"[a-z0-9][a-z0-9_.]*(/[a-z0-9][a-z0-9_.]*)*")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
-_BLOCK: Final = 1 << 20
 
 
 class ArchivedFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -127,11 +129,6 @@ class ArchiveFolder:
 _MANIFEST: Final = msgspec.json.Decoder(ArchiveManifest)
 
 
-def is_archive(folder: Path) -> bool:
-    """Return whether a folder looks like an archive, or like the remains of one."""
-    return folder.joinpath(MANIFEST).is_file()
-
-
 def open_archive(folder: Path) -> ArchiveFolder:
     """Read the manifest of an archive; ``worldprotocol.export.archive.checking`` compares the files with it.
 
@@ -186,9 +183,9 @@ def _faults(manifest: ArchiveManifest) -> list[str]:
     return []
 
 
-def open_file(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> BufferedReader:
     """Open a file of an archive for reading; raises ``OSError``, also for a FIFO, a device and a folder."""
-    file: IO[bytes] = open(  # noqa: SIM115  # the caller closes it
+    file = open(  # noqa: SIM115  # the caller closes it
         path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
     )
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -199,12 +196,23 @@ def open_file(path: Path) -> IO[bytes]:
 
 def hash_of(path: Path) -> tuple[int, str]:
     """Return size in bytes and SHA-256 in hex of a file; raises ``OSError``."""
-    digest, size = sha256(), 0
     with open_file(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            size += len(block)
-    return size, digest.hexdigest()
+        digest = file_digest(file, "sha256").hexdigest()
+        return file.tell(), digest
+
+
+@contextmanager
+def file_of(folder: Path, path: str) -> Iterator[BufferedReader]:
+    """Open a file of an archive for reading, as a context manager.
+
+    Raises:
+        RefusedError: ``BAD_ARCHIVE`` where it cannot be read.
+    """
+    try:
+        with open_file(folder / path) as file:
+            yield file
+    except OSError as error:
+        raise bad_archive(folder, f"{path} cannot be read: {error.strerror}") from None
 
 
 def bad_archive(folder: Path, clause: str, position: int | None = None) -> RefusedError:

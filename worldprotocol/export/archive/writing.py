@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.realm_events import LogFounded
 from world.log import EventLog
 from world.log.merkle import CHUNK_LEAVES
 from world.private_files import open_private
 from world.read_models.archive import Archive
-from world.read_models.decoding import decoded
+from world.read_models.decoding import log_id_of
 from worldprotocol.export.archive.checking import CHECKPOINT, bundle_path, check_archive, check_row, tile_path
 from worldprotocol.export.archive.manifest import (
     EVENTS,
@@ -36,7 +34,7 @@ from worldprotocol.export.archive.manifest import (
     open_archive,
 )
 from worldprotocol.export.jsonl import export_log
-from worldprotocol.export.jsonl_lines import Start
+from worldprotocol.export.jsonl_lines import Progress, Start
 from worldprotocol.export.proofs.checkpoint import Checkpoint
 from worldprotocol.export.proofs.tiles import WIDTH, Tile, entry_bundle
 from worldprotocol.export.tables.parquet import export_tables
@@ -45,8 +43,6 @@ __all__ = ["ArchivePlan", "end_of_archive", "plan_archive", "write_archive"]
 
 PART: Final = ".part"
 """End of the name of the folder in which an archive is written."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +205,10 @@ def _write_tiles(log: EventLog, part: Path, plan: ArchivePlan, progress: Progres
 def _describe(log: EventLog, part: Path, plan: ArchivePlan, unbundled: list[int]) -> ArchiveManifest:
     head = log.root_at(plan.upto)
     files = sorted(str(one.relative_to(part)) for one in part.rglob("*") if one.is_file())
-    founded = decoded(log.event_at(1))
     return ArchiveManifest(
         "archive",
         FORMAT,
-        founded.log_id if isinstance(founded, LogFounded) else "",
+        log_id_of(log) or "",
         log.name,
         head.size,
         head.root_hex,

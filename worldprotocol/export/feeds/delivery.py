@@ -78,7 +78,6 @@ class Delivery:
     def __init__(
         self, name: str, log_id: str, config: FeedConfig, source: MessageSource, sink: Sink, clock: Clock
     ) -> None:
-        """Deliver nothing yet."""
         self._name = name
         self._log_id = log_id
         self._config = config

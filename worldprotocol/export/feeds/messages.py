@@ -77,7 +77,6 @@ class MessageSource:
     """
 
     def __init__(self, log: EventLog, config: FeedConfig, redaction: Redaction) -> None:
-        """Read nothing yet."""
         self._log = log
         self._config = config
         self._redaction = redaction

@@ -1,4 +1,4 @@
-"""Running feeds: what ``[feeds]`` configures, put together with the log, the state, the secrets and the receiver."""
+"""Running feeds: what ``[feeds]`` configures, put together with log, state and receiver, and how far they are."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.writer_events import WriterClosed
 from world.log import EventLog, open_log
+from world.masking import masked
 from world.private_files import make_private, open_private
 from worldprotocol.api.bootstrap import log_files, secrets_of
 from worldprotocol.api.config import Config
@@ -29,12 +30,11 @@ from worldprotocol.api.consumers import RecordedEvents, consumer_name, run_consu
 from worldprotocol.api.sections.feeds import FeedConfig
 from worldprotocol.export.feeds.delivery import Delivery, FeedReport, consumer_of
 from worldprotocol.export.feeds.messages import MessageSource
-from worldprotocol.export.feeds.signing import read_secrets
-from worldprotocol.export.feeds.sinks import FileSink, HttpSink, HttpTarget, Sink
-from worldprotocol.export.feeds.state import FeedState
+from worldprotocol.export.feeds.sinks import FileSink, HttpSink, HttpTarget, Sink, read_secrets
+from worldprotocol.export.feeds.state import FeedProgress, FeedState
 from worldprotocol.export.redaction import Redaction
 
-__all__ = ["ConfiguredFeed", "FeedRun", "configured_feeds", "opened_state"]
+__all__ = ["ConfiguredFeed", "FeedRun", "configured_feeds", "feed_status", "opened_state"]
 
 MOVE_POLL_S: Final = 0.5
 """Time between two looks at where a realm is whose log was closed to writers, in seconds."""
@@ -132,7 +132,6 @@ class FeedRun:
         on_report: Callable[[FeedReport], None] = lambda _: None,
         place: Callable[[], str | None] | None = None,
     ) -> None:
-        """Prepare; nothing is opened yet."""
         self._place = place
         self._is_left = False
         self.feed = feed
@@ -286,3 +285,52 @@ def _alone(feed: ConfiguredFeed) -> Iterator[None]:
                 ErrorCode.FEED_BUSY, f"Another process runs the feed {feed.name}.", name=feed.name
             ) from None
         yield
+
+
+def feed_status(feed: ConfiguredFeed) -> dict[str, Any]:
+    """Return how far a feed is, as JSON; nothing is made where the feed has not run yet.
+
+    ``lag`` is the number of events after the position. ``state`` is ``new``, ``paused``, ``retrying``, ``behind`` or
+    ``current``. Times are in ms since 1970.
+
+    Args:
+        feed: the feed.
+
+    Raises:
+        RefusedError: those of ``open_log``; ``NOT_FOUNDED``.
+    """
+    with open_log(feed.address, read_only=True) as log:
+        size, name = log.head().size, consumer_name(log)
+    position, progress = _read(feed, name)
+    failure = {"at": progress.failed_at, "code": progress.code, "message": progress.message}
+    return {
+        "feed": feed.name,
+        "format": feed.config.format,
+        "target": feed.config.file or masked(feed.config.url or ""),
+        "state": _state(position, size, progress),
+        "position": position or 0,
+        "events": size,
+        "lag": size - (position or 0),
+        "sent": progress.sent,
+        "deliveredAt": progress.delivered_at,
+        "underWay": progress.under_way,
+        "attempts": progress.attempts,
+        "lastFailure": None if progress.failed_at is None else failure,
+    }
+
+
+def _read(feed: ConfiguredFeed, name: str) -> tuple[int | None, FeedProgress]:
+    if not feed.state.exists():
+        return None, FeedProgress()
+    with opened_state(feed) as state:
+        return state.max_tracking_id(name), state.progress()
+
+
+def _state(position: int | None, size: int, progress: FeedProgress) -> str:
+    if progress.paused:
+        return "paused"
+    if progress.attempts:
+        return "retrying"
+    if position is None:
+        return "new"
+    return "behind" if position < size else "current"

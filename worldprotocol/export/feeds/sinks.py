@@ -1,8 +1,17 @@
-"""Where messages of a feed go: a receiver over HTTP, or a file of JSON lines."""
+"""Where messages of a feed go: a receiver over HTTP, or a file of JSON lines.
+
+Messages to a receiver are signed by the specification Standard Webhooks 1.0: HMAC-SHA256 over id, time and body. A
+secret is ``whsec_`` and 24 to 64 bytes in base64. With several secrets a message has a signature of each, so that a
+receiver can change to another secret at any time.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import errno
+import hashlib
+import hmac
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -16,12 +25,12 @@ import httpx
 from host.secrets.masking import ValueMask
 from world.clock import Clock
 from world.error_codes import ErrorCode
+from world.errors import RefusedError
 from world.private_files import make_private
 from worldprotocol.export.feeds.messages import FeedMessage
-from worldprotocol.export.feeds.signing import signature_headers
 from worldprotocol.export.feeds.state import DeliveryFailure, FeedProgress
 
-__all__ = ["FileSink", "HttpSink", "HttpTarget", "Sink"]
+__all__ = ["FileSink", "HttpSink", "HttpTarget", "Sink", "read_secrets", "signature_headers"]
 
 MAX_ANSWER_BYTES: Final = 65_536
 """Bytes of an answer that are read, so that its connection can be used again."""
@@ -74,7 +83,6 @@ class HttpSink:
     """
 
     def __init__(self, target: HttpTarget, clock: Clock) -> None:
-        """Connect to nothing yet."""
         self._target = target
         self._clock = clock
         self._client = httpx.Client(trust_env=False, follow_redirects=False, timeout=target.timeout_s)
@@ -149,7 +157,6 @@ class FileSink:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open nothing yet."""
         self._path = path
 
     def send(self, message: FeedMessage, message_id: str, progress: FeedProgress) -> int | DeliveryFailure:
@@ -189,3 +196,46 @@ class FileSink:
         finally:
             os.close(folder)
         return 0
+
+
+def read_secrets(text: str, feed: str) -> list[bytes]:
+    """Return the keys of secrets that are separated by spaces.
+
+    Args:
+        text: ``whsec_...``, once or more.
+        feed: name of the feed, for messages.
+
+    Raises:
+        RefusedError: ``INVALID_CONFIG``.
+    """
+    found = []
+    for one in text.split():
+        try:
+            key = base64.b64decode(one.removeprefix("whsec_"), validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+        if not 24 <= len(key) <= 64:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"The secret of feed {feed} is not whsec_ and 24 to 64 bytes in base64; "
+                '`echo "whsec_$(openssl rand -base64 32)"` makes one.',
+            )
+        found.append(key)
+    return found
+
+
+def signature_headers(keys: Sequence[bytes], message_id: str, seconds: int, body: bytes) -> dict[str, str]:
+    """Return the header fields of a message.
+
+    Args:
+        keys: of the secrets; without any the message is not signed.
+        message_id: id of the message; it contains no dot.
+        seconds: time of this attempt, since 1970.
+        body: of the message.
+    """
+    signed = b"%b.%d.%b" % (message_id.encode(), seconds, body)
+    headers = {"webhook-id": message_id, "webhook-timestamp": str(seconds)}
+    if not keys:
+        return headers
+    signatures = [f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}" for key in keys]
+    return {**headers, "webhook-signature": " ".join(signatures)}

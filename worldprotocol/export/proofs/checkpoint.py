@@ -14,10 +14,9 @@ from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.events.realm_events import LogFounded
 from world.log import EventLog, TreeHead
 from world.log.merkle import HASH_BYTES
-from world.read_models.decoding import decoded
+from world.read_models.decoding import log_id_of
 from worldprotocol.export.proofs.note import (
     SignedNote,
     SigningKey,
@@ -153,10 +152,10 @@ def default_origin(log: EventLog) -> str:
         RefusedError: ``NO_SUCH_EVENT`` for an empty log.
         DamagedLogError: its first event cannot be read.
     """
-    first = decoded(log.event_at(1))
-    if not isinstance(first, LogFounded):
+    log_id = log_id_of(log)
+    if log_id is None:
         raise DamagedLogError(ErrorCode.BAD_REFERENCE, "The log does not begin with its founding.", position=1)
-    return f"world-protocol/{first.log_id}"
+    return f"world-protocol/{log_id}"
 
 
 def _invalid(clause: str) -> RefusedError:

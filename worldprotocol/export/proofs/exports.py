@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,16 +33,40 @@ from world.log import LogFinding, LoggedEvent, TreeHead, open_log
 from world.log.merkle import Frontier
 from world.model.identity import content_id, policy_hash, schema_hash, world_id
 from worldprotocol.export.jsonl import import_log
-from worldprotocol.export.jsonl_lines import ExportHeader, Hidden, SalvagedFrom, header_line, read_items
+from worldprotocol.export.jsonl_lines import (
+    ExportHeader,
+    Hidden,
+    Progress,
+    SalvagedFrom,
+    cut_off,
+    header_line,
+    read_items,
+)
 
-__all__ = ["MAX_SPANS", "ExportReport", "check_export", "is_export"]
+__all__ = ["ExportReport", "Spans", "check_export", "is_export"]
 
 MAX_SPANS: Final = 1_000
-"""Maximum number of spans of hidden events that are listed."""
+"""Maximum number of spans of positions that are listed."""
 
 MAX_FINDINGS: Final = 100
 
-Progress = Callable[[int, int], None]
+
+@dataclass(slots=True)
+class Spans:
+    """Spans of consecutive positions, and their total number of positions."""
+
+    count: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, first: int, last: int) -> None:
+        """Add the positions from the first to the last; spans are added in ascending order."""
+        if last < first:
+            return
+        self.count += last - first + 1
+        if self.spans and self.spans[-1][1] == first - 1:
+            self.spans[-1] = self.spans[-1][0], last
+        elif len(self.spans) < MAX_SPANS:
+            self.spans.append((first, last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +178,7 @@ class _ExportPass:
     header: ExportHeader
     against: tuple[TreeHead, ...]
     frontier: Frontier = field(default_factory=Frontier)
-    hidden: int = 0
-    spans: list[tuple[int, int]] = field(default_factory=list)
+    hidden: Spans = field(default_factory=Spans)
     findings: list[LogFinding] = field(default_factory=list)
     repeats: Repeats = field(default_factory=lambda: Repeats(is_whole=False))
     streams: dict[str, tuple[int, int]] = field(
@@ -180,9 +203,7 @@ class _ExportPass:
             elif not isinstance(item, ExportHeader):
                 self._take(number, item)
         if last is None:
-            raise RefusedError(
-                ErrorCode.BAD_EXPORT, "The file is cut off: it does not end with a tree head. Export the log again."
-            )
+            raise cut_off()
         for head in saved:
             self._compare(head)
         for position, message in self.repeats.found(lambda: _shown(source)):
@@ -190,7 +211,14 @@ class _ExportPass:
         report = tuple(sorted(self.findings, key=lambda finding: finding.position))
         rules, events = tuple(self.header.redacted), self.frontier.size
         return ExportReport(
-            self.header.name, last, report, events, self.hidden, tuple(self.spans), rules, salvaged=self.header.salvaged
+            self.header.name,
+            last,
+            report,
+            events,
+            self.hidden.count,
+            tuple(self.hidden.spans),
+            rules,
+            salvaged=self.header.salvaged,
         )
 
     def _take(self, number: int, item: LoggedEvent | Hidden) -> None:
@@ -200,17 +228,13 @@ class _ExportPass:
         if isinstance(item, LoggedEvent):
             for code, message in self._faults(item):
                 self._find(code, item.position, f"Event {item.position}: {message}.")
-            self.streams[item.stream] = item.version, self.hidden
-            return
-        self.hidden += 1
-        if self.spans and self.spans[-1][1] == item.position - 1:
-            self.spans[-1] = self.spans[-1][0], item.position
-        elif len(self.spans) < MAX_SPANS:
-            self.spans.append((item.position, item.position))
+            self.streams[item.stream] = item.version, self.hidden.count
+        else:
+            self.hidden.add(item.position, item.position)
 
     def _faults(self, item: LoggedEvent) -> Iterator[tuple[ErrorCode, str]]:
         version, hidden = self.streams.get(item.stream, (0, 0))
-        if not version < item.version <= version + 1 + self.hidden - hidden:
+        if not version < item.version <= version + 1 + self.hidden.count - hidden:
             yield ErrorCode.STREAM_DISORDER, f"version {item.version} of the stream {item.stream!r} is out of order"
         try:
             event = decode_event(item.topic, item.schema_version, item.state, item.position)

@@ -32,6 +32,7 @@ __all__ = [
     "SUBJECTS",
     "Subject",
     "VerifiedProof",
+    "changed",
     "check_proof",
     "is_cose",
     "make_consistency",
@@ -117,7 +118,11 @@ def make_receipt(log: EventLog, subject: Subject, checkpoint: Checkpoint) -> byt
         "about": {"kind": subject.kind, "id": subject.name, "field": subject.field},
         "origin": checkpoint.origin,
         "event": {"position": event.position, "leaf": event.leaf.hex(), "content": event_text(event)},
-        "inclusion": _proof(index=event.position - 1, size=checkpoint.head.size, path=path),
+        "inclusion": {
+            "index": event.position - 1,
+            "size": checkpoint.head.size,
+            "path": [node.hex() for node in path],
+        },
         "checkpoint": checkpoint.to_text(),
     }
     return _checked(canonical_bytes(wire) + b"\n")
@@ -133,7 +138,7 @@ def prove_event(log: EventLog, position: int, checkpoint: Checkpoint) -> tuple[L
     proof = log.prove_inclusion(position, checkpoint.head.size)
     _check_head(proof.head, checkpoint)
     if event.leaf != proof.leaf or not is_intact(event):
-        raise _changed(event.position)
+        raise changed(event.position)
     return event, proof.path
 
 
@@ -142,12 +147,13 @@ def event_text(event: LoggedEvent) -> str:
     try:
         state, stream, topic = event.state.decode(), canonical_text(event.stream), canonical_text(event.topic)
     except UnicodeDecodeError:
-        raise _changed(event.position) from None
+        raise changed(event.position) from None
     parts = f'"schemaVersion":{event.schema_version},"state":{state},"stream":{stream},"topic":{topic}'
     return f'{{{parts},"version":{event.version}}}'
 
 
-def _changed(position: int) -> DamagedLogError:
+def changed(position: int) -> DamagedLogError:
+    """Return the error of an event that differs from its leaf hash."""
     return DamagedLogError(
         ErrorCode.EVENT_CHANGED,
         f"Event {position} is not what its leaf hash says; run `worldctl verify`.",
@@ -353,10 +359,6 @@ def _nodes(wire: Any) -> list[bytes]:
     if [node.hex() for node in nodes] != wire:
         raise bad_proof("has a hash that is written in another way")
     return nodes
-
-
-def _proof(*, index: int, size: int, path: tuple[bytes, ...]) -> dict[str, Any]:
-    return {"index": index, "size": size, "path": [node.hex() for node in path]}
 
 
 def _checked(data: bytes) -> bytes:

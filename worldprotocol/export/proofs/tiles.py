@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, RefusedError
+from world.errors import RefusedError
 from world.log import EventLog
 from world.log.merkle import leaf_hash
-from worldprotocol.export.proofs.receipt import event_text
+from worldprotocol.export.proofs.receipt import changed, event_text
 
 __all__ = ["WIDTH", "Tile", "entry_bundle", "read_level", "read_tile"]
 
@@ -93,11 +93,7 @@ def entry_bundle(log: EventLog, tile: Tile) -> bytes:
     for event in log.read(first, first + tile.width):
         entry = event_text(event).encode()
         if leaf_hash(entry) != event.leaf:
-            raise DamagedLogError(
-                ErrorCode.EVENT_CHANGED,
-                f"Event {event.position} is not what its leaf hash says; run `worldctl verify`.",
-                position=event.position,
-            )
+            raise changed(event.position)
         if len(entry) > MAX_ENTRY_BYTES:
             raise _missing(
                 f"Event {event.position} has {len(entry)} bytes, and an entry of a bundle at most {MAX_ENTRY_BYTES}; "

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from world.log import TreeHead
 from world.log.merkle import CHUNK_LEAVES, Frontier, tree_root
+from worldprotocol.export.jsonl_lines import Progress
 from worldprotocol.export.salvage.scratch import EventVersion, ScratchStore
 
 __all__ = ["ProvenEvents", "judge"]
-
-Progress = Callable[[int, int], None]
 
 _MOST_TREES: Final = 8
 _BY_ROOT: Final[tuple[bytes, ...]] = ()

@@ -7,7 +7,7 @@ is read only. Sources: RFC 9162 section 2.1; CARD-audit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
@@ -19,41 +19,26 @@ from world.log.merkle import Frontier
 from world.log.url import MEMORY
 from world.model.canonical_json import canonical_bytes
 from world.private_files import open_private
-from worldprotocol.export.jsonl_lines import FORMAT, HEAD_EVERY, ExportHeader, SalvagedFrom, head_line, header_line
-from worldprotocol.export.proofs.exports import check_export, is_export
+from worldprotocol.export.jsonl_lines import (
+    FORMAT,
+    HEAD_EVERY,
+    ExportHeader,
+    Progress,
+    SalvagedFrom,
+    head_line,
+    header_line,
+)
+from worldprotocol.export.proofs.exports import Spans, check_export, is_export
 from worldprotocol.export.salvage.judging import ProvenEvents, judge
 from worldprotocol.export.salvage.scratch import EventVersion, ScratchStore
 from worldprotocol.export.salvage.server import read_server
 from worldprotocol.export.salvage.sources import read_export, read_file
 
-__all__ = ["Salvaged", "Spans", "is_source", "salvage"]
-
-MAX_SPANS: Final = 1_000
-"""Maximum number of spans of positions that are listed."""
+__all__ = ["Salvaged", "is_source", "salvage"]
 
 MAX_LINES: Final = 1_000
 _LOOK_AT: Final = 1 << 16
 _SQLITE: Final = b"SQLite format 3\x00"
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(slots=True)
-class Spans:
-    """Spans of consecutive positions, and their total number of positions."""
-
-    count: int = 0
-    spans: list[tuple[int, int]] = field(default_factory=list)
-
-    def add(self, first: int, last: int) -> None:
-        """Add the positions from the first to the last; spans are added in ascending order."""
-        if last < first:
-            return
-        self.count += last - first + 1
-        if self.spans and self.spans[-1][1] == first - 1:
-            self.spans[-1] = self.spans[-1][0], last
-        elif len(self.spans) < MAX_SPANS:
-            self.spans.append((first, last))
 
 
 @dataclass(slots=True)

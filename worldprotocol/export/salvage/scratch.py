@@ -9,15 +9,14 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from world.errors import RefusedError
 from world.log import LoggedEvent, TreeHead, event_leaf
 from world.log.merkle import HASH_BYTES
 from worldprotocol.export.jsonl_lines import event_line
 
-__all__ = ["EventVersion", "ScratchStore"]
+__all__ = ["EventVersion", "ScratchStore", "event_of"]
 
 _TABLES: Final = """
 CREATE TABLE event (log INTEGER, position INTEGER, stored BLOB, computed BLOB, line BLOB,
@@ -53,6 +52,15 @@ class EventVersion:
         return tuple(dict.fromkeys(leaf for leaf in (self.stored, self.computed) if leaf is not None))
 
 
+def event_of(position: int, *columns: Any) -> LoggedEvent | None:
+    """Return an event from its columns from stream to state, without a leaf hash; None where they are no texts."""
+    stream, version, topic, schema_version, state = columns
+    try:
+        return LoggedEvent(position, stream.decode(), version, topic.decode(), schema_version, bytes(state), b"")
+    except UnicodeDecodeError:
+        return None
+
+
 class ScratchStore:
     """Events, tree heads and roots of chunks of any number of logs."""
 
@@ -65,9 +73,7 @@ class ScratchStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
 
     def add_event(self, log: int, position: int, content: LoggedEvent | None, stored: bytes | None) -> None:

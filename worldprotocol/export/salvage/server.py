@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from world.errors import DamagedLogError
-from world.log import LoggedEvent, parse_address
+from world.log import parse_address
 from world.log.log import open_store
 from world.log.merkle import HASH_BYTES
 from world.log.migration import log_names
 from world.log.sql.statement import LOG_SHIFT, POSITION_MASK
 from world.log.store import BUSY_TIMEOUT_MS, Row, Store, not_found
 from world.log.values import TreeHead
-from worldprotocol.export.salvage.scratch import ScratchStore
+from worldprotocol.export.salvage.scratch import ScratchStore, event_of
 
 __all__ = ["read_server"]
 
@@ -47,8 +47,8 @@ def read_server(address: str, scratch: ScratchStore) -> int | None:
     try:
         log = _number(store, where.name)
         for key, *columns, leaf in _stored(store, "wp_event", _EVENT, log):
-            content = _content(key & POSITION_MASK, *columns)
-            scratch.add_event(key >> LOG_SHIFT, key & POSITION_MASK, content, leaf)
+            position = key & POSITION_MASK
+            scratch.add_event(key >> LOG_SHIFT, position, event_of(position, *columns), leaf)
         for key, root in _stored(store, "wp_head", "id, root", log):
             if len(root) == HASH_BYTES:
                 scratch.add_head(key >> LOG_SHIFT, TreeHead(key & POSITION_MASK, root))
@@ -68,14 +68,6 @@ def _number(store: Store, name: str) -> int | None:
     if name not in names:
         raise not_found(store.describe(), name, list(names))
     return names[name]
-
-
-def _content(position: int, *columns: Any) -> LoggedEvent | None:
-    stream, version, topic, schema_version, state = columns
-    try:
-        return LoggedEvent(position, stream.decode(), version, topic.decode(), schema_version, state, b"")
-    except UnicodeDecodeError:
-        return None
 
 
 def _stored(store: Store, table: str, columns: str, log: int | None) -> Iterator[Row]:

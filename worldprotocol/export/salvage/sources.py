@@ -7,7 +7,7 @@ damaged index is in the way, and its ``-wal`` stays as it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any, Final
 
 from world.error_codes import ErrorCode
@@ -18,11 +18,9 @@ from world.log.merkle import HASH_BYTES
 from world.log.sql.statement import LOG_SHIFT, POSITION_MASK
 from world.log.values import TreeHead
 from worldprotocol.export.jsonl_lines import MAX_LINE_BYTES, ExportHeader, Hidden, read_header, read_line
-from worldprotocol.export.salvage.scratch import ScratchStore
+from worldprotocol.export.salvage.scratch import ScratchStore, event_of
 
 __all__ = ["read_export", "read_file"]
-
-Progress = Callable[[int, int], None]
 
 _EVENT_COLUMNS: Final = 8
 _MAX_LOGS: Final = 1 << 23
@@ -65,10 +63,7 @@ def _content(position: int, *columns: Any) -> LoggedEvent | None:
         return None
     if not isinstance(version, int) or not isinstance(schema_version, int):
         return None
-    try:
-        return LoggedEvent(position, stream.decode(), version, topic.decode(), schema_version, bytes(state), b"")
-    except UnicodeDecodeError:
-        return None
+    return event_of(position, *columns)
 
 
 def read_export(lines: IO[bytes], scratch: ScratchStore, bad_lines: list[int]) -> tuple[int, ExportHeader | None]:

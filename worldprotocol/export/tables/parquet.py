@@ -8,7 +8,7 @@ Requires pyarrow (extra ``sql``). Source: Apache Parquet 2.6, as pyarrow writes 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from itertools import chain
@@ -19,14 +19,13 @@ import msgspec
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.realm_events import LogFounded
 from world.extras import missing_extra
 from world.log import EventLog, LoggedEvent, TreeHead
 from world.log.backends.exported_tables import METADATA, ExportedTable
 from world.private_files import open_private
-from world.read_models.decoding import decoded
+from world.read_models.decoding import log_id_of
 from world.read_models.live.sealed_snapshot import kept_events, open_snapshot
-from worldprotocol.export.jsonl_lines import damaged_head
+from worldprotocol.export.jsonl_lines import Progress, damaged_head
 from worldprotocol.export.tables.columns import TABLES, Column, ColumnKind
 from worldprotocol.export.tables.rows import TableRows
 
@@ -42,8 +41,6 @@ GROUP_ROWS: Final = 20_000
 
 GROUP_BYTES: Final = 16_000_000
 """Characters in the texts of a row group after which it is written, whatever its rows."""
-
-Progress = Callable[[int, int], None]
 
 
 def file_of(folder: Path, table: str) -> Path:
@@ -159,8 +156,7 @@ def _write(log: EventLog, parts: Mapping[str, Path], span: tuple[int, int], prog
 
 
 def _metadata(log: EventLog, after: int, head: TreeHead, table: str) -> str:
-    first = decoded(log.event_at(1)) if head.size else None
-    log_id = first.log_id if isinstance(first, LogFounded) else None
+    log_id = log_id_of(log) if head.size else None
     return msgspec.json.encode(ExportedTable(log_id, log.name, after, head.size, head.root_hex, table)).decode()
 
 

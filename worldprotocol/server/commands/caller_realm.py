@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from msgspec import structs
 
 from world.errors import RefusedError, WaitTimeoutError
 from world.events.execution_events import EffectResolved, ExecutionCancelled
-from world.events.proposal_events import HumanAnswered
+from world.events.proposal_events import HumanAnswered, ProposalSuperseded
 from world.events.realm_events import BranchCreated, BranchSwitched
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from world.events.verification import Verification
     from worldprotocol.api.callers.recorded_keys import RequestKeys
 
-__all__ = ["caller_realm", "reading_realm"]
+__all__ = ["answer_in", "caller_realm", "reading_realm"]
 
 STEP_S = 0.5
 """Longest wait until a request is asked whether its caller is gone, in seconds."""
@@ -44,7 +45,9 @@ def reading_realm(realm: Realm) -> Realm:
     return reader
 
 
-def caller_realm(realm: Realm, verified: Verification, keys: RequestKeys, check: Callable[[], None]) -> Realm:
+def caller_realm(
+    realm: Realm, verified: Verification, keys: RequestKeys, check: Callable[[], None] = lambda: None
+) -> Realm:
     """Return a realm that acts for the caller of one request.
 
     Args:
@@ -54,6 +57,12 @@ def caller_realm(realm: Realm, verified: Verification, keys: RequestKeys, check:
         check: raises where the caller is gone.
     """
     return cast(Realm, _CallerRealm(realm, verified, keys, check))
+
+
+def answer_in(event: HumanAnswered) -> tuple[Any, ...]:
+    """Return what a recorded answer says: choice, scope, to whom, reason, and the hash of what was shown."""
+    given = event.answer
+    return given.choice, None if given.scope is None else given.scope.to_wire(), given.to, given.reason, given.shown
 
 
 class _CallerRealm(CallerAdministration):
@@ -98,7 +107,9 @@ class _CallerRealm(CallerAdministration):
                 raise
             earlier = proposal_of_intent(self._hosted, instance.intent_id)
             before = None if earlier is None else earlier.submitted.verified
-            if earlier is None or before is None or before.key != key or not self._is_caller(before):
+            if earlier is None or before is None or before.key != key:
+                raise
+            if before.verified_actor != self._verified.verified_actor:
                 raise
             return earlier
 
@@ -114,37 +125,21 @@ class _CallerRealm(CallerAdministration):
     ) -> Proposal:
         """Answer a waiting proposal; a repeated request changes nothing."""
         wanted = None if scope is None else scope_of(scope)
-
-        def says(event: HumanAnswered | None) -> Any:
-            if event is None:
-                return choice, None if wanted is None else wanted.to_wire(), to, reason
-            given = event.answer
-            return given.choice, None if given.scope is None else given.scope.to_wire(), given.to, given.reason
-
-        def run() -> None:
-            self._as_caller.decide(proposal_id, choice, by=by, scope=wanted, to=to, reason=reason)
-
-        self._once(HumanAnswered, run, says, proposal_id)
+        answer = partial(self._as_caller.decide, proposal_id, choice, by=by, scope=wanted, to=to, reason=reason)
+        said = choice, None if wanted is None else wanted.to_wire(), to, reason, None
+        self._once(HumanAnswered, answer, said, answer_in, proposal_id)
         return self._hosted.proposal(proposal_id)
 
     def create_branch(self, name: str, world_id: str | None, *, by: str, allow_failed: bool) -> None:
         """Create a branch; a repeated request changes nothing."""
-
-        def says(event: BranchCreated | None) -> Any:
-            return (name, world_id) if event is None else (event.branch, world_id and event.world_id)
-
-        def run() -> None:
-            self._as_caller.create_branch(name, world_id, by=by, allow_failed=allow_failed)
-
-        self._once(BranchCreated, run, says)
+        create = partial(self._as_caller.create_branch, name, world_id, by=by, allow_failed=allow_failed)
+        said = name, world_id
+        self._once(BranchCreated, create, said, lambda event: (event.branch, world_id and event.world_id))
 
     def switch_branch(self, name: str, *, by: str) -> None:
         """Make a branch the active one; a repeated request changes nothing."""
-
-        def says(event: BranchSwitched | None) -> str:
-            return name if event is None else event.branch
-
-        self._once(BranchSwitched, lambda: self._as_caller.switch_branch(name, by=by), says)
+        switch = partial(self._as_caller.switch_branch, name, by=by)
+        self._once(BranchSwitched, switch, name, lambda event: event.branch)
 
     def wait(self, proposal: Proposal | str, timeout: float) -> Proposal:
         """Wait until a proposal has ended, as ``Realm.wait``, while the caller is there."""
@@ -169,11 +164,8 @@ class _CallerRealm(CallerAdministration):
         self._submitted += 1
         return key if self._submitted == 1 else check_key(f"{key}:{self._submitted}")
 
-    def _is_caller(self, before: Verification) -> bool:
-        return before.verified_actor == self._verified.verified_actor
-
-    def _once(self, kind: Any, run: Callable[[], object], says: Any, stream: str | None = None) -> None:
-        once(self._hosted, self._verified, kind, run, stream=stream, says=says)
+    def _once(self, kind: Any, run: Callable[[], object], said: Any, says: Any, stream: str | None = None) -> None:
+        once(self._hosted, self._verified, kind, run, said=said, says=says, stream=stream)
 
 
 class _CallerHosting:
@@ -186,29 +178,23 @@ class _CallerHosting:
         return getattr(self._realm._as_caller.host, name)
 
     def cancel(self, proposal_id: str, *, by: str, reason: str) -> Proposal:
-        """Cancel an approved execution; a repeated request changes nothing."""
-
-        def says(event: ExecutionCancelled | None) -> str:
-            return reason if event is None else event.reason
-
-        def run() -> None:
-            self._realm._as_caller.host.cancel(proposal_id, by=by, reason=reason)
-
-        self._realm._once(ExecutionCancelled, run, says, proposal_id)
+        """Cancel an approved execution, or withdraw a proposal; a repeated request changes nothing."""
+        cancel = partial(self._realm._as_caller.host.cancel, proposal_id, by=by, reason=reason)
+        kinds = (ExecutionCancelled, ProposalSuperseded)
+        self._realm._once(kinds, cancel, reason, lambda event: event.reason, proposal_id)
         return self._realm._hosted.proposal(proposal_id)
 
     def resolve(
         self, proposal_id: str, choice: Any, *, by: str, reason: str, effect: str | None, value: Any
     ) -> Proposal:
         """Resolve an effect in doubt; a repeated request changes nothing."""
-
-        def says(event: EffectResolved | None) -> Any:
-            if event is None:
-                return choice, reason, effect
-            return event.choice, event.reason, effect and event.requirement_id
-
-        def run() -> None:
-            self._realm._as_caller.host.resolve(proposal_id, choice, by=by, reason=reason, effect=effect, value=value)
-
-        self._realm._once(EffectResolved, run, says, proposal_id)
+        options = {"by": by, "reason": reason, "effect": effect, "value": value}
+        resolve = partial(self._realm._as_caller.host.resolve, proposal_id, choice, **options)
+        self._realm._once(
+            EffectResolved,
+            resolve,
+            (choice, reason, effect),
+            lambda event: (event.choice, event.reason, effect and event.requirement_id),
+            proposal_id,
+        )
         return self._realm._hosted.proposal(proposal_id)

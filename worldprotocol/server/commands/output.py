@@ -1,4 +1,4 @@
-"""Output of a command in a thread, as pieces that the event loop sends to the caller.
+"""A command of a verified caller, and its output in a thread, as pieces that the event loop sends to the caller.
 
 The thread waits while the caller takes less than it prints, and is stopped at its next piece once the caller is gone.
 """
@@ -10,10 +10,16 @@ import base64
 import io
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["CommandOutput", "CommandStoppedError", "RequestStream"]
+if TYPE_CHECKING:
+    from world.state.proposal import Proposal
+    from worldprotocol.api.bootstrap import LoggedEvent
+    from worldprotocol.api.realm import Realm
+
+__all__ = ["CommandOutput", "CommandRequest", "CommandStoppedError", "Following", "RequestStream", "RunCommand"]
 
 MAX_PENDING_CHARS: Final = 1 << 20
 """Characters that wait for the caller; a command that printed so many waits."""
@@ -40,7 +46,6 @@ class CommandOutput:
     """Pieces of one command, written by its thread and read by the event loop in which it was created."""
 
     def __init__(self) -> None:
-        """Begin without a piece."""
         self._loop = asyncio.get_running_loop()
         self._pending: list[Piece] = []
         self._chars = 0
@@ -169,7 +174,6 @@ class RequestStream(io.TextIOBase):
     """
 
     def __init__(self, output: CommandOutput, kind: str, *, is_terminal: bool) -> None:
-        """Write to an output."""
         self._output = output
         self._kind = kind
         self._is_terminal = is_terminal
@@ -186,3 +190,51 @@ class RequestStream(io.TextIOBase):
     def isatty(self) -> bool:
         """Return whether the caller's stream is a terminal."""
         return self._is_terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How a command continues with events that are committed later, without a thread meanwhile.
+
+    Args:
+        after: position of the last event that it was given.
+        topics: only events of these topics; None is all.
+        take: takes an event and returns whether it was the last one.
+    """
+
+    after: int
+    topics: Collection[str] | None
+    take: Callable[[LoggedEvent], bool]
+
+
+@dataclass(slots=True)
+class CommandRequest:
+    """A command to execute: its words were checked, and name no file of the server.
+
+    Args:
+        words: the words after ``worldctl``.
+        reader: the realm for reading.
+        acting: the realm for acting as the caller.
+        output: takes what it prints.
+        files: contents by the names in the words.
+        stdin: content of the caller's stdin.
+        terminal: environment variables that describe the caller's terminal; None where its stdout is none.
+        may_see: whether the caller may read a proposal.
+        may_list: whether an ambiguous name may be answered with what it could mean.
+        following: set by the command where it continues with later events.
+    """
+
+    words: Sequence[str]
+    reader: Realm
+    acting: Realm
+    output: CommandOutput
+    files: Mapping[str, bytes]
+    stdin: bytes
+    terminal: Mapping[str, str] | None
+    may_see: Callable[[Proposal], bool]
+    may_list: bool
+    following: Following | None = None
+
+
+RunCommand = Callable[[CommandRequest], int]
+"""Executes a command in the calling thread and returns its exit code; raises ``CommandStoppedError``."""

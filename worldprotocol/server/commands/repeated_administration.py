@@ -7,7 +7,7 @@ request finds it and returns the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import structs
@@ -29,8 +29,9 @@ from worldprotocol.api.realm import Realm
 
 if TYPE_CHECKING:
     from world.events.verification import Right, Verification
+    from worldprotocol.api.bootstrap import EventLog
 
-__all__ = ["CallerAccess", "CallerAdministration", "RequestCommands"]
+__all__ = ["CallerAccess", "CallerAdministration", "RequestCommands", "events_of_request"]
 
 R = TypeVar("R")
 
@@ -48,7 +49,6 @@ class RequestCommands:
     """
 
     def __init__(self, realm: Realm, verified: Verification, keys: RequestKeys) -> None:
-        """Run nothing yet."""
         self.realm = realm
         self.verified = verified
         self._keys = keys
@@ -89,7 +89,6 @@ class CallerAdministration:
     """
 
     def __init__(self, commands: RequestCommands) -> None:
-        """Run nothing yet."""
         self._commands = commands
 
     @property
@@ -236,13 +235,10 @@ class _KeyedLeases(LeaseCommands):
         """Return the verdict that ended the wait of a request, else the first one."""
         if not first.queued or first.request_id is None:
             return first
-        needle = first.request_id.encode()
-        log = self._commands.realm.log
-        for logged in log.read(topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC], skip_archived=True):
-            event = decoded(logged) if needle in logged.state else None
-            if isinstance(event, RequestWithdrawn) and event.request_id == first.request_id:
+        for event in events_of_request(self._commands.realm.log, first.request_id):
+            if isinstance(event, RequestWithdrawn):
                 return structs.replace(first, queued=False)
-            if isinstance(event, VerdictGiven) and event.request_id == first.request_id and not event.queued:
+            if not event.queued:
                 return event
         return first
 
@@ -260,6 +256,15 @@ class _KeyedLeases(LeaseCommands):
             lambda realm: realm.leases.desk.revoke_key(name, by=by, reason=reason),
             _one(KeyRevoked, key_id=name, reason=reason),
         )
+
+
+def events_of_request(log: EventLog, request_id: str, after: int = 0) -> Iterator[VerdictGiven | RequestWithdrawn]:
+    """Yield the verdicts on a request for leases after a position, and its withdrawal."""
+    needle = request_id.encode()
+    for logged in log.read(after, topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC], skip_archived=True):
+        event = decoded(logged) if needle in logged.state else None
+        if isinstance(event, VerdictGiven | RequestWithdrawn) and event.request_id == request_id:
+            yield event
 
 
 class _RequestIds:

@@ -29,7 +29,6 @@ class Frames:
     """
 
     def __init__(self, most: int) -> None:
-        """Keep nothing yet."""
         self._most = most
         self._kept: dict[Hashable, bytes] = {}
         self.made = 0

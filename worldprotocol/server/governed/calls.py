@@ -1,21 +1,89 @@
-"""A call of a tool that waits for its answer: the steps of ``worldprotocol.agents.tool_calls`` without a thread."""
+"""Calls of the tools of a program: the operations that begin one and report its result.
+
+A call waits for its answer by the steps of ``worldprotocol.agents.tool_calls``, without a thread meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import Annotated, Any, Final
 
-from fastapi import Request
+from fastapi import Query, Request, Response
 
-from worldprotocol.agents.call_values import Answer, Denied, StillWaiting, ToolCall
+from world.error_codes import ErrorCode
+from world.errors import RefusedError
+from world.state.effect_claim import EffectClaim
+from worldprotocol.agents.call_values import Allowed, Answer, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
-from worldprotocol.server.call import Call
+from worldprotocol.server.bodies import CallToBegin, EffectResultToRecord
+from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.operation_table import handles
+from worldprotocol.server.operations.acting import Key
+from worldprotocol.server.operations.effects import completed
 
-__all__ = ["asked", "begun"]
+__all__ = ["WORKER", "begun"]
+
+WORKER: Final = "calls"
+"""Name of the worker in the claims of such calls."""
 
 SLICE_S: Final = 5.0
 """Longest time between two looks at whether the caller is still there, in seconds."""
+
+Wait = Annotated[float, Query(ge=0, le=3_600, description="Seconds to wait for people and resources.")]
+
+
+@handles("calls.begin")
+async def begin_call(
+    call: Authorized, request: Request, body: CallToBegin, wait: Wait = 0, idempotency_key: Key = None
+) -> Response:
+    """Propose a call of a tool; `answer` is `allowed` with the claim, `denied` with the reason, or `waiting`.
+
+    With `claim` false nothing is begun, and `open` is in place of `allowed`.
+    """
+    if idempotency_key is None:
+        raise RefusedError(
+            ErrorCode.INVALID_VALUE, "The call has no Idempotency-Key; send the caller's own id of the call."
+        )
+    tool_call = ToolCall(
+        idempotency_key,
+        body.action,
+        body.input,
+        trace=body.trace,
+        branch=body.branch,
+        scope=tuple(body.scope),
+        attempt=body.attempt,
+    )
+    calls = ToolCalls(call.realm, call.actor_id, WORKER)
+    wait_s = min(wait, call.service.config.max_wait_s)
+    if not body.claim:
+        name, told = await _asked(call, request, calls, tool_call, wait_s)
+        return answer({"answer": "open", "proposalId": name} if told is None else _form(told))
+    found = await begun(call, request, calls, tool_call, wait_s)
+    return answer({"answer": "waiting"} if found is None else _form(found))  # the caller is gone
+
+
+@handles("calls.report")
+async def report_call(call: Authorized, body: EffectResultToRecord) -> Response:
+    """Record the result of a call that the caller began; a repetition changes nothing."""
+
+    def check(claim: EffectClaim) -> None:
+        if call.hosted.realm.proposal(claim.proposal_id).submitted.actor.actor_id != call.actor_id:
+            raise RefusedError(
+                ErrorCode.CLAIM_LOST, f"The call {claim.proposal_id} is of another actor, who reports its result."
+            )
+
+    return await completed(call, body, check)
+
+
+def _form(found: Answer) -> dict[str, Any]:
+    named = {"proposalId": found.proposal.proposal_id}
+    if isinstance(found, Allowed):
+        return {"answer": "allowed", **named, "claim": found.claim.to_wire()}
+    if isinstance(found, Denied):
+        result = None if found.result is None else found.result.to_wire()
+        return {"answer": "denied", **named, "code": found.code, "reason": found.reason, "result": result}
+    return {"answer": "waiting", **named, "waitsFor": found.waits_for}
 
 
 async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolCall, wait_s: float) -> Answer | None:
@@ -49,7 +117,7 @@ async def begun(call: Call, request: Request, calls: ToolCalls, tool_call: ToolC
                 return answer
 
 
-async def asked(
+async def _asked(
     call: Call, request: Request, calls: ToolCalls, tool_call: ToolCall, wait_s: float
 ) -> tuple[str, Denied | StillWaiting | None]:
     """Propose a call, and wait until it is decided; nothing is claimed. Arguments and errors are those of ``begun``.

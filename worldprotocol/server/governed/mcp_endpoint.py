@@ -24,6 +24,7 @@ from world.extras import needs_extra
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.remote.connection import RealmRequest, error_of
+from worldprotocol.json_text import as_text
 from worldprotocol.server.call import COUNTED, verified_somewhere, verify
 from worldprotocol.server.limits import Running
 from worldprotocol.server.problems import TooManyRequestsError
@@ -72,7 +73,6 @@ class McpEndpoint:
     """
 
     def __init__(self, service: Service, app: ASGIApp) -> None:
-        """Start nothing yet."""
         self._service = service
         self._app = app
         self._manager: StreamableHTTPSessionManager | None = None
@@ -231,7 +231,6 @@ class _Operations:
     """
 
     def __init__(self, app: ASGIApp, scope: Scope, realm: str) -> None:
-        """Keep the credentials of the caller."""
         self._app = app
         self._path = f"/v1/realms/{quote(realm, safe='')}"
         self._fields = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
@@ -246,7 +245,7 @@ class _Operations:
             WorldProtocolError: the problem that the operation states.
         """
         query = dict(request.query) | ({"wait": request.wait_s} if request.wait_s else {})
-        body = b"" if request.body is None else orjson.dumps(request.body)
+        body = b"" if request.body is None else as_text(request.body).encode()
         fields = [*self._fields, (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         if request.key is not None:
             fields.append((b"idempotency-key", request.key.encode()))

@@ -1,14 +1,20 @@
-"""An OIDC issuer: what it publishes about itself, its keys, and the verification of JWTs and ID tokens."""
+"""An OIDC issuer: what it publishes about itself, its keys, and the verification of JWTs and ID tokens.
+
+Its documents are fetched with limits on size and time and without redirects. Authlib is imported only where an issuer
+has a client (``flows_of``).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 import orjson
 from joserfc import jwt
 from joserfc.errors import JoseError
@@ -18,9 +24,11 @@ from joserfc.jwt import ClaimsOption
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.api.config import OidcConfig
-from worldprotocol.server.issuers.fetching import FAILURES, fetched_object
 
-__all__ = ["OidcIssuer", "refused_sign_in"]
+if TYPE_CHECKING:
+    from worldprotocol.server.issuers.code_flow import CodeFlow
+
+__all__ = ["OidcIssuer", "fetched_object", "flows_of", "refused_sign_in", "shared_key"]
 
 ALGORITHMS: Final = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA", "Ed25519"]
 """Accepted algorithms: signatures by key pairs. ``none`` and shared secrets are refused."""
@@ -35,6 +43,17 @@ LEEWAY_S: Final = 30
 """Difference of clocks that is accepted in the times of a JWT, in seconds."""
 
 ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri", "end_session_endpoint")
+
+MAX_BYTES: Final = 1_000_000
+"""Size of a document, in bytes."""
+
+WITHIN_S: Final = 10.0
+"""Time for a whole document, in seconds."""
+
+FAILURES: Final = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)
+"""What ``fetched_object`` raises; a timeout is an ``OSError``."""
+
+_PURPOSE: Final = b"world-protocol sign-in cookie v1"
 
 
 class OidcIssuer:
@@ -206,3 +225,55 @@ class OidcIssuer:
 def refused_sign_in(clause: str) -> RefusedError:
     """Return the refusal of credentials."""
     return RefusedError(ErrorCode.SIGN_IN_REQUIRED, f"{clause}; sign in as docs/server.md describes.")
+
+
+async def fetched_object(url: str, *, within_s: float = WITHIN_S) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Args:
+        url: its address.
+        within_s: time for the whole document, in seconds.
+
+    Raises:
+        httpx.HTTPError: the request failed, or the answer is a redirect or an error.
+        TimeoutError: the document did not arrive in time.
+        ValueError: the document is too large, or no JSON object.
+    """
+    body = bytearray()
+    async with asyncio.timeout(within_s):
+        client = httpx.AsyncClient(timeout=within_s, follow_redirects=False, headers={"Accept-Encoding": "identity"})
+        async with client, client.stream("GET", url) as answer:
+            answer.raise_for_status()
+            async for part in answer.aiter_raw():
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise ValueError(f"{url} has more than {MAX_BYTES} bytes")
+    found = orjson.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError(f"{url} is no JSON object")
+    return found
+
+
+def flows_of(issuers: Iterable[OidcIssuer], client_secrets: Mapping[str, str]) -> dict[str, CodeFlow]:
+    """Return the code flow of each issuer that has a client, by name.
+
+    Args:
+        issuers: the issuers.
+        client_secrets: by name, the secret of the client.
+    """
+    wanted = [one for one in issuers if one.config.client_id is not None]
+    if not wanted:
+        return {}
+    from worldprotocol.server.issuers.code_flow import CodeFlow
+
+    return {one.config.name: CodeFlow(one, client_secrets.get(one.config.name)) for one in wanted}
+
+
+def shared_key(client_secrets: Mapping[str, str]) -> str:
+    """Return a key that all servers with the same client secrets have.
+
+    Args:
+        client_secrets: by name of the issuer; at least one.
+    """
+    joined = "\n".join(f"{name}={client_secrets[name]}" for name in sorted(client_secrets))
+    return hmac.new(joined.encode(), _PURPOSE, hashlib.sha256).hexdigest()

@@ -6,13 +6,14 @@ Nothing that a request contains is imported.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from worldprotocol.server.bodies import Body, Json, JsonObject, Name
 
 __all__ = ["BacktestToStart", "InsertedIntent", "JobToCancel", "RecheckToStart", "VerifyToStart", "WhatIfToStart"]
 
-Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 Time = Annotated[str, Field(min_length=1, max_length=100)]
 Position = Annotated[int, Field(ge=1, le=2**53)]
 PolicyText = Annotated[str, Field(min_length=1, max_length=200_000)]
@@ -20,19 +21,13 @@ Format = Literal["toml", "yaml"]
 Processes = Annotated[int, Field(ge=1, le=8)]
 
 
-class _Options(BaseModel):
-    """Base of the options: unknown members are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class VerifyToStart(_Options):
+class VerifyToStart(Body):
     """A verification of the whole log, also against tree heads that were kept elsewhere, as `SIZE:ROOT`."""
 
     against: list[Annotated[str, Field(pattern="^[0-9]{1,18}:[0-9a-f]{64}$")]] = Field(default=[], max_length=100)
 
 
-class RecheckToStart(_Options):
+class RecheckToStart(Body):
     """A recheck: all of it or up to the first divergence, up to an event or a point in the past, or varied.
 
     With `proposal`, it rechecks the steps of that proposal.
@@ -55,18 +50,18 @@ class RecheckToStart(_Options):
         return self
 
 
-class InsertedIntent(_Options):
+class InsertedIntent(Body):
     """An intent that is submitted only in the what-if; without `at`, at its start."""
 
     actor: Name
     type: Name
-    input: Any = None
-    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
+    input: Json = None
+    scopeProposal: JsonObject | None = None  # noqa: N815  # wire form
     branch: Name | None = None
     at: Time | None = None
 
 
-class WhatIfToStart(_Options):
+class WhatIfToStart(Body):
     """A what-if: where it begins, dropped proposals, other policies, inserted intents."""
 
     begin: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(default=None, alias="from")
@@ -77,7 +72,7 @@ class WhatIfToStart(_Options):
     insert: list[InsertedIntent] = Field(default=[], max_length=1_000)
 
 
-class BacktestToStart(_Options):
+class BacktestToStart(Body):
     """A backtest of a loaded policy, or of the text of one, over a stretch of the log."""
 
     policy: Name | None = None
@@ -97,5 +92,5 @@ class BacktestToStart(_Options):
         return self
 
 
-class JobToCancel(_Options):
+class JobToCancel(Body):
     """A cancellation; it has no members."""

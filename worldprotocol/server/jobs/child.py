@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from world.errors import WorldProtocolError
-from worldprotocol.server.jobs.killing import kill_all
+from worldprotocol.server.jobs.job import kill_all
 from worldprotocol.server.jobs.program import RealmProgram
 from worldprotocol.server.jobs.tasks import TASKS
 

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import orjson
+import psutil
 
 from world.error_codes import ErrorCode
-from worldprotocol.json_text import as_text
-from worldprotocol.server.jobs.killing import kill_all
 from worldprotocol.server.jobs.program import RealmProgram
 
-__all__ = ["Job", "JobRequest", "Kind", "Status"]
+__all__ = ["Job", "JobRequest", "Kind", "Status", "kill_all"]
 
 Kind = Literal["verify", "recheck", "whatif", "backtest"]
 Status = Literal["running", "done", "failed", "cancelled"]
@@ -76,10 +75,8 @@ class Job:
     """
 
     def __init__(self, job_id: str, request: JobRequest, now_ms: int) -> None:
-        """Start nothing yet."""
         self.job_id = job_id
         self.request = request
-        self._options = orjson.Fragment(as_text(request.options))  # which may have integers beyond 64 bits
         self.started_at = now_ms
         self.ended_at: int | None = None
         self.status: Status = "running"
@@ -131,7 +128,7 @@ class Job:
         wanted = {
             "program": program.to_wire(),
             "kind": self.request.kind,
-            "options": self._options,
+            "options": self.request.options,
             "folder": folder,
         }
         try:
@@ -202,7 +199,7 @@ class Job:
             "jobId": self.job_id,
             "kind": self.request.kind,
             "status": self.status,
-            "options": self._options,
+            "options": self.request.options,
             "by": self.request.by,
             "startedAt": self.started_at,
             "endedAt": self.ended_at,
@@ -232,6 +229,22 @@ class Job:
             except TimeoutError:
                 continue
         yield self.to_wire()
+
+
+def kill_all(pid: int) -> None:
+    """Kill a process, its group and its descendants, also those in sessions of their own.
+
+    Args:
+        pid: the process; it leads a group.
+    """
+    descendants: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        descendants = psutil.Process(pid).children(recursive=True)
+    for one in descendants:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> int:

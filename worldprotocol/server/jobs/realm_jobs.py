@@ -33,7 +33,6 @@ class Slots:
     """Number of jobs that run in the process of the server."""
 
     def __init__(self, most: int = MAX_RUNNING) -> None:
-        """Count none yet."""
         self.most = most
         self.running = 0
 
@@ -48,7 +47,6 @@ class RealmJobs:
     """
 
     def __init__(self, program: RealmProgram, slots: Slots, now: Callable[[], int]) -> None:
-        """Start no job."""
         self.program = program
         self._slots = slots
         self._now = now

@@ -14,14 +14,13 @@ from world.errors import RefusedError
 from world.model.intent import IntentInstance
 from world.model.source import SourceEvent
 from world.state.proposal import Proposal
-from worldprotocol.agents.proposal_state import open_twin
-from worldprotocol.api.callers.keyed import check_key, project_keyed, proposal_of_intent, submit_keyed
+from worldprotocol.api.callers.keyed import check_key, open_twin, project_keyed, proposal_of_intent, submit_keyed
 from worldprotocol.api.options import SubmitOptions
 from worldprotocol.api.telemetry.context import TRACEPARENT
 from worldprotocol.api.waiting.proposals import Until, has_come
 from worldprotocol.server.bodies import IntentToSubmit, IntentWithOptions, IssuedIntent, SourceToProject
 from worldprotocol.server.call import Authorized, Call, answer, timed_out
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 
 __all__ = ["AsFar", "History", "Wait", "rendered", "waited"]
 

@@ -11,7 +11,7 @@ from projections.catalog import Mode, Pruning
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.server.call import Authorized, answer
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 
 
 class CatalogQuery(BaseModel):

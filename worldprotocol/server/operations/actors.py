@@ -13,8 +13,8 @@ from world.klis.ledger_view import ReadableLedger
 from world.state.realm_view import RealmView
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.call import Authorized, answer
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.past import At, looked_at, view_at
-from worldprotocol.server.operations.registry import handles
 
 
 @handles("actors.list")

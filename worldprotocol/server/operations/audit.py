@@ -16,7 +16,7 @@ from worldprotocol.api.callers.keyed import proposal_of_intent
 from worldprotocol.export.proofs.note import first_key
 from worldprotocol.export.proofs.receipt import EVENT, Subject, make_consistency, make_receipt
 from worldprotocol.server.call import Authorized, Call
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 
 Kind = Literal["proposal", "intent", "decision", "world", "verdict", "run"]
 Size = Annotated[int | None, Query(ge=1, le=2**53)]

@@ -20,11 +20,16 @@ from worldprotocol.server.bodies import CommandToRun
 from worldprotocol.server.call import Authorized, Call
 from worldprotocol.server.commands.caller_realm import caller_realm, reading_realm
 from worldprotocol.server.commands.command_table import RemoteCommand
-from worldprotocol.server.commands.output import CommandOutput, CommandStoppedError
+from worldprotocol.server.commands.output import (
+    CommandOutput,
+    CommandRequest,
+    CommandStoppedError,
+    Following,
+    RunCommand,
+)
 from worldprotocol.server.commands.permission import permit
-from worldprotocol.server.commands.request import CommandRequest, Following, RunCommand
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
-from worldprotocol.server.operations.registry import handles
 from worldprotocol.server.visibility import Visibility
 
 _LOGGER = logging.getLogger("worldprotocol.server")

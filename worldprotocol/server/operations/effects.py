@@ -7,6 +7,7 @@ effect holds no thread.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,13 +16,14 @@ from msgspec import structs
 
 from world.read_models.live.offered_effects import offered_effects
 from world.state.effect_claim import EffectClaim, EffectReport, read_form
+from world.state.proposal import Proposal
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.host import in_doubt
 from worldprotocol.server.bodies import ClaimedEffect, EffectResultToRecord, EffectsToClaim
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.log_watch import OFFERS
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
-from worldprotocol.server.operations.registry import handles
 
 Wait = Annotated[float, Query(ge=0, le=3_600, description="Seconds to wait for an effect; the server limits them.")]
 
@@ -107,7 +109,25 @@ async def extend_claim(call: Authorized, body: ClaimedEffect) -> Response:
 @handles("effects.complete")
 async def complete_effect(call: Authorized, body: EffectResultToRecord) -> Response:
     """Record the result of an effect that the caller claimed; a repetition changes nothing."""
+    return await completed(call, body)
+
+
+async def completed(
+    call: Call, body: EffectResultToRecord, check: Callable[[EffectClaim], None] = lambda _: None
+) -> Response:
+    """Record the result of a claim of the caller, and return the status of its proposal.
+
+    Args:
+        call: the request.
+        body: the claim and its result.
+        check: refuses claims, in the thread that records the result.
+    """
     realm, claim = call.realm, _claim_of_caller(call, body.claim)
     performed = read_form(EffectReport, body.report).performed
-    proposal = await call.run(lambda: realm.complete_effect(claim, performed))
+
+    def run() -> Proposal:
+        check(claim)
+        return realm.complete_effect(claim, performed)
+
+    proposal = await call.run(run)
     return answer({"proposalId": proposal.proposal_id, "status": proposal.status})

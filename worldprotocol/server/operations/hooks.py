@@ -6,7 +6,6 @@ agent; a request that fails has a status that is no success, which the installed
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -14,15 +13,23 @@ from fastapi import Body, Request, Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.model.canonical_json import canonical_bytes
-from worldprotocol.agents.call_values import Allowed, Answer, Denied, ToolCall
+from worldprotocol.agents.call_values import (
+    Allowed,
+    Answer,
+    Denied,
+    StillWaiting,
+    ToolCall,
+    content_of,
+    digest_of,
+    not_yet,
+)
 from worldprotocol.agents.hooks.clients import CLIENTS
 from worldprotocol.agents.hooks.forms import CallBegins, CallContinues, CallEnds, HookAdapter, SessionEnds, key_of
 from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.governed.calls import begun
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.service import AgentsOfRealm
 
 __all__ = ["answered_hook", "read_pins"]
@@ -115,22 +122,18 @@ def _ended(calls: ToolCalls, session: str, reason: str) -> None:
     calls.conclude(session, reason)
 
 
-def _why(found: Answer) -> str:
+def _why(found: Denied | StillWaiting) -> str:
     name = found.proposal.proposal_id
     if isinstance(found, Denied):
         return f"Refused: {found.reason.rstrip('.')}. [{found.code}, proposal {name}]"
-    assert not isinstance(found, Allowed)
-    return (
-        f"Not yet: it waits for {found.waits_for}. Nothing was done. Proposal {name} stays open; do something else, "
-        "and repeat exactly this call later: it continues this proposal."
-    )
+    return not_yet(name, found.waits_for)
 
 
 def _after(calls: ToolCalls, key: str, event: CallEnds) -> None:
     """Record the result of a call: what the tool answered is recorded by its hash and size only."""
     try:
         if event.outcome == "made":
-            calls.report(key, event.digest or _digest(event.detail))
+            calls.report(key, event.digest or digest_of(content_of(event.detail)))
         elif event.outcome == "not made" and event.worker is not None:
             calls.give_up(key, str(event.detail or "It was given up.")[:MAX_DETAIL])
         else:
@@ -140,8 +143,3 @@ def _after(calls: ToolCalls, key: str, event: CallEnds) -> None:
     except RefusedError as refused:
         if refused.code != "CLAIM_LOST":  # it came too late, which is recorded
             raise
-
-
-def _digest(detail: Any) -> dict[str, Any]:
-    content = canonical_bytes(detail)
-    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}

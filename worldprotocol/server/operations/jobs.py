@@ -25,9 +25,8 @@ from worldprotocol.server.jobs.bodies import (
 )
 from worldprotocol.server.jobs.job import Job, JobRequest, Kind
 from worldprotocol.server.log_watch import PING_S
-from worldprotocol.server.operation_table import OPERATIONS
+from worldprotocol.server.operation_table import OPERATIONS, handles
 from worldprotocol.server.operations.acting import Key
-from worldprotocol.server.operations.registry import handles
 
 JobId = Annotated[str, Path(min_length=1, max_length=200)]
 
@@ -164,5 +163,10 @@ def _streamed(call: Call, job: Job) -> Response:
                 shown = one if is_running else render(job)
                 yield ServerSentEvent(orjson.dumps(shown).decode(), event="progress" if is_running else "ended")
 
+    return event_source(states())
+
+
+def event_source(events: AsyncIterator[ServerSentEvent]) -> Response:
+    """Return a stream of events to one reader, which ends with its source or with the connection."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return EventSourceResponse(states(), ping=PING_S, send_timeout=TAKEN_WITHIN_S, headers=headers)
+    return EventSourceResponse(events, ping=PING_S, send_timeout=TAKEN_WITHIN_S, headers=headers)

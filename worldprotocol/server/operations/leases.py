@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import Response
@@ -10,17 +10,18 @@ from fastapi import Response
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import KLIS_STREAM
-from world.events.lease_events import RequestWithdrawn, VerdictGiven
-from world.read_models.decoding import decoded
+from world.events.lease_events import VerdictGiven
 from world.read_models.leases import held, verdict_row, waits
-from worldprotocol.api.callers.recorded_keys import says_acquire, says_heartbeat, says_release, says_revoke
+from worldprotocol.api.callers.recorded_keys import Says, says_acquire, says_heartbeat, says_release, says_revoke
+from worldprotocol.api.realm import Realm
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import Heartbeat, LeaseRequest, Release, Revocation, Withdrawal
 from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.commands.repeated_administration import events_of_request
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key, Wait
 from worldprotocol.server.operations.past import At, looked_at, view_at
 from worldprotocol.server.operations.proposals import After
-from worldprotocol.server.operations.registry import handles
 
 
 @handles("leases.list")
@@ -135,25 +136,13 @@ async def read_request(call: Authorized, request_id: str, after: After = 0, wait
     return answer(found)
 
 
-def _of_request(call: Call, request_id: str, after: int) -> list[VerdictGiven | RequestWithdrawn]:
-    """Return the verdicts on a request after a position, and its withdrawal."""
-    needle, found = request_id.encode(), []
-    for one in call.hosted.realm.log.read(
-        after, topics=[VerdictGiven.TOPIC, RequestWithdrawn.TOPIC], skip_archived=True
-    ):
-        event = decoded(one) if needle in one.state else None
-        if isinstance(event, VerdictGiven | RequestWithdrawn) and event.request_id == request_id:
-            found.append(event)
-    return found
-
-
 def _check_own(call: Call, request_id: str, after: int) -> None:
     """Refuse to show the request of another caller.
 
     Raises:
         RefusedError: ``UNKNOWN_REQUEST``.
     """
-    for event in _of_request(call, request_id, after):
+    for event in events_of_request(call.hosted.realm.log, request_id, after):
         if isinstance(event, VerdictGiven) and call.actor_id in (event.agent_id, (event.channel or {}).get("by")):
             return
     raise RefusedError(
@@ -166,7 +155,7 @@ def _check_own(call: Call, request_id: str, after: int) -> None:
 def _ended(call: Call, request_id: str, after: int) -> dict[str, Any]:
     """Return the last event of a request that does not wait."""
     verdict = withdrawn = None
-    for event in _of_request(call, request_id, after):
+    for event in events_of_request(call.hosted.realm.log, request_id, after):
         if isinstance(event, VerdictGiven):
             verdict = _rendered(call, event)
         else:
@@ -212,36 +201,37 @@ async def heartbeat(call: Authorized, body: Heartbeat, idempotency_key: Key = No
 @handles("leases.release")
 async def release(call: Authorized, body: Release, idempotency_key: Key = None) -> Response:
     """Release leases of the caller, all or none."""
-    realm, ids = call.hosted.realm, body.leaseIds
-    states = await call.run(
-        lambda: call.hosted.request_keys.once(
-            realm,
-            call.keyed(idempotency_key),
-            lambda acting: acting.leases.desk.release(ids, agent_id=call.actor_id, session_id=body.sessionId),
-            says=says_release(realm, ids, body.sessionId),
-            repeated=lambda _: _states(call, ids, "Released"),
-        )
-    )
-    return answer({"states": states})
+    ids, session = body.leaseIds, body.sessionId
+    says = says_release(call.hosted.realm, ids, session)
+
+    def end(realm: Realm) -> dict[str, str]:
+        return realm.leases.desk.release(ids, agent_id=call.actor_id, session_id=session)
+
+    return await _ended_once(call, idempotency_key, (end, says), ids, "Released")
 
 
 @handles("leases.revoke")
 async def revoke(call: Authorized, body: Revocation, idempotency_key: Key = None) -> Response:
     """Revoke leases of any holder; the actor also has to be an administrator of leases."""
-    realm, ids = call.hosted.realm, body.leaseIds
-    states = await call.run(
-        lambda: call.hosted.request_keys.once(
-            realm,
-            call.keyed(idempotency_key),
-            lambda acting: acting.leases.desk.revoke(ids, by=call.actor_id, reason=body.reason),
-            says=says_revoke(realm, ids, body.reason),
-            repeated=lambda _: _states(call, ids, "Revoked"),
-        )
-    )
+    ids, reason = body.leaseIds, body.reason
+    says = says_revoke(call.hosted.realm, ids, reason)
+
+    def end(realm: Realm) -> dict[str, str]:
+        return realm.leases.desk.revoke(ids, by=call.actor_id, reason=reason)
+
+    return await _ended_once(call, idempotency_key, (end, says), ids, "Revoked")
+
+
+async def _ended_once(
+    call: Call, key: str | None, request: tuple[Callable[[Realm], dict[str, str]], Says], ids: Sequence[str], ended: str
+) -> Response:
+    """End leases, and return their states; the ledger forgets old ones, which a repeated request ended."""
+    end, says = request
+
+    def repeated(_: list[Any]) -> dict[str, str]:
+        known = call.hosted.realm.realm().klis.ended
+        return {one: known.get(one, ended) for one in ids}
+
+    caller, once = call.keyed(key), call.hosted.request_keys.once
+    states = await call.run(lambda: once(call.hosted.realm, caller, end, says=says, repeated=repeated))
     return answer({"states": states})
-
-
-def _states(call: Call, lease_ids: Iterable[str], ended: str) -> dict[str, str]:
-    """Return the states of leases that a repeated request ended; the ledger forgets old ones."""
-    known = call.hosted.realm.realm().klis.ended
-    return {one: known.get(one, ended) for one in lease_ids}

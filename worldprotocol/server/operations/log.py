@@ -21,6 +21,7 @@ from worldprotocol.api.remote.event_forms import logged_form
 from worldprotocol.export.cloud_events import BATCH_TYPE
 from worldprotocol.server.call import Authorized, Call
 from worldprotocol.server.connections.event_stream import PING, EventStream, in_chunks
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.log_conditions import (
     ALL,
     EventConditions,
@@ -29,7 +30,6 @@ from worldprotocol.server.operations.log_conditions import (
     stretch_of,
 )
 from worldprotocol.server.operations.proposals import After, Limit
-from worldprotocol.server.operations.registry import handles
 from worldprotocol.server.visibility import Visibility
 
 Form = Annotated[

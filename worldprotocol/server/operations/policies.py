@@ -19,8 +19,8 @@ from worldprotocol.policy_tools.history import PolicyChange, changes_of, last_of
 from worldprotocol.policy_tools.listing import list_policies as listed_policies
 from worldprotocol.policy_tools.listing import loaded_hashes
 from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.past import At, looked_at, view_at
-from worldprotocol.server.operations.registry import handles
 
 RECENT: Final = 10_000
 """Events at the end of the log in which the use of a policy is counted."""

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.execution_events import EffectResolved, ExecutionCancelled
-from world.events.proposal_events import HumanAnswered, ProposalSubmitted, ProposalSuperseded
+from world.events.proposal_events import HumanAnswered, ProposalSubmitted
 from world.events.verification import Verification
 from world.model.canonical_json import canonical_bytes
 from world.pipeline.preparation.preview import ApprovalPreview, basis_of
 from world.read_models.decoding import decoded
 from world.read_models.diff import changes
 from world.state.proposal import Proposal
-from worldprotocol.agents.proposal_state import with_waits
-from worldprotocol.api.callers.repeated import Kinds, once
+from worldprotocol.agents.waiting_words import with_waits
+from worldprotocol.api.callers.repeated import once
 from worldprotocol.api.requests import scope_of, waiting_entry, waiting_in
 from worldprotocol.server.bodies import AnswerToGive, Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.commands.caller_realm import answer_in
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import AsFar, History, Key, Wait, rendered, waited
 from worldprotocol.server.operations.past import At, looked_at
-from worldprotocol.server.operations.registry import handles
 from worldprotocol.server.visibility import unknown_proposal
 
 MAX_SCANNED: Final = 2_000
@@ -137,19 +138,12 @@ async def answer_proposal(
     call: Authorized, proposal_id: str, body: AnswerToGive, history: History = False, idempotency_key: Key = None
 ) -> Response:
     """Answer a waiting proposal as the caller."""
-    caller = call.keyed(idempotency_key)
-
-    def decide() -> None:
-        give_answer(call, caller, proposal_id, body)
-
-    def says(event: HumanAnswered | None) -> Any:
-        if event is None:
-            return body.choice, body.scope, body.to, body.reason, body.shown
-        given = event.answer
-        scope = None if given.scope is None else given.scope.to_wire()
-        return given.choice, scope, given.to, given.reason, given.shown
-
-    return await _once(call, proposal_id, (caller, HumanAnswered, decide, says), history=history)
+    caller, said = call.keyed(idempotency_key), (body.choice, body.scope, body.to, body.reason, body.shown)
+    give = partial(give_answer, call, caller, proposal_id, body)
+    give_once = partial(
+        once, call.hosted.realm, caller, HumanAnswered, give, said=said, says=answer_in, stream=proposal_id
+    )
+    return await _changed(call, proposal_id, give_once, history=history)
 
 
 def give_answer(call: Call, caller: Verification, proposal_id: str, body: AnswerToGive) -> None:
@@ -177,17 +171,12 @@ def give_answer(call: Call, caller: Verification, proposal_id: str, body: Answer
             return
 
 
-Once = tuple[Verification, Kinds, Callable[[], Any], Callable[[Any], Any]]
-"""Arguments of ``once``: the caller, the event, the command, and what an event and this request say."""
-
-
-async def _once(call: Call, proposal_id: str, request: Once, *, history: bool) -> Response:
-    """Run a command on a proposal, unless the same request was recorded before; return the proposal."""
-    caller, kind, command, says = request
+async def _changed(call: Call, proposal_id: str, command: Callable[[], object], *, history: bool) -> Response:
+    """Run a command on a proposal that the caller may read, and return the proposal."""
 
     def run() -> Proposal:
         _visible(call, proposal_id)
-        once(call.hosted.realm, caller, kind, command, stream=proposal_id, says=says)
+        command()
         return call.hosted.realm.proposal(proposal_id)
 
     proposal = await call.run(run)
@@ -202,17 +191,9 @@ async def cancel_proposal(
 
     An actor may only withdraw its own proposals.
     """
-    caller = call.keyed(idempotency_key)
-
-    def cancel() -> None:
-        call.hosted.realm.as_caller(caller).host.cancel(proposal_id, by=call.actor_id, reason=body.reason)
-
-    def says(event: ExecutionCancelled | ProposalSuperseded | None) -> str | None:
-        return body.reason if event is None else event.reason
-
-    return await _once(
-        call, proposal_id, (caller, (ExecutionCancelled, ProposalSuperseded), cancel, says), history=history
-    )
+    host = call.acting(idempotency_key).host
+    cancel = partial(host.cancel, proposal_id, by=call.actor_id, reason=body.reason)
+    return await _changed(call, proposal_id, cancel, history=history)
 
 
 @handles("proposals.settle")
@@ -220,19 +201,9 @@ async def settle_proposal(
     call: Authorized, proposal_id: str, body: Settlement, history: History = False, idempotency_key: Key = None
 ) -> Response:
     """Record what became of an effect in doubt; the execution continues."""
-    caller = call.keyed(idempotency_key)
-
-    def settle() -> None:
-        call.hosted.realm.as_caller(caller).host.resolve(
-            proposal_id, body.choice, by=call.actor_id, reason=body.reason, effect=body.effect, value=body.value
-        )
-
-    def says(event: EffectResolved | None) -> tuple[str, str, str | None]:
-        if event is None:
-            return body.choice, body.reason, body.effect
-        return event.choice, event.reason, body.effect and event.requirement_id
-
-    return await _once(call, proposal_id, (caller, EffectResolved, settle, says), history=history)
+    host, said = call.acting(idempotency_key).host, body.model_dump(exclude={"choice"})
+    settle = partial(host.resolve, proposal_id, body.choice, by=call.actor_id, **said)
+    return await _changed(call, proposal_id, settle, history=history)
 
 
 @handles("inbox.list")

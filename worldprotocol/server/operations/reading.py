@@ -9,12 +9,10 @@ from pydantic import BaseModel, Field
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.events.realm_events import BranchCreated, BranchSwitched
 from world.model.paths import look_up, parse_path
 from world.read_models.blame import plain_path, stands
 from world.read_models.diff import compare
 from world.read_models.lineage import Heads
-from worldprotocol.api.callers.repeated import once
 from worldprotocol.api.lookup.lineage_rows import (
     LineageQuery,
     branch_rows,
@@ -26,10 +24,10 @@ from worldprotocol.api.lookup.lineage_rows import (
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import BranchToCreate, BranchToSwitch
 from worldprotocol.server.call import Authorized, Call, answer
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import History, Key
 from worldprotocol.server.operations.past import At, looked_at
 from worldprotocol.server.operations.proposals import Limit
-from worldprotocol.server.operations.registry import handles
 
 HEAD = "HEAD"
 """Name of the head of the active branch in a path."""
@@ -213,30 +211,16 @@ async def list_branches(call: Authorized, at: At = None) -> Response:
 @handles("branches.create")
 async def create_branch(call: Authorized, body: BranchToCreate, idempotency_key: Key = None) -> Response:
     """Create a branch at a world."""
-    caller, hosted = call.keyed(idempotency_key), call.hosted.realm
-
-    def create() -> None:
-        hosted.as_caller(caller).create_branch(body.name, body.worldId, by=call.actor_id, allow_failed=body.allowFailed)
-
-    def says(event: BranchCreated | None) -> tuple[str, str | None]:
-        if event is None:
-            return body.name, body.worldId
-        return event.branch, body.worldId and event.world_id
-
-    await call.run(lambda: once(hosted, caller, BranchCreated, create, stream=None, says=says))
+    realm = call.acting(idempotency_key)
+    await call.run(
+        lambda: realm.create_branch(body.name, body.worldId, by=call.actor_id, allow_failed=body.allowFailed)
+    )
     return answer({"name": body.name}, 201)
 
 
 @handles("branches.switch")
 async def switch_branch(call: Authorized, body: BranchToSwitch, idempotency_key: Key = None) -> Response:
     """Make a branch the active one; undecided proposals are superseded."""
-    caller, hosted = call.keyed(idempotency_key), call.hosted.realm
-
-    def switch() -> None:
-        hosted.as_caller(caller).switch_branch(body.name, by=call.actor_id)
-
-    def says(event: BranchSwitched | None) -> str:
-        return body.name if event is None else event.branch
-
-    await call.run(lambda: once(hosted, caller, BranchSwitched, switch, stream=None, says=says))
+    realm = call.acting(idempotency_key)
+    await call.run(lambda: realm.switch_branch(body.name, by=call.actor_id))
     return answer({"active": body.name})

@@ -11,9 +11,9 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.api.bootstrap import EventLog
 from worldprotocol.server.call import Authorized, answer, operation_of, service_of, verified_somewhere
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.problems import problem, type_of
-from worldprotocol.server.telemetry.scraping import scraped
+from worldprotocol.server.telemetry.realm_metrics import scraped
 from worldprotocol.server.visibility import rights_of
 
 

@@ -10,9 +10,9 @@ from world.model.record import to_wire
 from worldprotocol.runs.listing import RunLine, list_runs
 from worldprotocol.runs.verification import read_verification
 from worldprotocol.server.call import Authorized, answer
+from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.past import At, looked_at
 from worldprotocol.server.operations.proposals import Limit
-from worldprotocol.server.operations.registry import handles
 
 Before = Annotated[int | None, Query(ge=1, le=2**53, description="`next` of the page before.")]
 

@@ -16,7 +16,7 @@ from fastapi import Header, Response
 
 from worldprotocol.export.proofs.tiles import entry_bundle, read_level, read_tile
 from worldprotocol.server.call import Authorized, Call
-from worldprotocol.server.operations.registry import handles
+from worldprotocol.server.operation_table import handles
 
 OCTETS: Final = "application/octet-stream"
 FOREVER: Final = "private, max-age=31536000, immutable"

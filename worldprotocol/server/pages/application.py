@@ -14,7 +14,8 @@ from starlette.exceptions import HTTPException
 from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 from worldprotocol.html_pages.environment import base_style
-from worldprotocol.server.pages import (
+from worldprotocol.server.call import service_of
+from worldprotocol.server.pages import (  # noqa: F401  # they declare the handlers of the pages
     inbox_page,
     issuer_pages,
     lease_pages,
@@ -27,23 +28,11 @@ from worldprotocol.server.pages import (
     world_pages,
 )
 from worldprotocol.server.pages.page_call import rendered
-from worldprotocol.server.pages.page_table import PAGES
+from worldprotocol.server.pages.page_table import PAGES, SHOWN
 from worldprotocol.server.service import Service
 
 __all__ = ["create_pages", "start_page"]
 
-_SHOWN: Final = {
-    **session_pages.PAGES,
-    **issuer_pages.PAGES,
-    **inbox_page.PAGES,
-    **proposal_pages.PAGES,
-    **world_pages.PAGES,
-    **policy_pages.PAGES,
-    **run_pages.PAGES,
-    **proof_page.PAGES,
-    **lease_pages.PAGES,
-    **log_pages.PAGES,
-}
 FLOW_COOKIE: Final = "world_protocol_sign_in"
 FLOW_S: Final = 600
 """Time in which a sign-in at an issuer has to end, in seconds."""
@@ -77,7 +66,7 @@ def create_pages(service: Service) -> FastAPI:
 
     app.add_api_route("/-/{name}", file, methods=["GET"], name="static")
     for page in PAGES.values():
-        app.add_api_route(page.path, _SHOWN[page.name], methods=[page.method], name=page.name, response_model=None)
+        app.add_api_route(page.path, SHOWN[page.name], methods=[page.method], name=page.name, response_model=None)
     if service.flows:
         _keep_flows(app, service)
     app.add_exception_handler(WorldProtocolError, _refused)
@@ -89,7 +78,7 @@ def create_pages(service: Service) -> FastAPI:
 
 def start_page(request: Request) -> Response:
     """Return the page of the server's address, which names no realm but public ones, and says how to sign in."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     values = {"title": "World Protocol", "public": list(service.config.public), "has_issuers": bool(service.flows)}
     return rendered("start", values)
 
@@ -118,8 +107,7 @@ def _static(name: str) -> bytes:
 
 async def _refused(request: Request, raised: Exception) -> Response:
     assert isinstance(raised, WorldProtocolError)
-    service: Service = request.app.state.service
-    error = service.answered(request.path_params.get("realm"), raised)
+    error = service_of(request).answered(request.path_params.get("realm"), raised)
     code = ErrorCode(error.code)
     request.state.error_code = code.value
     values = {"title": code.text, "code": code.value, "message": error.message, "sign_in": _sign_in(request, code)}
@@ -132,7 +120,7 @@ async def _refused(request: Request, raised: Exception) -> Response:
 def _sign_in(request: Request, code: ErrorCode) -> str | None:
     """Return the path of the page of sign-in, where that is what is missing and there is an issuer."""
     realm = request.path_params.get("realm")
-    if code is not ErrorCode.SIGN_IN_REQUIRED or realm is None or not request.app.state.service.flows:
+    if code is not ErrorCode.SIGN_IN_REQUIRED or realm is None or not service_of(request).flows:
         return None
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     is_page = request.method == "GET" and "/sign-in" not in wanted

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from fastapi import Request, Response
@@ -67,7 +67,6 @@ class Links:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create no link yet."""
         self._clock = clock
         self._links: dict[str, _Link] = {}
 
@@ -148,25 +147,15 @@ def begun_session(service: Service, hosted: HostedRealm, actor_id: str, session:
 def set_session(request: Request, answer: Response, realm: str, made: NewToken) -> None:
     """Set the cookie of a session: for the pages of one realm, unreadable to scripts, never sent by other sites."""
     answer.set_cookie(
-        _cookie(request),
-        made.token,
+        value=made.token,
         max_age=(made.created.expires_at - made.created.at) // 1000,
-        path=f"/realms/{realm}",
-        secure=is_secure(request),
-        httponly=True,
-        samesite="strict",
+        **_cookie_of(request, realm),
     )
 
 
 def unset_session(request: Request, answer: Response, realm: str) -> None:
     """Delete the cookie of a session."""
-    answer.delete_cookie(
-        _cookie(request),
-        path=f"/realms/{realm}",
-        secure=is_secure(request),
-        httponly=True,
-        samesite="strict",
-    )
+    answer.delete_cookie(**_cookie_of(request, realm))
 
 
 def form_token(session: str) -> str:
@@ -215,6 +204,11 @@ def is_secure(request: Request) -> bool:
 def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
+
+
+def _cookie_of(request: Request, realm: str) -> dict[str, Any]:
+    options = {"path": f"/realms/{realm}", "secure": is_secure(request), "httponly": True, "samesite": "strict"}
+    return {"key": _cookie(request), **options}
 
 
 def _cookie(request: Request) -> str:

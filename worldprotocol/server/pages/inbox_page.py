@@ -13,23 +13,19 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
 from worldprotocol.server.bodies import AnswerToGive
 from worldprotocol.server.call import Call
-from worldprotocol.server.connections.protocol import TAKEN_WITHIN_S
-from worldprotocol.server.log_watch import PING_S
+from worldprotocol.server.operations.jobs import event_source
 from worldprotocol.server.operations.proposals import give_answer
-from worldprotocol.server.pages.browser_sessions import check_form, form_of
-from worldprotocol.server.pages.page_call import HEADERS, PageCall, answerable, open_page
+from worldprotocol.server.pages.page_call import PageCall, answerable, form_fault, open_form, open_page
+from worldprotocol.server.pages.page_table import shows
 from worldprotocol.server.visibility import Visibility
-
-__all__ = ["PAGES"]
 
 MOST: Final = 50
 MOST_PLACES: Final = 20
@@ -51,6 +47,7 @@ CHOICES: Final = {
 """Answers that the page offers, with the words that confirm each."""
 
 
+@shows("inbox")
 async def inbox(
     request: Request,
     done: Annotated[str, Query(max_length=20)] = "",
@@ -87,7 +84,7 @@ async def _shown(
         "actors": sorted(opened.call.view.actors) if opened.may("actors.list") else [],
         "may_approve": "approver" in opened.call.visibility.rights,
     }
-    return await opened.call.run(lambda: opened.show("inbox", values, status))
+    return await opened.show("inbox", values, status)
 
 
 def _has_further_step(call: Call, proposal_id: str) -> bool:
@@ -141,17 +138,13 @@ def waiting_state(call: Call) -> str:
     return hashlib.sha256(repr((view.schema_hash, state)).encode()).hexdigest()[:32]
 
 
+@shows("inbox_stream")
 async def inbox_stream(request: Request, seen: Annotated[str, Query(max_length=64)] = "") -> Response:
     """Stream an event whenever the inbox of the caller may show something else (SSE)."""
     opened = await open_page(request, "inbox.list")
     call = opened.of("inbox.list")
     call.check_waits()
-    return EventSourceResponse(
-        _changes(call, seen),
-        ping=PING_S,
-        send_timeout=TAKEN_WITHIN_S,
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return event_source(_changes(call, seen))
 
 
 async def _changes(call: Call, seen: str) -> AsyncIterator[ServerSentEvent]:
@@ -179,11 +172,10 @@ def _renewed(call: Call) -> Call | None:
     return replace(call, view=view, visibility=Visibility(view, call.verified, call.hosted.redactions))
 
 
+@shows("answer")
 async def answer(request: Request, proposal_id: str) -> Response:
     """Record an answer to what was shown."""
-    form = await form_of(request)
-    opened = await open_page(request, "proposals.answer")
-    check_form(form, opened.session)
+    opened, form = await open_form(request, "proposals.answer")
     call = opened.call
     choice = form.get("choice", "")
     if choice not in CHOICES:
@@ -198,10 +190,7 @@ async def answer(request: Request, proposal_id: str) -> Response:
             shown=form.get("shown", ""),
         )
     except ValidationError as error:
-        fault = error.errors()[0]
-        raise RefusedError(
-            ErrorCode.INVALID_VALUE, f"The form's {fault['loc'][0]}: {fault['msg']}. Open the inbox again."
-        ) from None
+        raise RefusedError(ErrorCode.INVALID_VALUE, f"{form_fault(error)[0]} Open the inbox again.") from None
 
     def run() -> None:
         waiting = next((one for one in call.hosted.realm.inbox() if one.proposal_id == proposal_id), None)
@@ -215,11 +204,9 @@ async def answer(request: Request, proposal_id: str) -> Response:
     try:
         await call.run(run)
     except RefusedError as refused:
-        kept = {proposal_id: _typed(form, choice)}
-        status = ErrorCode(refused.code).http_status
-        return await _shown(opened, refusal=refused.message, status=status, kept=kept)
-    path = f"/realms/{call.hosted.name}/inbox?done={choice}&proposal={proposal_id}"
-    return RedirectResponse(path, 303, HEADERS)
+        words, status = form_fault(refused)
+        return await _shown(opened, refusal=words, status=status, kept={proposal_id: _typed(form, choice)})
+    return opened.redirect(f"inbox?done={choice}&proposal={proposal_id}")
 
 
 def _paths(form: Mapping[str, str]) -> list[str]:
@@ -236,6 +223,3 @@ def _typed(form: Mapping[str, str], choice: str) -> dict[str, Any]:
     """Return what was typed into a form whose answer was refused, to be shown in it again."""
     typed: dict[str, Any] = {name: form.get(name, "") for name in ("reason", "paths", "to")}
     return {**typed, "narrowed": choice == "narrow", "ticked": _ticked(form)}
-
-
-PAGES: Final[dict[str, Any]] = {"inbox": inbox, "inbox_stream": inbox_stream, "answer": answer}

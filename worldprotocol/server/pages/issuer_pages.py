@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import quote, urlencode
 
 from fastapi import Query, Request, Response
@@ -12,15 +12,16 @@ from starlette.exceptions import HTTPException
 
 from world.errors import RefusedError
 from world.events.verification import BrowserSession, Verification
-from worldprotocol.server.call import service_of
+from worldprotocol.server.call import count_failure, service_of
 from worldprotocol.server.pages.browser_sessions import begun_session, set_session
 from worldprotocol.server.pages.page_call import HEADERS, rendered
+from worldprotocol.server.pages.page_table import shows
 
 if TYPE_CHECKING:
     from worldprotocol.server.issuers.code_flow import CodeFlow, SignedIn
     from worldprotocol.server.service import Service
 
-__all__ = ["PAGES", "choices_of", "logout_of", "own_page"]
+__all__ = ["choices_of", "logout_of", "own_page"]
 
 _PAGE: Final = re.compile(r"(?:/[A-Za-z0-9_~:@-][A-Za-z0-9._~:@%-]*)*(?:\?[A-Za-z0-9._~:@%=&/+-]*)?")
 """Path and query below the realm, without empty segments, segments that begin with a dot, and backslashes."""
@@ -70,6 +71,7 @@ def _redirect_uri(request: Request, realm: str, name: str) -> str:
     return f"{service_of(request).public_url}/realms/{quote(realm, safe='')}/sign-in/{name}/back"
 
 
+@shows("go_to_issuer")
 async def go_to_issuer(
     request: Request, realm: str, issuer: str, next_page: Annotated[str, Query(alias="next", max_length=2_000)] = ""
 ) -> Response:
@@ -81,6 +83,7 @@ async def go_to_issuer(
     return RedirectResponse(url, 303, HEADERS)
 
 
+@shows("come_back")
 async def come_back(request: Request, realm: str, issuer: str) -> Response:
     """Verify the answer of the issuer, record the session, and set its cookie.
 
@@ -91,7 +94,7 @@ async def come_back(request: Request, realm: str, issuer: str) -> Response:
     try:
         found = await flow.finish(request)
     except RefusedError:
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise
     session = BrowserSession(method="oidc", issuer=flow.issuer.config.issuer, subject=found.subject)
     hosted = service.realms.get(realm)
@@ -124,6 +127,3 @@ async def logout_of(service: Service, verified: Verification) -> str | None:
         if verified.issuer is not None and flow.issuer.config.issuer == verified.issuer:
             return await flow.logout_url()
     return None
-
-
-PAGES: Final[dict[str, Any]] = {"go_to_issuer": go_to_issuer, "come_back": come_back}

@@ -6,19 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.leases import lacks
 from worldprotocol.server.bodies import Revocation
 from worldprotocol.server.call import Call
-from worldprotocol.server.pages.browser_sessions import check_form, form_of
-from worldprotocol.server.pages.page_call import HEADERS, PageCall, open_page
+from worldprotocol.server.pages.page_call import PageCall, form_fault, open_form, open_page
+from worldprotocol.server.pages.page_table import shows
 from worldprotocol.server.pages.wait_drawing import draw_waits
-
-__all__ = ["PAGES"]
 
 MOST_ROWS: Final = 200
 """Resources of the matrix."""
@@ -30,6 +26,7 @@ MOST_DIED: Final = 100
 """Sessions with Die verdicts that are listed."""
 
 
+@shows("leases")
 async def leases(
     request: Request,
     agent: Annotated[str, Query(max_length=500)] = "",
@@ -46,7 +43,7 @@ async def _shown(
 ) -> Response:
     held = (await opened.read("leases.list"))["leases"]
     waits = (await opened.read("leases.waits"))["waits"]
-    total = len(held)
+    total, administrators = len(held), opened.call.view.klis.in_force.administrators.split()
     held = [one for one in held if _is_wanted(view, one["agentId"], [one["resource"]])]
     waits = [one for one in waits if _is_wanted(view, one["agentId"], [each["resource"] for each in one["resources"]])]
     values = {
@@ -57,20 +54,16 @@ async def _shown(
         "matrix": _matrix(opened.call, held, waits),
         "drawing": draw_waits(waits),
         "died": _died(opened.call),
-        "may_revoke": opened.may("leases.revoke") and opened.call.actor_id in _administrators(opened.call),
+        "may_revoke": opened.may("leases.revoke") and opened.call.actor_id in administrators,
         "view": view,
         "done": done,
         "refusal": refusal,
     }
-    return await opened.call.run(lambda: opened.show("leases", values, status))
+    return await opened.show("leases", values, status)
 
 
 def _is_wanted(view: Mapping[str, str], agent: str, resources: Iterable[str]) -> bool:
     return view["agent"] in ("", agent) and any(view["resource"] in one for one in resources)
-
-
-def _administrators(call: Call) -> Sequence[str]:
-    return call.view.klis.in_force.administrators.split()
 
 
 def _matrix(call: Call, held: Sequence[Mapping[str, Any]], waits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -108,22 +101,15 @@ def _died(call: Call) -> list[dict[str, Any]]:
     return sorted(died, key=lambda one: -one["at"])[:MOST_DIED]
 
 
+@shows("revoke")
 async def revoke(request: Request) -> Response:
     """Revoke one lease."""
-    form = await form_of(request)
-    opened = await open_page(request, "leases.revoke")
-    check_form(form, opened.session)
+    opened, form = await open_form(request, "leases.revoke")
     view = {"agent": form.get("agent", ""), "resource": form.get("resource", "")}
     try:
         body = Revocation(leaseIds=[form.get("lease", "")], reason=form.get("reason", ""))
         await opened.read("leases.revoke", {"body": body})
-    except ValidationError as error:
-        fault = error.errors()[0]
-        words = f"The form's {fault['loc'][0]}: {fault['msg']}."
-        return await _shown(opened, view, refusal=words, status=ErrorCode.INVALID_VALUE.http_status)
-    except RefusedError as refused:
-        return await _shown(opened, view, refusal=refused.message, status=ErrorCode(refused.code).http_status)
-    return RedirectResponse(f"/realms/{opened.call.hosted.name}/leases?done=revoked", 303, HEADERS)
-
-
-PAGES: Final[dict[str, Any]] = {"leases": leases, "revoke": revoke}
+    except (ValidationError, RefusedError) as error:
+        words, status = form_fault(error)
+        return await _shown(opened, view, refusal=words, status=status)
+    return opened.redirect("leases?done=revoked")

@@ -9,11 +9,10 @@ from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from world.events.codec import TOPICS
+from worldprotocol.server.operation_table import HANDLERS
 from worldprotocol.server.operations.log_conditions import LogConditions
-from worldprotocol.server.operations.registry import HANDLERS
 from worldprotocol.server.pages.page_call import open_page
-
-__all__ = ["PAGES"]
+from worldprotocol.server.pages.page_table import shows
 
 MOST: Final = 100
 
@@ -34,6 +33,7 @@ class FilterForm(BaseModel):
         return {name: value for name, value in self.model_dump().items() if value}
 
 
+@shows("log")
 async def log(
     request: Request, wanted: Annotated[FilterForm, Query()], after: Place = None, before: Place = None
 ) -> Response:
@@ -55,9 +55,10 @@ async def log(
     about = {"title": "Log", "events": events, "size": size, "last": last, "most": MOST, "wanted": wanted}
     is_live = values["is_newest"] and opened.may("log.stream")
     more = {"topics": sorted(TOPICS), "conditions": urlencode(given), "is_live": is_live}
-    return await opened.call.run(lambda: opened.show("log", {**about, **values, **more}))
+    return await opened.show("log", {**about, **values, **more})
 
 
+@shows("log_stream")
 async def log_stream(
     request: Request,
     wanted: Annotated[FilterForm, Query()],
@@ -71,6 +72,3 @@ async def log_stream(
         opened.of("log.stream"), wanted=conditions, after=after, last_event_id=last_event_id
     )
     return streamed
-
-
-PAGES: Final[dict[str, Any]] = {"log": log, "log_stream": log_stream}

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from fastapi import Request
-from fastapi.responses import HTMLResponse
-from pydantic import BaseModel
+from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import BaseModel, ValidationError
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.read_models.value_tracking import joined
 from worldprotocol.html_pages.environment import environment
-from worldprotocol.server.call import Call, check_right, service_of, visitor
+from worldprotocol.server.call import Call, check_right, count_failure, service_of, visitor
 from worldprotocol.server.jobs.job import Kind
-from worldprotocol.server.operation_table import OPERATIONS
-from worldprotocol.server.operations.registry import HANDLERS
-from worldprotocol.server.pages.browser_sessions import form_token, session_of
+from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
+from worldprotocol.server.pages.browser_sessions import check_form, form_of, form_token, session_of
 from worldprotocol.server.pages.page_table import PAGES, Page
 from worldprotocol.server.pages.shown_times import relative
 from worldprotocol.server.pages.shown_values import as_text, shown_changes, value_lines
@@ -35,7 +34,17 @@ if TYPE_CHECKING:
     from world.state.proposal import Proposal
     from worldprotocol.server.service import HostedRealm
 
-__all__ = ["PageCall", "answerable", "hosted_realm", "job_shown", "job_started", "open_page", "rendered"]
+__all__ = [
+    "PageCall",
+    "answerable",
+    "form_fault",
+    "hosted_realm",
+    "job_shown",
+    "job_started",
+    "open_form",
+    "open_page",
+    "rendered",
+]
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -106,14 +115,26 @@ class PageCall:
         answer = await HANDLERS[operation](self.of(operation), **(arguments or {}))
         return orjson.loads(answer.body)
 
-    def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
-        """Return the page as HTML."""
-        name = self.call.hosted.name
-        links = [self._link(one) for one in PAGES.values() if one.title and self.may(one.operation)]
-        own: dict[str, Any] = {"realm": name, "actor": self.call.actor_id, "links": links}
-        own |= {"form": form_token(self.session), "now": self.call.service.clock.now_ms()}
-        own["is_public"] = self.call.visibility.is_visitor
-        return rendered(template, {**own, **values}, status)
+    async def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+        """Return the page as HTML, which a thread makes."""
+
+        def run() -> HTMLResponse:
+            name = self.call.hosted.name
+            links = [self._link(one) for one in PAGES.values() if one.title and self.may(one.operation)]
+            own: dict[str, Any] = {"realm": name, "actor": self.call.actor_id, "links": links}
+            own |= {"form": form_token(self.session), "now": self.call.service.clock.now_ms()}
+            own["is_public"] = self.call.visibility.is_visitor
+            return rendered(template, {**own, **values}, status)
+
+        return await self.call.run(run)
+
+    def redirect(self, path: str) -> RedirectResponse:
+        """Return the way to another page of the realm, after a form was sent.
+
+        Args:
+            path: path below that of the realm, with its query.
+        """
+        return RedirectResponse(f"/realms/{self.call.hosted.name}/{path}", 303, HEADERS)
 
     def _link(self, page: Page) -> dict[str, Any]:
         """Return an entry of the navigation, with the number of what is open there."""
@@ -204,7 +225,7 @@ async def open_page(request: Request, operation: str) -> PageCall:
     except RefusedError:
         public = visitor(service, hosted, request)
         if public is None:
-            service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+            count_failure(service, request)
             raise
         verified, session = public, ""
     else:
@@ -216,6 +237,31 @@ async def open_page(request: Request, operation: str) -> PageCall:
     if operation:
         opened.of(operation)
     return opened
+
+
+async def open_form(request: Request, operation: str) -> tuple[PageCall, dict[str, str]]:
+    """Open the page that takes a form, and return it with the fields of the form.
+
+    Args:
+        request: the request.
+        operation: as for ``open_page``.
+
+    Raises:
+        RefusedError: as ``open_page``; ``FOREIGN_SITE``, ``INVALID_VALUE`` and ``RIGHT_MISSING`` where the form is not
+            one of the session.
+    """
+    form = await form_of(request)
+    opened = await open_page(request, operation)
+    check_form(form, opened.session)
+    return opened, form
+
+
+def form_fault(error: RefusedError | ValidationError) -> tuple[str, int]:
+    """Return why a form was not accepted, in words, and the HTTP status of that."""
+    if isinstance(error, RefusedError):
+        return error.message, ErrorCode(error.code).http_status
+    fault = error.errors(include_input=False)[0]
+    return f"The form's {fault['loc'][0]}: {fault['msg']}.", ErrorCode.INVALID_VALUE.http_status
 
 
 def rendered(template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
@@ -232,7 +278,7 @@ def rendered(template: str, values: Mapping[str, Any], status: int = 200) -> HTM
 @cache
 def _environment() -> Environment:
     made = environment(__package__ or "")
-    made.filters |= {"json": _json, "compact": _compact, "lines": _lines, "ago": relative, "as_text": as_text}
+    made.filters |= {"json": _json, "lines": _lines, "ago": relative, "as_text": as_text}
     made.filters |= {
         "value_lines": value_lines,
         "shown_changes": shown_changes,
@@ -246,11 +292,6 @@ def _environment() -> Environment:
 def _json(value: Any) -> str:
     """Return a value as JSON: simple ones on one line, others indented."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-
-
-def _compact(value: Any) -> str:
-    """Return a value as JSON on one line."""
-    return orjson.dumps(value).decode()
 
 
 def _lines(text: str) -> str:

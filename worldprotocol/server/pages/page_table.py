@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PAGES", "Page"]
+from worldprotocol.server.operation_table import Handlers
+
+__all__ = ["PAGES", "SHOWN", "Page", "shows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,9 @@ _ALL: Final = (
 )
 PAGES: Final = {one.name: one for one in _ALL}
 """All pages, by name."""
+
+SHOWN: Final = Handlers(PAGES)
+"""The handlers of the pages."""
+
+shows: Final = SHOWN.declare
+"""Declares the handler of a page."""

@@ -10,10 +10,9 @@ from fastapi import Query, Request, Response
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.server.call import Call
-from worldprotocol.server.operations.registry import HANDLERS
+from worldprotocol.server.operation_table import HANDLERS
 from worldprotocol.server.pages.page_call import HEADERS, PageCall, open_page
-
-__all__ = ["PAGES"]
+from worldprotocol.server.pages.page_table import shows
 
 KINDS: Final = ("world", "proposal", "intent", "verdict", "decision")
 """Kinds of subjects in the order in which an id is looked up; that of a decision reads all decisions."""
@@ -26,6 +25,7 @@ _HASH_DIGITS: Final = 64
 Of = Annotated[str, Query(max_length=1_000)]
 
 
+@shows("proof")
 async def proof(request: Request, of: Of = "") -> Response:
     """Show the receipt of what the address names, and the form that checks receipts."""
     opened = await open_page(request, "receipts.read")
@@ -47,11 +47,10 @@ async def proof(request: Request, of: Of = "") -> Response:
     checkpoint = await call.run(lambda: call.hosted.checkpoint(None))
     keys = await call.run(call.hosted.verifier_keys)
     own = {"own_origin": checkpoint.origin, "own_key": keys[0] if keys else ""}
-    return await opened.call.run(
-        lambda: opened.show("proof", {"title": "Proof", "of": wanted, **values, **own}, status)
-    )
+    return await opened.show("proof", {"title": "Proof", "of": wanted, **values, **own}, status)
 
 
+@shows("receipt")
 async def receipt(request: Request, of: Of) -> Response:
     """Return the receipt of what the address names as a file."""
     opened = await open_page(request, "receipts.read")
@@ -95,6 +94,3 @@ def _position_of(call: Call, leaf: str) -> int | None:
 async def _read(opened: PageCall, operation: str, arguments: dict[str, Any]) -> bytes:
     answer = await HANDLERS[operation](opened.of(operation), **arguments)
     return bytes(answer.body)
-
-
-PAGES: Final[dict[str, Any]] = {"proof": proof, "receipt": receipt}

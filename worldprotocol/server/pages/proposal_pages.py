@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import orjson
 from fastapi import Query, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ValidationError
 
 from world.error_codes import ErrorCode
@@ -19,17 +18,24 @@ from worldprotocol.server.bodies import Cancellation, ProposalFilter, Settlement
 from worldprotocol.server.call import Call
 from worldprotocol.server.jobs.bodies import JobToCancel, RecheckToStart, WhatIfToStart
 from worldprotocol.server.jobs.job import Kind
-from worldprotocol.server.pages.browser_sessions import check_form, form_of
-from worldprotocol.server.pages.page_call import HEADERS, PageCall, answerable, job_shown, job_started, open_page
+from worldprotocol.server.pages.page_call import (
+    PageCall,
+    answerable,
+    form_fault,
+    job_shown,
+    job_started,
+    open_form,
+    open_page,
+)
+from worldprotocol.server.pages.page_table import shows
 from worldprotocol.server.pages.proposal_timeline import doubts, pending, timeline
-
-__all__ = ["PAGES"]
 
 MOST: Final = 50
 
 DONE: Final = {"settle": "The effect is resolved.", "cancel": "The execution is cancelled."}
 
 
+@shows("proposals")
 async def proposals(
     request: Request,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
@@ -42,9 +48,10 @@ async def proposals(
     found = await opened.read("proposals.list", {"wanted": wanted, "after": after, "limit": MOST})
     values = {"title": "Proposals", **found, "after": after, "status": status, "actor_id": actor}
     values["statuses"] = ["", *TRANSITIONS]
-    return await opened.call.run(lambda: opened.show("proposals", values))
+    return await opened.show("proposals", values)
 
 
+@shows("proposal")
 async def proposal(
     request: Request,
     proposal_id: str,
@@ -91,7 +98,7 @@ async def _shown(opened: PageCall, proposal_id: str, more: Mapping[str, Any], st
         steps = await call.run(lambda: _visible(call, timeline(top)))
         values |= {"steps": steps, "doubts": [] if call.visibility.rules else doubts(top, found)}
         values["diff"] = await _made(opened, found)
-    return await call.run(lambda: opened.show("proposal", {**values, **more}, status))
+    return await opened.show("proposal", {**values, **more}, status)
 
 
 def _visible(call: Call, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -114,6 +121,7 @@ async def _made(opened: PageCall, found: Mapping[str, Any]) -> Any:
     return await opened.read("worlds.diff", {"world_id": made["parent"], "other": made["worldId"]})
 
 
+@shows("settle")
 async def settle(request: Request, proposal_id: str) -> Response:
     """Record what became of an effect in doubt."""
 
@@ -137,6 +145,7 @@ async def settle(request: Request, proposal_id: str) -> Response:
     return await _command(request, proposal_id, "settle", body)
 
 
+@shows("cancel")
 async def cancel(request: Request, proposal_id: str) -> Response:
     """Cancel an approved execution."""
     return await _command(request, proposal_id, "cancel", lambda form: Cancellation(reason=form.get("reason", "")))
@@ -144,63 +153,44 @@ async def cancel(request: Request, proposal_id: str) -> Response:
 
 async def _command(request: Request, proposal_id: str, name: str, body: Any) -> Response:
     """Run a command of the API with the fields of a form, and show the proposal as it is then."""
-    form = await form_of(request)
-    opened = await open_page(request, f"proposals.{name}")
-    check_form(form, opened.session)
+    opened, form = await open_form(request, f"proposals.{name}")
     try:
         await opened.read(f"proposals.{name}", {"proposal_id": proposal_id, "body": body(form)})
-    except (RefusedError, ValidationError) as refused:
-        if isinstance(refused, ValidationError):
-            fault = refused.errors()[0]
-            code, words = ErrorCode.INVALID_VALUE, f"The form's {fault['loc'][0]}: {fault['msg']}."
-        else:
-            code, words = ErrorCode(refused.code), refused.message
-        return await _shown(opened, proposal_id, {"refusal": words, "typed": form}, code.http_status)
-    path = f"/realms/{opened.call.hosted.name}/proposals/{proposal_id}?done={name}"
-    return RedirectResponse(path, 303, HEADERS)
+    except (RefusedError, ValidationError) as error:
+        words, status = form_fault(error)
+        return await _shown(opened, proposal_id, {"refusal": words, "typed": form}, status)
+    return opened.redirect(f"proposals/{proposal_id}?done={name}")
 
 
+@shows("recheck_proposal")
 async def recheck(request: Request, proposal_id: str) -> Response:
     """Start a recheck of the steps of one proposal, and show the proposal with it."""
     return await _job(request, proposal_id, "recheck", RecheckToStart(proposal=proposal_id, all=True))
 
 
+@shows("what_if_proposal")
 async def what_if(request: Request, proposal_id: str) -> Response:
     """Start a what-if without a proposal, and show the proposal with it."""
     return await _job(request, proposal_id, "whatif", WhatIfToStart(drop=[proposal_id]))
 
 
 async def _job(request: Request, proposal_id: str, kind: Kind, body: BaseModel) -> Response:
-    form = await form_of(request)
-    opened = await open_page(request, f"{kind}.start")
-    check_form(form, opened.session)
+    opened, _ = await open_form(request, f"{kind}.start")
     await opened.read("proposals.read", {"proposal_id": proposal_id})
     try:
         job_id = await job_started(opened, kind, body)
     except RefusedError as refused:
-        return await _shown(opened, proposal_id, {"refusal": refused.message}, ErrorCode(refused.code).http_status)
-    path = f"/realms/{opened.call.hosted.name}/proposals/{proposal_id}?job={job_id}#{kind}"
-    return RedirectResponse(path, 303, HEADERS)
+        words, status = form_fault(refused)
+        return await _shown(opened, proposal_id, {"refusal": words}, status)
+    return opened.redirect(f"proposals/{proposal_id}?job={job_id}#{kind}")
 
 
+@shows("cancel_job")
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job, and show the page that started it."""
-    form = await form_of(request)
-    opened = await open_page(request, "jobs.cancel")
-    check_form(form, opened.session)
+    opened, _ = await open_form(request, "jobs.cancel")
     job = await opened.read("jobs.cancel", {"job_id": job_id, "body": JobToCancel()})
     options = job["options"]
     about = [options["proposal"]] if job["kind"] == "recheck" else options.get("drop") or []
     page = f"proposals/{quote(about[0], safe='')}" if len(about) == 1 and about[0] else "policies/backtest"
-    return RedirectResponse(f"/realms/{opened.call.hosted.name}/{page}?job={job['jobId']}", 303, HEADERS)
-
-
-PAGES: Final[dict[str, Any]] = {
-    "proposals": proposals,
-    "proposal": proposal,
-    "settle": settle,
-    "cancel": cancel,
-    "recheck_proposal": recheck,
-    "what_if_proposal": what_if,
-    "cancel_job": cancel_job,
-}
+    return opened.redirect(f"{page}?job={job['jobId']}")

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 from fastapi import Query, Request, Response
 
 from worldprotocol.server.pages.page_call import open_page
-
-__all__ = ["PAGES"]
+from worldprotocol.server.pages.page_table import shows
 
 MOST: Final = 100
 MOST_ROWS: Final = 300
 """Rows of each table of one run."""
 
 
+@shows("runs")
 async def runs(
     request: Request,
     agent: Annotated[str, Query(max_length=500)] = "",
@@ -25,15 +25,16 @@ async def runs(
     wanted = {"limit": MOST, "agent": agent or None, "open_only": bool(only)}
     found = await opened.read("runs.list", wanted)
     values = {"title": "Runs", **found, "agent": agent, "is_open_only": bool(only), "most": MOST}
-    return await opened.call.run(lambda: opened.show("runs", values))
+    return await opened.show("runs", values)
 
 
+@shows("run")
 async def run(request: Request, run_id: str) -> Response:
     """Show one run: each declared triple with its use, violations, and what was restored."""
     opened = await open_page(request, "runs.read")
     found = await opened.read("runs.read", {"run_id": run_id})
     values = {"title": f"Run {run_id}", "one": found, "declared": _declared(found), "most": MOST_ROWS}
-    return await opened.call.run(lambda: opened.show("run", values))
+    return await opened.show("run", values)
 
 
 def _declared(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -45,6 +46,3 @@ def _declared(found: dict[str, Any]) -> list[dict[str, Any]]:
         is_unused = (one["predicate"], one["resource"]) in unused
         declared.append({**one, "used": False if is_unused else True if is_whole else None})
     return declared
-
-
-PAGES: Final[dict[str, Any]] = {"runs": runs, "run": run}

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from world.errors import RefusedError
 from world.events.verification import BrowserSession
-from worldprotocol.server.call import service_of
-from worldprotocol.server.pages.browser_sessions import (
-    begun_session,
-    check_form,
-    form_of,
-    set_session,
-    unset_session,
-)
+from worldprotocol.server.call import count_failure, service_of
+from worldprotocol.server.pages.browser_sessions import begun_session, form_of, set_session, unset_session
 from worldprotocol.server.pages.issuer_pages import choices_of, logout_of
-from worldprotocol.server.pages.page_call import HEADERS, hosted_realm, open_page, rendered
-from worldprotocol.server.pages.page_table import PAGES as TABLE
-
-__all__ = ["PAGES"]
+from worldprotocol.server.pages.page_call import HEADERS, hosted_realm, open_form, open_page, rendered
+from worldprotocol.server.pages.page_table import PAGES, shows
 
 Code = Annotated[str, Query(max_length=200)]
 Next = Annotated[str, Query(alias="next", max_length=2_000)]
 
 
+@shows("sign_in")
 async def sign_in(request: Request, realm: str, code: Code = "", next_page: Next = "") -> Response:
     """Show as which actor a link signs in, or the issuers to sign in at.
 
@@ -49,10 +42,11 @@ def _actor(request: Request, code: str, *, use: bool) -> str:
     try:
         return (service.links.use if use else service.links.actor_of)(hosted.name, code)
     except RefusedError:
-        service.rates.take(f"address {request.client.host if request.client else 'socket'}")
+        count_failure(service, request)
         raise
 
 
+@shows("begin_session")
 async def begin_session(request: Request) -> Response:
     """Use up a link, record the session, and set its cookie."""
     form = await form_of(request)
@@ -64,11 +58,10 @@ async def begin_session(request: Request) -> Response:
     return answer
 
 
+@shows("end_session")
 async def end_session(request: Request) -> Response:
     """Revoke the session and delete its cookie."""
-    form = await form_of(request)
-    opened = await open_page(request, "")
-    check_form(form, opened.session)
+    opened, _ = await open_form(request, "")
     call = opened.call
     access, token_id = call.hosted.realm.access, call.verified.token_id or ""
     await call.run(lambda: access.revoke_token(token_id, by=call.actor_id, reason="signed out"))
@@ -82,18 +75,11 @@ async def end_session(request: Request) -> Response:
     return answer
 
 
+@shows("home")
 async def home(request: Request) -> Response:
     """Redirect to the first page that the caller may read."""
     opened = await open_page(request, "")
-    for page in TABLE.values():
+    for page in PAGES.values():
         if page.title and opened.may(page.operation):
             return RedirectResponse(f"/realms{page.path.format(realm=opened.call.hosted.name)}", 303, HEADERS)
-    return opened.show("nothing", {"title": "No rights"}, 403)
-
-
-PAGES: Final[dict[str, Any]] = {
-    "sign_in": sign_in,
-    "begin_session": begin_session,
-    "end_session": end_session,
-    "home": home,
-}
+    return await opened.show("nothing", {"title": "No rights"}, 403)

@@ -21,8 +21,7 @@ from worldprotocol.api.lookup.point_in_time import moment
 from worldprotocol.server.call import Call
 from worldprotocol.server.pages.lineage_drawing import LANES, Drawing, draw
 from worldprotocol.server.pages.page_call import PageCall, open_page
-
-__all__ = ["PAGES"]
+from worldprotocol.server.pages.page_table import shows
 
 MOST: Final = 300
 """Newest worlds of one view; folded runs are not counted twice."""
@@ -40,6 +39,7 @@ Named = Annotated[str, Query(max_length=200)]
 Path = Annotated[str, Query(max_length=4_000)]
 
 
+@shows("worlds")
 async def worlds(
     request: Request,
     at: Named = "",
@@ -64,7 +64,7 @@ async def worlds(
     view = {"at": at.strip(), "branch": branch, "depth": depth, "open": opened_runs, "path": path, "q": q.strip()}
     values = await opened.call.run(lambda: _lineage(opened, view))
     values |= {"title": "Worlds", "view": view, "address": _address(opened, view)}
-    return await opened.call.run(lambda: opened.show("worlds", values))
+    return await opened.show("worlds", values)
 
 
 def _lineage(opened: PageCall, view: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,6 +193,7 @@ def _address(opened: PageCall, view: Mapping[str, Any]) -> Any:
     return address
 
 
+@shows("world")
 async def world(
     request: Request,
     world_id: str,
@@ -216,7 +217,7 @@ async def world(
             refusals.append(refused.message)
     about = {"title": f"World {name}", "one": found, "path": path, "other": other, "refusals": refusals}
     about["choices"] = await opened.call.run(lambda: _choices(opened.call, found))
-    return await opened.call.run(lambda: opened.show("world", {**about, **values}))
+    return await opened.show("world", {**about, **values})
 
 
 def _choices(call: Call, found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -230,6 +231,3 @@ def _choices(call: Call, found: Mapping[str, Any]) -> list[tuple[str, str]]:
         choices.setdefault(row.world_id, f"{row.branch}, height {row.height}")
     choices.pop(found["worldId"], None)
     return list(choices.items())
-
-
-PAGES: Final[dict[str, Any]] = {"worlds": worlds, "world": world}

@@ -38,7 +38,7 @@ def realm() -> None:
 @with_desk
 def create(desk: CommandContext, name: str, place: str, folder: str | None, **options: Any) -> None:
     """Found a realm as `worldctl init` does, with its log at ADDRESS, and list it; creates the directory, too."""
-    from worldprotocol.directory.addresses import recorded_address
+    from worldprotocol.directory.directory_log import recorded_address
 
     by = options["by"]
     with _directory(desk, founded_by=by) as directory:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.proofs.checkpoint import Checkpoint
     from worldprotocol.export.proofs.note import SigningKey
-    from worldprotocol.server.commands.request import CommandRequest
+    from worldprotocol.server.commands.output import CommandRequest
     from worldprotocol.server.service import AgentsOfRealm, RealmToServe, Service
 
 

@@ -61,7 +61,7 @@ def _streams() -> Any:
     from world.extras import needs_extra
 
     with needs_extra("MCP servers", "mcp"):
-        from worldprotocol.agents.mcp.standard_streams import serve_streams
+        from worldprotocol.agents.mcp.serving import serve_streams
     return serve_streams
 
 

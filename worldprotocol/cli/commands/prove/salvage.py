@@ -14,7 +14,8 @@ from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signing import trusted, trusting_options
 
 if TYPE_CHECKING:
-    from worldprotocol.export.salvage.salvage import Salvaged, Spans
+    from worldprotocol.export.proofs.exports import Spans
+    from worldprotocol.export.salvage.salvage import Salvaged
 
 SHOWN_SPANS = 20
 

@@ -39,8 +39,7 @@ def run(desk: CommandContext, names: tuple[str, ...], once: bool) -> int:
     a feed is paused.
     """
     from world.clock import SystemClock
-    from worldprotocol.export.feeds.running import FeedRun
-    from worldprotocol.export.feeds.status import feed_status
+    from worldprotocol.export.feeds.running import FeedRun, feed_status
 
     feeds = _feeds(desk, names)
     if not feeds:
@@ -216,6 +215,6 @@ def _place(desk: CommandContext) -> Callable[[], str | None] | None:
 
 
 def _statuses(desk: CommandContext, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    from worldprotocol.export.feeds.status import feed_status
+    from worldprotocol.export.feeds.running import feed_status
 
     return [feed_status(one) for one in _feeds(desk, names)]
