@@ -28,7 +28,7 @@ from world.clock import Clock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.observation import KLIS_SCOPE_VIOLATION, Declaration
-from world.model.snapshot import EffectAnswer, Requirement, SnapshotView
+from world.model.snapshot import Requirement, SnapshotView
 from world.state.ports import EffectAttempt, EffectTerms, ExecutionOrder, Performed
 from world.state.proposal import ROLLBACK
 
@@ -265,10 +265,6 @@ def _marked(
 ) -> RunningCommand:
     """Start a command marked with its proposal, so that a later process can find it after this one was killed."""
     return start(argv, env={**env, RUN: proposal_id}, read=read, **options)
-
-
-def _is_violation(result: EffectAnswer) -> bool:
-    return result.error is not None and result.error.code == KLIS_SCOPE_VIOLATION
 
 
 def _violated(place: EffectPlace, violation: ScopeViolationError, watch: Watch | None) -> Performed:

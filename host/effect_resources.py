@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Literal, get_args
 
@@ -141,14 +142,21 @@ def _filled(effect: str, template: str, params_json: Callable[[], Any]) -> str:
     return _PLACE.sub(fill, template)
 
 
-def _texts(effect: str, function: Callable[[Any], str | Iterable[str]], params: Any) -> list[str]:
+@contextmanager
+def _foreign(effect: str) -> Iterator[None]:
+    """Refuse an effect whose function of resources raises."""
     try:
-        given = function(params)
-        texts = [given] if isinstance(given, str) else list(given)
+        yield
     except RefusedError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code
         raise _wrong(effect, f"the function of its resources raised {type(error).__name__}") from None
+
+
+def _texts(effect: str, function: Callable[[Any], str | Iterable[str]], params: Any) -> list[str]:
+    with _foreign(effect):
+        given = function(params)
+        texts = [given] if isinstance(given, str) else list(given)
     for text in texts:
         if not isinstance(text, str) or _RESOURCE.fullmatch(text) is None:
             raise _wrong(effect, f"{text!r:.80} is not a resource such as 'FILE:/a'")
@@ -156,12 +164,8 @@ def _texts(effect: str, function: Callable[[Any], str | Iterable[str]], params: 
 
 
 def _called(effect: str, function: TouchesOf, params: Any) -> list[tuple[Predicate, str]]:
-    try:
+    with _foreign(effect):
         given: list[Any] = [tuple(touch) for touch in function(params)]
-    except RefusedError:
-        raise
-    except Exception as error:  # noqa: BLE001 - foreign code
-        raise _wrong(effect, f"the function of its resources raised {type(error).__name__}") from None
     for touch in given:
         is_pair = len(touch) == 2 and touch[0] in get_args(Predicate) and isinstance(touch[1], str)
         if not is_pair or _RESOURCE.fullmatch(touch[1]) is None:

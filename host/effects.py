@@ -62,6 +62,7 @@ __all__ = [
     "EffectFailure",
     "EffectFunction",
     "EffectHandler",
+    "EffectOptions",
     "EffectResult",
     "HandlerOptions",
     "Predicate",
@@ -312,8 +313,8 @@ def _accepts_two_arguments(function: Any) -> bool:
     return True
 
 
-class HandlerOptions(TypedDict, total=False):
-    """Options of ``handler``; a function receives the parameters in the form that the handler does.
+class EffectOptions(TypedDict, total=False):
+    """Options of ``handler`` and ``external``; a function receives the parameters in the form that the handler does.
 
     Args:
         input: the type of its parameters: a pydantic model, a TypedDict or any type that pydantic can check. The
@@ -326,8 +327,6 @@ class HandlerOptions(TypedDict, total=False):
         time_limit_ms: time after which an effect is abandoned, in milliseconds, or a function that returns it.
         retries: how often an effect is repeated after a failure that may be temporary; 0 by default.
         backoff_ms: wait before the first retry, in milliseconds; it doubles with each.
-        isolation: ``process`` for untrusted code: a process of its own, which needs a workspace. It receives
-            the plain facts of ``call``, and may not return patches.
     """
 
     input: Any
@@ -336,6 +335,16 @@ class HandlerOptions(TypedDict, total=False):
     time_limit_ms: int | Callable[[Any], int]
     retries: int
     backoff_ms: int
+
+
+class HandlerOptions(EffectOptions, total=False):
+    """Options of ``handler``: those of ``EffectOptions``, and a further one.
+
+    Args:
+        isolation: ``process`` for untrusted code: a process of its own, which needs a workspace. It receives
+            the plain facts of ``call``, and may not return patches.
+    """
+
     isolation: Isolation
 
 

@@ -36,7 +36,7 @@ from host.observation.system_calls import decision_of
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from host.workspace.comparison import FolderNames, compared_names
-from host.workspace.workspace_id import keep_workspace_id, make_workspace_id, read_workspace_id
+from host.workspace.workspace_id import give_workspace_id, read_workspace_id
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Declaration
@@ -240,10 +240,7 @@ class HostEnvironment:
             RefusedError: as ``identify``.
         """
         with exempt():
-            if replace:
-                keep_workspace_id(self.workspace, new_id)
-            else:
-                make_workspace_id(self.workspace, new_id)
+            give_workspace_id(self.workspace, new_id, replace=replace)
         return self.identify() or new_id
 
     # world.state.ports.BackupService

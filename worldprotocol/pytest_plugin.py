@@ -144,7 +144,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     used = config.stash[_USED]
     if not (used or config.getini("worldprotocol_golden")) or config.stash[_IN_PART]:
         return
-    from worldprotocol.testing.unused import unused_logs
+    from worldprotocol.testing.collecting import unused_logs
 
     config.stash[_UNUSED] = unused_logs(session, used)
     if config.stash[_UNUSED]:

@@ -13,23 +13,19 @@ from typing import Final
 
 from host.backups.backup_folder import DIRECTORY
 from host.workspace.comparison import ListedAs, listed_as
+from host.workspace.folder_access import join
 from host.workspace.names import name_of
 from host.workspace.root import PRIVATE, Workspace
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource
 
-__all__ = ["WorkspaceFiles", "children", "is_below", "is_private", "join", "parents"]
+__all__ = ["WorkspaceFiles", "children", "is_private", "parents"]
 
 OWN: Final = 0o700
 """Permissions that the owner of a folder needs to change it."""
 _KEPT: Final = ("user.", "system.posix_acl_", "security.capability")
 """Extended attributes of the user; the system sets the others."""
-
-
-def join(folder: bytes, name: bytes) -> bytes:
-    """Return the path of a name in a folder."""
-    return b"%s/%s" % (folder, name) if folder else name
 
 
 def split(relative: bytes) -> tuple[bytes, bytes]:
@@ -42,11 +38,6 @@ def parents(relative: bytes) -> list[bytes]:
     """Return the folders that lead to a path, the outermost first, the root left out."""
     parts = relative.split(b"/")[:-1]
     return [b"/".join(parts[: count + 1]) for count in range(len(parts))]
-
-
-def is_below(relative: bytes, folder: bytes) -> bool:
-    """Whether a path is inside a folder, at any depth."""
-    return relative != folder and (not folder or relative.startswith(folder + b"/"))
 
 
 def is_plain(relative: bytes) -> bool:
@@ -206,11 +197,11 @@ def widen(files: WorkspaceFiles, folder: bytes) -> bool:
     return True
 
 
-def widen_all(files: WorkspaceFiles, place: bytes, *, subtree: bool) -> None:
-    """Grant the owner access to the parents of a path and, for a subtree, the folders below it."""
+def widen_all(files: WorkspaceFiles, place: bytes) -> None:
+    """Grant the owner access to the parents of a path, and to the folders below it."""
     for folder in (b"", *parents(place), place):
         widen(files, folder)
-    pending = [place] if subtree else []
+    pending = [place]
     while pending:
         folder = pending.pop()
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -18,6 +17,7 @@ import msgspec
 
 from host.backups.objects import damaged
 from host.workspace.names import name_of, path_of
+from host.workspace.safe import kind_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
@@ -234,7 +234,7 @@ def entry_of(
         target: of a link.
         xattrs: extended attributes, in hexadecimal text.
     """
-    kind = kind_of(status)
+    kind = kind_of(status.st_mode)
     return BackupEntry(
         ctime_ns=str(status.st_ctime_ns),
         gid=status.st_gid,
@@ -251,13 +251,3 @@ def entry_of(
         uid=status.st_uid,
         xattrs=xattrs or {},
     )
-
-
-def kind_of(status: os.stat_result) -> Kind:
-    """Return the kind of an entry."""
-    mode = status.st_mode
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "dir"
-    return "link" if stat.S_ISLNK(mode) else "other"

@@ -17,11 +17,13 @@ from typing import Final, Literal
 import msgspec
 
 from host.backups.backup_folder import is_same_file, reason
-from host.backups.backup_fs import WorkspaceFiles, attributes, children, join, parents, split
-from host.backups.backup_set import BackupEntry, entry_of, kind_of
+from host.backups.backup_fs import WorkspaceFiles, attributes, children, parents, split
+from host.backups.backup_set import BackupEntry, entry_of
 from host.backups.content_cache import ContentCache
 from host.backups.objects import ObjectStore
+from host.workspace.folder_access import join
 from host.workspace.names import name_of
+from host.workspace.safe import kind_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
@@ -149,7 +151,7 @@ class Capture:
         )
 
     def _entry(self, relative: bytes, handle: int, name: bytes, seen: os.stat_result) -> BackupEntry:
-        kind = kind_of(seen)
+        kind = kind_of(seen.st_mode)
         trusted = seen.st_dev == self._device
         if kind == "file":
             return self._file(relative, handle, name, seen, trusted=trusted)

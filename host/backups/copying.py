@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import os
+from collections.abc import Iterator
 from typing import Final
 
 from host.backups.backup_folder import write_all
@@ -34,13 +35,19 @@ def clone(source: int, target: int) -> bool:
 def hash_of(file: int) -> tuple[str, int]:
     """Return the SHA-256 of a whole file, and its size in bytes."""
     hasher, size = hashlib.sha256(), 0
+    for piece in _pieces(file):
+        hasher.update(piece)
+        size += len(piece)
+    return hasher.hexdigest(), size
+
+
+def _pieces(file: int) -> Iterator[memoryview]:
+    """Yield the content of a whole file in pieces; each is valid until the next one."""
     buffer = bytearray(PIECE_BYTES)
     view = memoryview(buffer)
     os.lseek(file, 0, os.SEEK_SET)
     while count := os.readv(file, [buffer]):
-        hasher.update(view[:count])
-        size += count
-    return hasher.hexdigest(), size
+        yield view[:count]
 
 
 def copy_hashed(source: int, target: int) -> tuple[str, int]:
@@ -51,15 +58,11 @@ def copy_hashed(source: int, target: int) -> tuple[str, int]:
     if clone(source, target):
         return hash_of(target)
     hasher, size = hashlib.sha256(), 0
-    buffer = bytearray(PIECE_BYTES)
-    view = memoryview(buffer)
-    os.lseek(source, 0, os.SEEK_SET)
-    while count := os.readv(source, [buffer]):
-        piece = view[:count]
+    for piece in _pieces(source):
         hasher.update(piece)
-        size += count
-        if piece == _ZEROS[:count]:
-            os.lseek(target, count, os.SEEK_CUR)
+        size += len(piece)
+        if piece == _ZEROS[: len(piece)]:
+            os.lseek(target, len(piece), os.SEEK_CUR)
         else:
             write_all(target, piece)
     os.ftruncate(target, size)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from host.backups.backup_fs import WorkspaceFiles, attributes, is_private, parents, split
-from host.backups.backup_set import BackupEntry, BackupSet, kind_of
+from host.backups.backup_set import BackupEntry, BackupSet
 from host.backups.copying import hash_of
 from host.backups.spellings import SavedSpellings
 from host.workspace.names import path_of
+from host.workspace.safe import kind_of
 from world.klis.resources.resource import Resource, recorded_resource
 
 __all__ = ["RestorePlan", "has_same_metadata", "make_plan"]
@@ -183,7 +184,7 @@ class _Comparison:
         except FileNotFoundError:
             self._make(path, entry)
             return
-        if kind_of(seen) != entry.kind:
+        if kind_of(seen.st_mode) != entry.kind:
             self._make(path, entry)
         elif entry.kind == "dir":
             self._plan.saved_folders[path] = entry

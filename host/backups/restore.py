@@ -105,21 +105,18 @@ class _RestoreState:
     # removing
 
     def remove(self, path: bytes) -> None:
-        folder, name = split(path)
-        try:
-            with self._files.folder(folder) as handle:
-                remove_tree(handle, name)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        self._changed_folders.add(folder)
-        self.removed.add(name_of(path))
+        """Delete an entry with everything below it."""
+        self._remove(path, remove_tree)
 
     def remove_only(self, path: bytes) -> None:
         """Delete an entry without its content, which is not part of the backup."""
+        self._remove(path, _remove_entry)
+
+    def _remove(self, path: bytes, remove: Callable[[int, bytes], object]) -> None:
         folder, name = split(path)
         try:
             with self._files.folder(folder) as handle:
-                _remove_entry(handle, name)
+                remove(handle, name)
         except (FileNotFoundError, NotADirectoryError):
             return
         self._changed_folders.add(folder)

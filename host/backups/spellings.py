@@ -10,7 +10,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable
 
-from host.backups.backup_fs import WorkspaceFiles, join, parents, split
+from host.backups.backup_fs import WorkspaceFiles, parents, split
+from host.workspace.folder_access import join
 
 __all__ = ["SavedSpellings"]
 

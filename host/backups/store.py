@@ -279,7 +279,7 @@ class Backups:
                 _verify(store, backup.entries)
                 begin(backup_folder, order)
                 for path in backup.places:
-                    widen_all(self._files, path_of(path.name), subtree=True)
+                    widen_all(self._files, path_of(path.name))
                 plan = make_plan(self._files, backup, also_remove=further, only=only, fresh=order.fresh)
             _verify(store, plan.put.values())
             begin(backup_folder, order)

@@ -157,7 +157,7 @@ def _list(params: FileList, call: EffectCallInfo) -> Any:
     entries: list[dict[str, Any]] = []
     with reporting_errors(folder.resource):
         if params.recursive:
-            found = ((one.relative, one.stat) for one in folder.workspace.walk(folder.relative))
+            found = folder.workspace.walk(folder.relative)
         else:
             above = folder.relative + b"/" if folder.relative else b""
             found = ((above + one.name, one.stat) for one in folder.workspace.list(folder.relative))

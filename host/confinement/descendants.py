@@ -24,6 +24,9 @@ MARK: Final = "WORLDPROTOCOL_COMMAND"
 RUN: Final = "WORLDPROTOCOL_RUN"
 """Environment variable with the id of the run or proposal; known to later processes, too."""
 
+PATIENCE_S: Final = 5.0
+"""Longest wait for processes that were killed, in seconds."""
+
 _PAUSE_S: Final = 0.005
 
 
@@ -75,17 +78,16 @@ def members_of(first: int) -> set[int]:
     return {pid for pid in found if _lives(pid)}
 
 
-def end_namespace(first: int, *, patience_s: float = 5.0) -> bool:
+def end_namespace(first: int) -> bool:
     """Kill all processes of a PID namespace by killing its first, and wait for their end.
 
     Args:
         first: the first process of the namespace, which was not reaped.
-        patience_s: longest wait for survivors, in seconds.
 
     Returns:
         Whether all have ended.
     """
-    until = time.monotonic() + patience_s
+    until = time.monotonic() + PATIENCE_S
     with contextlib.suppress(ProcessLookupError):
         os.kill(first, signal.SIGKILL)
     while members_of(first):
@@ -119,19 +121,18 @@ def is_of(groups: Collection[int], pid: int) -> bool:
         raise ProcessLookupError(pid) from None
 
 
-def end_all(root: int, mark: str, groups: Callable[[], Iterable[int]], *, patience_s: float = 5.0) -> bool:
+def end_all(root: int, mark: str, groups: Callable[[], Iterable[int]]) -> bool:
     """Kill a command and all its descendants, repeatedly until none is left.
 
     Args:
         root: the command's process.
         mark: the value of ``MARK`` in its environment.
         groups: returns further groups and sessions that it created.
-        patience_s: longest wait for survivors, in seconds.
 
     Returns:
         Whether all have ended.
     """
-    until = time.monotonic() + patience_s
+    until = time.monotonic() + PATIENCE_S
     _kill_group(root)
     while left := members(root, mark, groups()):
         for pid in left:
@@ -145,17 +146,16 @@ def end_all(root: int, mark: str, groups: Callable[[], Iterable[int]], *, patien
     return True
 
 
-def end_orphans(run_id: str, *, patience_s: float = 5.0) -> int | None:
+def end_orphans(run_id: str) -> int | None:
     """Kill the processes of a run's command, or a proposal's effect, after their supervisor was killed.
 
     Args:
         run_id: the id of the run or of the proposal.
-        patience_s: longest wait for survivors, in seconds.
 
     Returns:
         The number of processes, None where some could not be ended.
     """
-    until, marked = time.monotonic() + patience_s, f"{RUN}={run_id}".encode()
+    until, marked = time.monotonic() + PATIENCE_S, f"{RUN}={run_id}".encode()
     ended: set[int] = set()
     while left := {pid for pid in psutil.pids() if pid != os.getpid() and _has(pid, marked)}:
         ended |= left

@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from host.confinement.landlock import Access, Rules
@@ -23,7 +23,10 @@ from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
 
-__all__ = ["RuleWorkspace", "Runtime", "rules_for", "single_names"]
+if TYPE_CHECKING:
+    from host.workspace.root import Workspace
+
+__all__ = ["Runtime", "rules_for", "single_names"]
 
 _CONSUME: Final = Access.READ | Access.EXECUTE
 _CHANGE: Final = _CONSUME | Access.WRITE
@@ -45,17 +48,6 @@ _PORTS: Final = {
     "rediss": 6379,
     "mongodb": 27017,
 }
-
-
-class RuleWorkspace(Protocol):
-    """The workspace, as needed by the rules."""
-
-    @property
-    def root_bytes(self) -> bytes:
-        """The absolute real path of the root."""
-
-    def path_of(self, resource: Resource) -> bytes:
-        """Return the path of a FILE resource from the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +117,7 @@ def _places_of(command: str | bytes | None) -> list[bytes]:
     return [named, os.path.realpath(named)]
 
 
-def rules_for(triples: Iterable[Triple], workspace: RuleWorkspace, runtime: Runtime) -> Rules:
+def rules_for(triples: Iterable[Triple], workspace: Workspace, runtime: Runtime) -> Rules:
     """Return the rules that grant the declared triples and the needs of the runtime.
 
     With any declared file, the names in all folders may be listed.
@@ -161,7 +153,7 @@ def rules_for(triples: Iterable[Triple], workspace: RuleWorkspace, runtime: Runt
     return Rules(exact, _ports(declared), tuple(widened))
 
 
-def single_names(triples: Iterable[Triple], workspace: RuleWorkspace) -> dict[bytes, set[bytes]]:
+def single_names(triples: Iterable[Triple], workspace: Workspace) -> dict[bytes, set[bytes]]:
     """Return the folders in which single names are created, deleted or renamed, with these names.
 
     Args:
@@ -189,7 +181,7 @@ class _LocatedResource:
     above: bytes | None
 
 
-def _find(workspace: RuleWorkspace, resource: Resource) -> _LocatedResource:
+def _find(workspace: Workspace, resource: Resource) -> _LocatedResource:
     root, relative = workspace.root_bytes, workspace.path_of(resource)
     if not relative:
         return _LocatedResource(root, "folder", None)

@@ -11,13 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from host.confinement.landlock import Access, Rules
-from host.confinement.rules import RuleWorkspace, Runtime, single_names
+from host.confinement.rules import Runtime, single_names
 from host.system_paths import SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
+
+if TYPE_CHECKING:
+    from host.workspace.root import Workspace
 
 __all__ = ["FRESH", "MountTree", "tree_for", "tree_of"]
 
@@ -70,7 +73,7 @@ class MountTree:
 
 def tree_for(
     triples: Iterable[Triple],
-    workspace: RuleWorkspace,
+    workspace: Workspace,
     runtime: Runtime,
     rules: Rules,
     *,

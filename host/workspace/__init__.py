@@ -8,7 +8,7 @@ Source: design section 8; KLIS-6; KO-5.2.
 from host.workspace.differences import EntryDifference, differences
 from host.workspace.names import name_of, path_of
 from host.workspace.root import IGNORE, PRIVATE, Workspace
-from host.workspace.safe import FolderEntry, Kind, WalkEntry, kind_of
+from host.workspace.safe import FolderEntry, Kind, kind_of
 from host.workspace.scan import Scan, take
 from host.workspace.stamps import Stamp
 
@@ -20,7 +20,6 @@ __all__ = [
     "Kind",
     "Scan",
     "Stamp",
-    "WalkEntry",
     "Workspace",
     "differences",
     "kind_of",

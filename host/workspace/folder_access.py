@@ -14,7 +14,6 @@ from host.workspace.names import name_of
 from host.workspace.path_resolution import MAX_LINKS, locate
 from host.workspace.safe import (
     FolderEntry,
-    WalkEntry,
     entries,
     exists,
     open_folder,
@@ -208,8 +207,8 @@ class FolderAccess(ABC):
 
     def walk(
         self, relative: bytes = b"", *, unreadable: Callable[[bytes, OSError], None] | None = None
-    ) -> Iterator[WalkEntry]:
-        """Yield everything below a folder, each folder before its content; no link is followed.
+    ) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Yield everything below a folder, its path and its stat, each folder before its content; no link is followed.
 
         Entries that vanish meanwhile and the engine's own folder are omitted.
 
@@ -219,7 +218,7 @@ class FolderAccess(ABC):
         """
         for path, _, listing in self.folders(relative, unreadable=unreadable):
             for entry in listing:
-                yield WalkEntry(join(path, entry.name), entry.stat)
+                yield join(path, entry.name), entry.stat
 
     def folders(
         self,

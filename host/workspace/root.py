@@ -143,7 +143,7 @@ class Workspace(FolderAccess):
     def path_of(self, resource: Resource | str) -> bytes:
         """Return the path below the root of a resource, without its ``/*``.
 
-        Where a difference is ignored, the existing file with any spelling is found; see ``paths_of``.
+        Where a difference is ignored, the existing file with any spelling is found.
 
         Raises:
             RefusedError: ``NOT_A_FILE_RESOURCE``, ``OUTSIDE_WORKSPACE``; ``AMBIGUOUS_RESOURCE`` for a name that is not
@@ -151,17 +151,6 @@ class Workspace(FolderAccess):
         """
         path = self._parse_name(resource)
         return path if self.names.is_byte_wise else self._existing_spelling(path)
-
-    def paths_of(self, resource: Resource | str) -> list[bytes]:
-        """Return every existing path of a resource: at most one, except where a difference is ignored.
-
-        Raises:
-            RefusedError: as ``path_of``.
-        """
-        path = self._parse_name(resource)
-        if not self.names.is_byte_wise:
-            return self._spellings(path)
-        return [path] if not path or self.lstat(path) is not None else []
 
     def exists(self, resource: Resource | str) -> bool:
         """Whether a resource exists below the root, links followed; of a subtree its root counts.

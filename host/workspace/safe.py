@@ -20,7 +20,6 @@ __all__ = [
     "CHUNK",
     "FolderEntry",
     "Kind",
-    "WalkEntry",
     "entries",
     "exists",
     "kind_of",
@@ -53,24 +52,6 @@ class FolderEntry:
     """
 
     name: bytes
-    stat: os.stat_result
-
-    @property
-    def kind(self) -> Kind:
-        """Whether it is a file, a folder, a symbolic link or something else."""
-        return kind_of(self.stat.st_mode)
-
-
-@dataclass(frozen=True, slots=True)
-class WalkEntry:
-    """One entry of a walk.
-
-    Args:
-        relative: the path below the workspace's root.
-        stat: of the entry itself, links not followed.
-    """
-
-    relative: bytes
     stat: os.stat_result
 
     @property

@@ -17,7 +17,7 @@ from host.workspace.root import PRIVATE, Workspace
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
-__all__ = ["ID_FILE", "keep_workspace_id", "make_workspace_id", "read_workspace_id"]
+__all__ = ["ID_FILE", "give_workspace_id", "read_workspace_id"]
 
 ID_FILE: Final = b"workspace-id"
 """Name of the file below ``.klock``."""
@@ -48,28 +48,6 @@ def read_workspace_id(workspace: Workspace) -> str | None:
         os.close(folder)
 
 
-def make_workspace_id(workspace: Workspace, new_id: str) -> str:
-    """Give a workspace an id, unless it has one; return its id.
-
-    Args:
-        workspace: the folder; ``.klock`` is created where it is missing.
-        new_id: the id to give.
-
-    Raises:
-        RefusedError: as ``read_workspace_id``; ``WORKSPACE_ID_DAMAGED`` where the file cannot be written.
-    """
-    return _write(workspace, new_id, replace=False)
-
-
-def keep_workspace_id(workspace: Workspace, workspace_id: str) -> None:
-    """Give a folder an id in place of the one that it has: it was moved or restored, or its id was lost.
-
-    Raises:
-        RefusedError: ``WORKSPACE_ID_DAMAGED`` where the file cannot be written.
-    """
-    _write(workspace, workspace_id, replace=True)
-
-
 def _read(workspace: Workspace, folder: int) -> str | None:
     try:
         file = os.open(ID_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -98,7 +76,17 @@ def _read(workspace: Workspace, folder: int) -> str | None:
     return found[1].decode()
 
 
-def _write(workspace: Workspace, new_id: str, *, replace: bool) -> str:
+def give_workspace_id(workspace: Workspace, new_id: str, *, replace: bool = False) -> str:
+    """Give a workspace an id, unless it has one; return its id.
+
+    Args:
+        workspace: the folder; ``.klock`` is created where it is missing.
+        new_id: the id to give.
+        replace: give it in place of the one that the folder has: it was moved or restored, or its id was lost.
+
+    Raises:
+        RefusedError: as ``read_workspace_id``; ``WORKSPACE_ID_DAMAGED`` where the file cannot be written.
+    """
     workspace.make_private()
     temporary = f"workspace-id.{os.getpid()}-{new_id}".encode()
     try:

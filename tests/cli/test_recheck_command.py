@@ -17,9 +17,9 @@ import pytest
 
 from tests.cli.realm import COUNTER, CliRealm, founded, sale
 from tests.patience import PATIENCE_S
-from worldprotocol.analysis.recheck import whole_log
 from worldprotocol.analysis.recheck.results import Changed
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
+from worldprotocol.analysis.work import stretches
 from worldprotocol.analysis.work.stretches import Stretches
 from worldprotocol.analysis.work.work_list import TaskDone
 from worldprotocol.analysis.work.workers import Workers
@@ -128,7 +128,7 @@ def test_wherever_the_log_is_cut_the_stretches_come_to_the_same(
                 for at in range(work.after, work.upto):
                     yield 0, at + 1, TaskDone(0, at, begun[at % len(begun)]((at, at + 1)))
 
-    monkeypatch.setattr(whole_log, "Stretches", InTurn)
+    monkeypatch.setattr(stretches, "Stretches", InTurn)
     for other in ("", "ctx.fail('GONE', 'no more')\n    return [set_(f\"stock"):
         if other:
             broken(crowd, other)

@@ -26,10 +26,11 @@ from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import Task
 from world.state.ports import Performed
 from world.state.proposal import Proposal
-from worldprotocol.analysis.counterfactual.stand_ins import Bystander, RecordedClock
+from worldprotocol.analysis.counterfactual.stand_ins import RecordedClock
 from worldprotocol.analysis.rejudging import question_of
 from worldprotocol.api.bootstrap import bootstrap
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.workers import Idle
 
 Step = tuple[Any, ...]
 
@@ -166,7 +167,7 @@ class History:
             executor=parts.executor,
             clock=self.clock,
             ids=parts.ids,
-            workers=Bystander(),
+            workers=Idle("whatif"),
             limits=parts.limits,
             types=ResourceTypes.installed(),
         )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.workspace import Workspace
-from host.workspace.workspace_id import keep_workspace_id, make_workspace_id, read_workspace_id
+from host.workspace.workspace_id import give_workspace_id, read_workspace_id
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
 from world.clock import ManualClock, SequentialIds
@@ -52,8 +52,8 @@ def of_type(world: Realm, kind: Any) -> list[Any]:
 def test_an_id_is_written_once_and_read_again(root: Path) -> None:
     with Workspace(root) as place:
         assert read_workspace_id(place) is None
-        assert make_workspace_id(place, "workspace-one") == "workspace-one"
-        assert make_workspace_id(place, "workspace-two") == "workspace-one"
+        assert give_workspace_id(place, "workspace-one") == "workspace-one"
+        assert give_workspace_id(place, "workspace-two") == "workspace-one"
         assert read_workspace_id(place) == "workspace-one"
     root.rename(root.with_name("renamed"))
     with Workspace(root.with_name("renamed")) as place:
@@ -62,7 +62,7 @@ def test_an_id_is_written_once_and_read_again(root: Path) -> None:
 
 def test_a_copied_folder_is_not_the_workspace_until_somebody_says_so(root: Path) -> None:
     with Workspace(root) as place:
-        make_workspace_id(place, "workspace-one")
+        give_workspace_id(place, "workspace-one")
     copy = root.with_name("copy")
     shutil.copytree(root, copy)
     with Workspace(copy) as place:
@@ -70,7 +70,7 @@ def test_a_copied_folder_is_not_the_workspace_until_somebody_says_so(root: Path)
             read_workspace_id(place)
         assert refused.value.code == "WORKSPACE_COPIED"
         assert "worldctl workspace keep" in refused.value.message
-        keep_workspace_id(place, "workspace-one")
+        give_workspace_id(place, "workspace-one", replace=True)
         assert read_workspace_id(place) == "workspace-one"
 
 

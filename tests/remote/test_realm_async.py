@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.patience import PATIENCE_S
 from tests.remote.yards import OVER_HTTP, Yard
 from world.errors import RefusedError
+from world.events.lease_events import VerdictGiven
 from worldprotocol.api.asynchronous.realm import AsyncRealm, RealmOpening
+from worldprotocol.api.realm import Realm
 
 WAITS = 100
 """Waits at once."""
@@ -70,6 +73,40 @@ def test_a_cancelled_task_withdraws_its_request_for_leases(yard: Yard) -> None:
 
     async def _acquired(kid: AsyncRealm) -> None:
         await kid.leases.acquire(agent="kid", resource="FILE:/x")
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_task_withdraws_the_request_that_it_made_after_it_died(yard: Yard) -> None:
+    async def run() -> None:
+        async with opened(yard, "bot") as bot, opened(yard, "kid") as kid, opened(yard, "all") as other:
+            for agent, realm in (("bot", bot), ("kid", kid), ("all", other)):
+                async with realm.leases.acquire(agent=agent, resource=f"FILE:/older-{agent}"):
+                    pass
+            older = await bot.leases.acquire(agent="bot", resource="FILE:/y")
+            async with other.leases.acquire(agent="all", resource="FILE:/z"):
+                waiting = asyncio.ensure_future(_acquired(kid))
+                with yard.reading() as log:
+                    await _until(lambda: "Die" in [one.status for one in verdicts_on("kid", log)])
+                    await older.release()
+                    await _until(lambda: bool(log.realm().klis.requests))
+                    waiting.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await waiting
+                    assert not log.realm().klis.requests
+
+    async def _acquired(kid: AsyncRealm) -> None:
+        await kid.leases.acquire(agent="kid", resources=["FILE:/y", "FILE:/z"], retry=True)
+
+    async def _until(holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
+
+    def verdicts_on(agent: str, log: Realm) -> list[VerdictGiven]:
+        given = (event for _, event in log.events() if isinstance(event, VerdictGiven))
+        return [one for one in given if one.agent_id == agent]
 
     asyncio.run(run())
 

@@ -34,6 +34,7 @@ REMOTE: dict[str, tuple[type, type]] = {
 }
 INHERITED = {
     "Realm": {"connect", "governed"},
+    "Realm.actions": {"tools"},
     "Realm.leases": {"hold_async"},
     "a lease": {"check", "heartbeat", "is_active", "keep_alive", "release", "stop_beating", "token"},
 }

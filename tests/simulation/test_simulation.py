@@ -34,9 +34,9 @@ from worldprotocol.simulation import (
 from worldprotocol.simulation import model_leases as leases
 from worldprotocol.simulation.depot import scenario
 from worldprotocol.simulation.external.claim_steps import EXTERNAL_KINDS
-from worldprotocol.simulation.loading import DEPOT, load_scenario
 from worldprotocol.simulation.model_log import canonical
 from worldprotocol.simulation.model_worlds import within
+from worldprotocol.simulation.scenario import DEPOT, load_scenario
 from worldprotocol.simulation.steps import KINDS
 from worldprotocol.simulation.storage import FAULTS
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from worldprotocol.api.actions import Actions
-from worldprotocol.api.asynchronous.access import AsyncAccess
 from worldprotocol.api.asynchronous.leases import AsyncLeaseHandle, AsyncLeases
-from worldprotocol.api.asynchronous.realm import AsyncActions, AsyncBackups, AsyncHosting, AsyncRealm
+from worldprotocol.api.asynchronous.realm import AsyncAccess, AsyncActions, AsyncBackups, AsyncHosting, AsyncRealm
 from worldprotocol.api.callers.access import RealmAccess
 from worldprotocol.api.host import Hosting
 from worldprotocol.api.leases import Leases

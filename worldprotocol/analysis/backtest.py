@@ -24,7 +24,7 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.live.sealed_snapshot import archived_upto
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
-from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches, check_same_log
+from worldprotocol.analysis.work.stretches import LogWork, Progress, Stretch, audit_logs, check_same_log
 from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.bootstrap import EventLog, TreeHead, load_any_domain, take_adopted_form
 from worldprotocol.api.read_only import RealmReader, open_for_reading
@@ -41,8 +41,6 @@ MAX_LATER: Final = 20
 """Maximum number of later worlds listed with a flip; all are counted."""
 
 EVERY: Final = 1 << 40
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +149,19 @@ class Backtest:
                 self.after = _before_newest(log, self.after, self.upto, self.setup.last)
         return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, self.after, self.upto)
 
-    def take(self, rejudged: RejudgedCases) -> Iterator[dict[str, Any]]:
+    @property
+    def is_settled(self) -> bool:
+        """False: the whole log is covered."""
+        return False
+
+    def take(self, result: RejudgedCases) -> Iterator[dict[str, Any]]:
         """Add the result of the next stretch, and yield its findings.
 
         Raises:
             DamagedLogError: the log contradicts itself.
         """
-        self.counts.update(rejudged.counts)
-        for line in rejudged.lines:
+        self.counts.update(result.counts)
+        for line in result.lines:
             if line.get("worldId") is not None:
                 if self._lineage is None:
                     with open_for_reading(self.setup.address) as log:
@@ -176,45 +179,8 @@ class Backtest:
 def backtest_logs(
     asked: Sequence[Backtest], *, workers: Workers | None = None, progress: Progress | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Backtest several logs; the findings and counts of each are those of ``Backtest.lines`` for the log alone.
-
-    An error of one log ends its backtest only, and is kept in its ``error``.
-
-    Args:
-        asked: the logs; their counts are kept in them.
-        workers: the processes; None chooses them by the length of the logs, at most one for each idle core.
-        progress: called at intervals with the number of events done and of all events.
-
-    Yields:
-        The number of a log and a finding, for each log in its order.
-
-    Raises:
-        RefusedError: the codes of ``Workers.crew``.
-    """
-    works, backtests = [], []
-    for number, one in enumerate(asked):
-        if one.error is not None:
-            continue
-        try:
-            works.append(one.work())
-            backtests.append(number)
-        except WorldProtocolError as error:
-            one.error = error
-    total = sum(work.upto - work.after for work in works)
-    done = [0] * len(works)
-    stretches = Stretches(works, workers or Workers())
-    for at, upto, result in stretches.results():
-        number = backtests[at]
-        done[at] = upto - works[at].after
-        try:
-            for line in asked[number].take(result.value()):
-                yield number, line
-        except WorldProtocolError as error:
-            asked[number].error = error
-            stretches.drop(at)
-            done[at] = works[at].upto - works[at].after
-        if progress is not None:
-            progress(sum(done), total)
+    """Backtest several logs; see ``audit_logs`` for arguments, errors and what is yielded."""
+    return audit_logs(asked, workers=workers, progress=progress)
 
 
 def _before_newest(log: EventLog, first: int, size: int, most: int) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 from world.audit.verify import VerificationReport, verify
 from world.errors import WorldProtocolError
 from worldprotocol.analysis.work.free_cores import cores
-from worldprotocol.analysis.work.stretches import check_same_log
+from worldprotocol.analysis.work.stretches import Progress, check_same_log
 from worldprotocol.analysis.work.work_list import Work, WorkList
 from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.bootstrap import TreeHead
@@ -23,8 +23,6 @@ __all__ = ["LogVerification", "verify_logs"]
 
 PAYS: Final = 60_000
 """Events that justify one more process: about 1.5 CPU seconds (``bench.replay``)."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)

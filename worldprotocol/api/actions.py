@@ -7,7 +7,6 @@ Source: intent specification 7.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, Unpack
 from weakref import WeakKeyDictionary
 
@@ -29,6 +28,7 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from worldprotocol.api.options import CatalogOptions
 from worldprotocol.api.past_values import PastValuesReader
+from worldprotocol.api.read_only import unknown_branch
 
 __all__ = ["Actions"]
 
@@ -75,16 +75,14 @@ class Actions:
             RefusedError: ``UNKNOWN_ACTOR``, ``UNKNOWN_BRANCH``, ``UNKNOWN_WORLD``, ``INVALID_VALUE``.
         """
         check_names(options, CatalogOptions)
-        at, upto, pruning = options.get("at"), options.get("upto"), options.get("pruning")
+        at, upto, pruning = options.get("at"), options.get("upto"), pruning_of(options)
         actor = None if actor_id is None else self.actor(actor_id, upto)
         world, schema_hash = self.place(options.get("branch"), at)
         if upto is not None:
             schema_hash = self._in_force(upto)
         view = self.view(world, schema_hash) if at is None else self._past_view(world, upto)
-        given = {} if pruning is None else dict(pruning) if isinstance(pruning, Mapping) else pruning
-        pruned = given if isinstance(given, Pruning) else Pruning.read(given, "$.pruning")
         return CatalogRequest(
-            schema_hash, view, actor, self._descriptors(schema_hash), options.get("mode", "llm"), pruned
+            schema_hash, view, actor, self._descriptors(schema_hash), options.get("mode", "llm"), pruning
         )
 
     def actor(self, actor_id: str, upto: int | None = None) -> ActorRef:
@@ -121,10 +119,7 @@ class Actions:
         )
         name = active if branch is None else branch
         if name not in heads:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_BRANCH,
-                f"There is no branch {name!r}; the branches are: {', '.join(sorted(heads)) or 'none'}.",
-            )
+            raise unknown_branch(name, heads)
         return heads[name], in_force
 
     def view(self, world_id: str, schema_hash: str) -> SnapshotView:
@@ -176,6 +171,16 @@ class Actions:
             if adopted.schema_hash == schema_hash:
                 return adopted
         raise RefusedError(ErrorCode.UNKNOWN_WORLD, f"The log holds no schema {schema_hash[:12]}.")
+
+
+def pruning_of(options: CatalogOptions) -> Pruning:
+    """Return the option ``pruning``.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE``.
+    """
+    given = options.get("pruning") or {}
+    return given if isinstance(given, Pruning) else Pruning.read(dict(given), "$.pruning")
 
 
 PREDICATE: Final = "available:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WaitTimeoutError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from worldprotocol.api.program_changes import ProgramChanges
 
 __all__ = ["OPERATOR", "RealmOperator"]
+
+T = TypeVar("T")
 
 OPERATOR = "operator"
 """Actor id that is recorded for commands of an operator by default."""
@@ -204,19 +206,11 @@ class RealmOperator(RealmReader):
 
     @property
     def _acting(self) -> Writer:
-        if self._protocol is None:
-            raise RefusedError(
-                ErrorCode.LOG_READ_ONLY, "This realm is open for reading only; open it with Realm.open to act."
-            )
-        return self._protocol
+        return _needed(self._protocol)
 
     @property
     def _composed(self) -> Components:
-        if self._parts is None:
-            raise RefusedError(
-                ErrorCode.LOG_READ_ONLY, "This realm is open for reading only; open it with Realm.open to act."
-            )
-        return self._parts
+        return _needed(self._parts)
 
     def _actor(self, actor_id: str) -> ActorRef:
         return self._actor_in(self._archive.realm(), actor_id)
@@ -230,3 +224,12 @@ class RealmOperator(RealmReader):
                 actor_id=actor_id,
             )
         return known
+
+
+def _needed(value: T | None) -> T:
+    """Return what a realm has that is open for acting."""
+    if value is None:
+        raise RefusedError(
+            ErrorCode.LOG_READ_ONLY, "This realm is open for reading only; open it with Realm.open to act."
+        )
+    return value

@@ -92,7 +92,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -103,6 +103,7 @@ from world.model.secrets.references import has_reference
 from world.model.value import refused_value
 from world.sizes import MAX_CONFIG_BYTES
 from worldprotocol.api.sections.feeds import FeedConfig, FeedName
+from worldprotocol.api.sections.section import Section, placed
 
 CONFIG_NAME = "world.toml"
 SETTINGS_OF_AGENTS = (
@@ -119,10 +120,8 @@ SETTINGS_OF_AGENTS = (
 """Files and folders below a project, or the home folder, that decide what coding agents may do, with those of git."""
 
 
-class WorkspaceConfig(BaseModel):
+class WorkspaceConfig(Section):
     """Section ``[workspace]``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     root: str = "."
     unwatched: list[str] = Field(default_factory=list)
@@ -136,15 +135,11 @@ class WorkspaceConfig(BaseModel):
 
     def in_folder(self, folder: Path) -> WorkspaceConfig:
         """Return a copy with absolute paths; relative ones start at the given folder."""
-
-        def absolute(name: str) -> str:
-            return str((folder / Path(name).expanduser()).resolve())
-
-        root = absolute(self.root)
+        root = placed(folder, self.root)
         paths = {
             "root": root,
-            "read": [*map(absolute, self.read)],
-            "write": [*map(absolute, self.write)],
+            "read": [placed(folder, name) for name in self.read],
+            "write": [placed(folder, name) for name in self.write],
             "guarded": [str(Path(root) / name) for name in self.guarded],
         }
         return self.model_copy(update=paths)
@@ -157,30 +152,24 @@ class RunsWorkspace(WorkspaceConfig):
     """
 
 
-class CheckpointConfig(BaseModel):
+class CheckpointConfig(Section):
     """Section ``[checkpoint]``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     origin: str | None = None
     key: str | None = None
     signed: str | None = None
 
 
-class DigestsConfig(BaseModel):
+class DigestsConfig(Section):
     """Section ``[digests]``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     key: str
 
 
-class SecretsConfig(BaseModel):
+class SecretsConfig(Section):
     """Section ``[secrets]``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    order: list[Literal["environment", "folder", "keyring"]] = ["environment", "folder", "keyring"]
+    order: list[Literal["environment", "folder", "keyring"]] = ["environment", "folder", "keyring"]  # noqa: RUF012
     environment: list[str] = Field(default_factory=list)
     prefix: str = ""
     folder: str | None = None
@@ -190,21 +179,15 @@ class SecretsConfig(BaseModel):
 
     def in_folder(self, folder: Path) -> SecretsConfig:
         """Return a copy with absolute paths; relative ones start at the given folder."""
-
-        def absolute(name: str | None) -> str | None:
-            return None if name is None else str((folder / Path(name).expanduser()).resolve())
-
-        return self.model_copy(update={"folder": absolute(self.folder), "key": absolute(self.key)})
+        return self.placing(folder, "folder", "key")
 
 
-class OidcConfig(BaseModel):
+class OidcConfig(Section):
     """Section ``[[server.oidc]]``: an issuer that verifies actors, by JWTs (``audience``), in browsers (``client_id``).
 
     ``name`` is part of the redirect URI. ``client_secret`` is a reference to a secret; a public client has none.
     ``logout`` offers the end of the session at the issuer, too, after sign-out.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     issuer: str = Field(pattern="^https?://[^?#]+$")
     audience: str | None = Field(default=None, min_length=1)
@@ -214,7 +197,7 @@ class OidcConfig(BaseModel):
     name: str = Field(default="oidc", pattern="^[a-z0-9][a-z0-9-]{0,40}$")
     client_id: str | None = Field(default=None, min_length=1)
     client_secret: str | None = None
-    scopes: list[str] = ["openid"]
+    scopes: list[str] = ["openid"]  # noqa: RUF012
     logout: bool = False
 
     @model_validator(mode="after")
@@ -231,7 +214,7 @@ class OidcConfig(BaseModel):
         return self
 
 
-class ServerConfig(BaseModel):
+class ServerConfig(Section):
     """Section ``[server]``: listeners, sign-in and limits of ``worldctl serve``.
 
     ``request_timeout_s`` and ``drain_timeout_s`` are in seconds, as is ``max_wait_s``, the longest ``?wait=``.
@@ -243,8 +226,6 @@ class ServerConfig(BaseModel):
     ``trusted_proxies`` are the addresses, or networks, of reverse proxies whose ``X-Forwarded-For`` and
     ``X-Forwarded-Proto`` are believed.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     host: str = "127.0.0.1"
     port: int = Field(default=8437, ge=0, le=65_535)
@@ -285,19 +266,12 @@ class ServerConfig(BaseModel):
 
     def in_folder(self, folder: Path) -> ServerConfig:
         """Return a copy with absolute paths; relative ones start at the given folder."""
-
-        def absolute(name: str | None) -> str | None:
-            return None if name is None else str((folder / Path(name).expanduser()).resolve())
-
-        paths = {name: absolute(getattr(self, name)) for name in ("socket", "tls_certificate", "tls_key")}
-        oidc = [one.model_copy(update={"jwks_file": absolute(one.jwks_file)}) for one in self.oidc]
-        return self.model_copy(update={**paths, "oidc": oidc})
+        oidc = [one.placing(folder, "jwks_file") for one in self.oidc]
+        return self.placing(folder, "socket", "tls_certificate", "tls_key").model_copy(update={"oidc": oidc})
 
 
-class AgentsConfig(BaseModel):
+class AgentsConfig(Section):
     """Section ``[agents]``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     root: str = "."
     confine: bool = False
@@ -305,10 +279,8 @@ class AgentsConfig(BaseModel):
     unclaimed_s: int = Field(default=900, ge=1)
 
 
-class Config(BaseModel):
+class Config(Section):
     """Content of ``world.toml``; relative paths start at ``folder``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     log: str = "world.db"
     domain: str | None = None

@@ -27,6 +27,7 @@ from world.pipeline.preparation.preparing import prepare_adoption
 from world.pipeline.unit_of_work import UnitOfWork
 from world.read_models.archive import Archive
 from world.state.realm_view import RealmView
+from worldprotocol.api.administration import OPERATOR
 from worldprotocol.api.bootstrap import Components
 
 __all__ = [
@@ -195,7 +196,7 @@ def meet_changes(archive: Archive, parts: Components, protocol: Writer, on_chang
         on_change = "adopt"
     if on_change == "adopt":
         if archive.peek(lambda realm: realm.domain is not None):
-            protocol.run(_adopting(parts.policy_names, "operator"), prepare=prepare_adoption)
+            protocol.run(_adopting(parts.policy_names), prepare=prepare_adoption)
         return True
     changes = changes_of(archive, parts)
     if on_change == "refuse":
@@ -255,11 +256,11 @@ def check_development(realm: RealmView) -> None:
         )
 
 
-def _adopting(names: Sequence[str], by: str) -> Callable[[UnitOfWork], bool]:
+def _adopting(names: Sequence[str]) -> Callable[[UnitOfWork], bool]:
     """Return the command that adopts the loaded domain, and the policies that the operator gave, in one commit."""
 
     def command(work: UnitOfWork) -> bool:
-        adopted = [adopt_domain(work, by), *(adopt_policy(work, name, by) for name in names)]
+        adopted = [adopt_domain(work, OPERATOR), *(adopt_policy(work, name, OPERATOR) for name in names)]
         return any(adopted)
 
     command.any_schema = True  # type: ignore[attr-defined]  # read by world.engine.protocol

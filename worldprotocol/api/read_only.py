@@ -6,7 +6,7 @@ rooms. Sources: WP-restore, CARD-audit; design section 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from world.error_codes import ErrorCode
@@ -262,6 +262,11 @@ def _branch_of(realm: RealmView, name: str | None) -> Branch:
     """Return a branch; None is the active one."""
     branch = realm.branches.get(realm.active if name is None else name)
     if branch is None:
-        known = ", ".join(sorted(realm.branches)) or "none"
-        raise RefusedError(ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; the branches are: {known}.")
+        raise unknown_branch(name, realm.branches)
     return branch
+
+
+def unknown_branch(name: str | None, known: Iterable[str]) -> RefusedError:
+    """Return the error for a branch that does not exist."""
+    listed = ", ".join(sorted(known)) or "none"
+    return RefusedError(ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; the branches are: {listed}.")

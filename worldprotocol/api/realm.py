@@ -253,7 +253,7 @@ class Realm(ExternalEffects, RealmConnecting, RealmGoverning):
             RefusedError: ``NOT_FOUNDED``; ``OTHER_WORKSPACE``, ``WORKSPACE_COPIED``, ``WORKSPACE_ID_DAMAGED`` where the
                 process executes and its workspace is not the realm's.
         """
-        from worldprotocol.api.executing.settling import settle
+        from worldprotocol.api.executing.workspaces import settle
 
         settle(self._acting, self._composed, self.host)
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -57,6 +58,24 @@ class ProcessWorkers:
 
     def _process_of(self, process: psutil.Process) -> str:
         return f"{self._machine}:{process.pid}:{process.create_time():.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A worker that takes over no work of others: what they did is in the record.
+
+    Args:
+        me: its id.
+    """
+
+    me: str
+
+    def is_gone(self, worker: str) -> bool:
+        """Return False."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def _process_space() -> int:

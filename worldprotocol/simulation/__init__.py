@@ -11,9 +11,17 @@ the same log, byte by byte. ``worldctl simulate`` runs them; scenarios of one's 
 """
 
 from worldprotocol.simulation.found import BrokenError
-from worldprotocol.simulation.loading import DEPOT, load_scenario
 from worldprotocol.simulation.many import Ran, run_seeds
-from worldprotocol.simulation.scenario import DrawnIntent, Edition, Expectation, Player, Scenario, SimulatedProgram
+from worldprotocol.simulation.scenario import (
+    DEPOT,
+    DrawnIntent,
+    Edition,
+    Expectation,
+    Player,
+    Scenario,
+    SimulatedProgram,
+    load_scenario,
+)
 from worldprotocol.simulation.shrinking import shrink
 from worldprotocol.simulation.simulation import InvariantViolation, Simulated, Simulation, simulate
 from worldprotocol.simulation.steps import SimulationStep, draw_steps, read_script, script_of

@@ -11,7 +11,7 @@ from worldprotocol.analysis.work.free_cores import cores
 from worldprotocol.analysis.work.performing import Begin
 from worldprotocol.analysis.work.processes import ProcessCrew
 from worldprotocol.analysis.work.work_list import Work, WorkList
-from worldprotocol.simulation.loading import load_scenario
+from worldprotocol.simulation.scenario import load_scenario
 from worldprotocol.simulation.simulation import InvariantViolation, simulate
 
 __all__ = ["Ran", "run_seeds"]

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from authority import Policy
 from host import EffectHandler
+from world.code.references import load_reference
 from world.core import Domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -23,7 +25,10 @@ from world.klis.settings import KlisSettings
 from world.limits import Limits
 from world.model.actor import ActorKind
 
-__all__ = ["DrawnIntent", "Edition", "Expectation", "Player", "Scenario", "SimulatedProgram"]
+__all__ = ["DEPOT", "DrawnIntent", "Edition", "Expectation", "Player", "Scenario", "SimulatedProgram", "load_scenario"]
+
+DEPOT: Final = "worldprotocol.simulation.depot:scenario"
+"""The scenario that is simulated where no other is named."""
 
 Expectation = Literal["approve", "reject", "wait"] | None
 """What a first ruling must be; None where nothing is known."""
@@ -154,3 +159,17 @@ class Scenario:
             raise RefusedError(
                 ErrorCode.INVALID_SIMULATION, f"spare names {', '.join(unknown)}, which policies does not hold."
             )
+
+
+def load_scenario(reference: str) -> Scenario:
+    """Return the scenario of a reference, ``module:attribute`` or ``file.py:attribute``.
+
+    Raises:
+        RefusedError: ``NOT_LOADED``; ``NOT_A_SCENARIO`` for something else.
+    """
+    found = load_reference(reference, base=Path())
+    if not isinstance(found, Scenario):
+        raise RefusedError(
+            ErrorCode.NOT_A_SCENARIO, f"{reference!r} is a {type(found).__name__}; it should be a Scenario."
+        )
+    return found

@@ -11,8 +11,7 @@ CARD-replay.
 from __future__ import annotations
 
 from worldprotocol.analysis.counterfactual.asked import Insertion, WhatIf
-from worldprotocol.analysis.counterfactual.branching import cut_of, what_if
+from worldprotocol.analysis.counterfactual.branching import cut_of, start_of, what_if
 from worldprotocol.analysis.counterfactual.report import WhatIfReport
-from worldprotocol.analysis.counterfactual.starting import start_of
 
 __all__ = ["Insertion", "WhatIf", "WhatIfReport", "cut_of", "start_of", "what_if"]

@@ -16,15 +16,18 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.index import WorldIndex
 from worldprotocol.analysis.counterfactual.asked import WhatIf
-from worldprotocol.analysis.counterfactual.branch_bases import made_with
 from worldprotocol.analysis.counterfactual.replaying import Replaying
 from worldprotocol.analysis.counterfactual.report import WhatIfReport, report_of
 from worldprotocol.analysis.counterfactual.scratch import copy_beginning, cut_before, scratch_log
 from worldprotocol.analysis.counterfactual.staging import prepared
+from worldprotocol.analysis.counterfactual.world_mapping import made_with
 from worldprotocol.api.bootstrap import EventLog
+from worldprotocol.api.lookup.id_lookup import proposal_id
+from worldprotocol.api.lookup.point_in_time import point_of
 from worldprotocol.api.read_only import open_for_reading
+from worldprotocol.api.realm import Realm
 
-__all__ = ["cut_of", "what_if"]
+__all__ = ["cut_of", "start_of", "what_if"]
 
 PROGRESS_EVERY: Final = 500
 """Events between two reports of progress."""
@@ -110,6 +113,25 @@ def cut_of(archive: Archive, *, world: str | None = None, position: int | None =
     if before and isinstance(before[-1], BranchCreated) and made_with(before[-1], own):
         own.insert(0, before.pop())
     return first - len(own)
+
+
+def start_of(realm: Realm, begin: str | None, drop: Sequence[str]) -> tuple[int, list[str]]:
+    """Return the position of the last event that a counterfactual keeps, and the ids of the dropped proposals.
+
+    Args:
+        realm: an open realm.
+        begin: the world or the point after which it begins; None is before the first dropped proposal.
+        drop: proposals, by the beginnings of their ids.
+
+    Raises:
+        RefusedError: as ``point_of`` and ``cut_of``; ``AMBIGUOUS``.
+    """
+    dropped = [proposal_id(realm, given) for given in drop]
+    if begin is None:
+        return cut_of(realm.archive, drop=dropped), dropped
+    point = point_of(realm, begin)
+    world = point.world_id if point.kind in ("world", "branch") else None
+    return cut_of(realm.archive, world=world, position=point.position, drop=dropped), dropped
 
 
 def _submitted_at(log: EventLog, name: str) -> int:

@@ -16,7 +16,6 @@ from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.model.canonical_json import digest
 from world.model.snapshot import EffectAnswer, Requirement
 from world.read_models.decoding import decoded
-from world.state.proposal import ROLLBACK
 from worldprotocol.api.bootstrap import EventLog
 
 __all__ = ["Needed", "Recorded", "recorded_effects", "result_for"]
@@ -90,16 +89,6 @@ def result_for(recorded: list[Recorded], asked: Requirement, used: Mapping[str, 
         return same
     call = _call(asked)
     return next((one for one in free if one.call == call), None)
-
-
-def given_back() -> EffectAnswer:
-    """Return the result of restoring an unchanged workspace."""
-    return EffectAnswer({"restored": [], "removed": [], "failed": []})
-
-
-def is_giving_back(asked: Requirement) -> bool:
-    """Return whether an effect is the engine's own, which restores a workspace."""
-    return asked.type == ROLLBACK
 
 
 def _call(asked: Requirement) -> str:

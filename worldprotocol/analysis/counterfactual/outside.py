@@ -15,17 +15,15 @@ from world.pipeline.recover import cancel
 from world.pipeline.steps import EffectAnswered
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.state.ports import Performed
-from world.state.proposal import Proposal
+from world.state.proposal import ROLLBACK, Proposal
 from worldprotocol.analysis.counterfactual.asked import WHATIF
 from worldprotocol.analysis.counterfactual.effects import (
     Needed,
     Recorded,
-    given_back,
-    is_giving_back,
     recorded_effects,
     result_for,
 )
-from worldprotocol.analysis.counterfactual.stand_ins import Putting
+from worldprotocol.analysis.counterfactual.stand_ins import NOTHING_RESTORED, Putting
 from worldprotocol.api.bootstrap import EventLog
 
 __all__ = ["EffectReplayer"]
@@ -84,8 +82,8 @@ class EffectReplayer:
         used = self._used.setdefault(name, {})
         recorded = [] if name in self.inserted else recorded_effects(self.source, name)
         match = result_for(recorded, asked, used)
-        if is_giving_back(asked) and (match is None or match.result is None):
-            match = Recorded(asked.id, "", 0, given_back())
+        if asked.type == ROLLBACK and (match is None or match.result is None):
+            match = Recorded(asked.id, "", 0, EffectAnswer(NOTHING_RESTORED))
         if match is None:
             self._needs(name, asked)
             return

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -55,14 +55,16 @@ from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import UnitOfWork
 from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.asked import Insertion
-from worldprotocol.analysis.counterfactual.branch_bases import Changing, Elsewhere, made_with
 from worldprotocol.analysis.counterfactual.lease_steps import LEASE_STEPS, no_command, register_agent
 from worldprotocol.analysis.counterfactual.leases import Leased
 from worldprotocol.analysis.counterfactual.outcomes import Outcomes
 from worldprotocol.analysis.counterfactual.outside import EffectReplayer
 from worldprotocol.analysis.counterfactual.stand_ins import InForce, Putting, RecordedClock
-from worldprotocol.analysis.counterfactual.world_mapping import WorldMapping, branches_of
+from worldprotocol.analysis.counterfactual.world_mapping import Elsewhere, WorldMapping, branches_of, made_with
 from worldprotocol.analysis.rejudging import question_of
+
+if TYPE_CHECKING:
+    from worldprotocol.analysis.counterfactual.staging import Stage
 
 __all__ = ["Replaying"]
 
@@ -95,7 +97,7 @@ class Replaying:
     outside: EffectReplayer
     outcomes: Outcomes
     dropped: frozenset[str]
-    stage: Changing
+    stage: Stage
     insertions: deque[Insertion]
     refused: dict[str, RefusedError] = field(default_factory=dict)
     questions: dict[str, str] = field(default_factory=dict)

@@ -27,7 +27,6 @@ from worldprotocol.analysis.counterfactual.outcomes import Outcomes
 from worldprotocol.analysis.counterfactual.outside import EffectReplayer
 from worldprotocol.analysis.counterfactual.replaying import Replaying
 from worldprotocol.analysis.counterfactual.stand_ins import (
-    Bystander,
     InForce,
     Putting,
     RecordedBackups,
@@ -36,6 +35,7 @@ from worldprotocol.analysis.counterfactual.stand_ins import (
 )
 from worldprotocol.api.bootstrap import Components, EventLog, compose, load_any_domain
 from worldprotocol.api.options import ComponentOptions
+from worldprotocol.api.workers import Idle
 
 __all__ = ["Stage", "prepared"]
 
@@ -146,7 +146,7 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         executor=thinking,
         clock=clock,
         ids=parts.ids,
-        workers=Bystander(),
+        workers=Idle(WHATIF),
         limits=replace(question.limits, judge_invalid_input=True),  # as recorded proposals may have been
         types=ResourceTypes.installed(),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from authority import Policy, PolicyRegistry, StandardAuthority, rebuilt_policy
 from host import Host
@@ -26,9 +26,12 @@ from world.state.ports import Case, EffectAttempt, EffectTerms, Enforcement, Exe
 from world.state.realm_view import RealmView
 from worldprotocol.analysis.counterfactual.foreseen import Foreseen
 
-__all__ = ["Bystander", "InForce", "Putting", "RecordedBackups", "RecordedClock", "Thinking"]
+__all__ = ["NOTHING_RESTORED", "InForce", "Putting", "RecordedBackups", "RecordedClock", "Thinking"]
 
 R = TypeVar("R")
+
+NOTHING_RESTORED: Final[Mapping[str, Any]] = {"restored": [], "removed": [], "failed": []}
+"""Result of a rollback in an unchanged workspace."""
 
 
 @dataclass(slots=True)
@@ -87,7 +90,7 @@ class RecordedBackups:
 
     def restore(self, backup_id: str, *, fresh: bool = False) -> Mapping[str, Any]:
         """Restore nothing: there is no workspace."""
-        return {"restored": [], "removed": [], "failed": []}
+        return NOTHING_RESTORED
 
 
 @dataclass(slots=True)
@@ -126,19 +129,6 @@ class Thinking:
     def perform(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed:
         """Refuse: effects are not performed."""
         raise RefusedError(ErrorCode.NOT_MADE, f"The effect {requirement.type} is not performed in a counterfactual.")
-
-
-class Bystander:
-    """Worker that takes over no work of other workers."""
-
-    me = "whatif"
-
-    def is_gone(self, worker: str) -> bool:
-        """Return False: results of other workers are in the record."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class Putting(WorldProtocol):

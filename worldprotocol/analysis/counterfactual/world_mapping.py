@@ -7,16 +7,16 @@ and without one, to the head at the time at which the record sealed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from world.events.base import Event
-from world.events.proposal_events import ProposalCompleted, ProposalFailed
+from world.events.proposal_events import ProjectionRecorded, ProposalCompleted, ProposalFailed, ProposalSubmitted
 from world.events.realm_events import BranchCreated, BranchSwitched
 from world.state.branches import Branch
 from world.state.realm_view import RealmView
 
-__all__ = ["WorldMapping", "branches_of"]
+__all__ = ["Elsewhere", "WorldMapping", "branches_of", "made_with"]
 
 
 @dataclass(slots=True)
@@ -72,6 +72,31 @@ class WorldMapping:
         if any(branch.head == base for branch in here.values()):
             return base
         return (here.get(self._active) or next(iter(here.values()))).head
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Branch that begins at another world than the recorded one.
+
+    Args:
+        branch: its name.
+        then: the recorded world.
+        now: the world in the counterfactual.
+    """
+
+    branch: str
+    then: str
+    now: str
+
+
+def made_with(event: BranchCreated, coming: Sequence[Event]) -> bool:
+    """Return whether a branch was created by the forking submission that follows it."""
+    following = coming[1] if coming and isinstance(coming[0], ProjectionRecorded) else next(iter(coming), None)
+    return (
+        isinstance(following, ProposalSubmitted)
+        and (following.branch, following.base_world, following.at) == (event.branch, event.world_id, event.at)
+        and event.by == following.actor.actor_id
+    )
 
 
 def branches_of(realm: RealmView) -> Mapping[str, Branch]:

@@ -28,7 +28,7 @@ from world.state.proposal import fold_proposal
 from world.state.realm_state import RealmState
 from worldprotocol.analysis.recheck.available_code import AvailableCode
 from worldprotocol.analysis.recheck.past import PastLookup
-from worldprotocol.analysis.recheck.ruling_checks import _Question
+from worldprotocol.analysis.recheck.ruling_checks import RulingInput
 from worldprotocol.api.bootstrap import EventLog
 
 __all__ = ["EarlierEvents", "events_before"]
@@ -70,8 +70,8 @@ class EarlierEvents:
         self._code = code
         self._past = past
         self._snapshots = snapshots
-        self._asking: dict[str, _Question] = {}
-        self._judged: dict[str, tuple[_Question, Ruling]] = {}
+        self._asking: dict[str, RulingInput] = {}
+        self._judged: dict[str, tuple[RulingInput, Ruling]] = {}
         self._requested: dict[str, list[Requirement]] = {}
         self.sealed: WorldSealed | None = None
 
@@ -86,12 +86,12 @@ class EarlierEvents:
         if note is not None:
             note(self, event, realm)
 
-    def question(self, event: ProposalJudged, realm: RealmState) -> _Question:
+    def question(self, event: ProposalJudged, realm: RealmState) -> RulingInput:
         """Return the input of a ruling, with the state before it."""
         asking = self._asking.get(event.proposal_id)
-        return asking or _Question(event.binding, realm.position + 1)
+        return asking or RulingInput(event.binding, realm.position + 1)
 
-    def judged(self, proposal_id: str) -> tuple[_Question, Ruling] | None:
+    def judged(self, proposal_id: str) -> tuple[RulingInput, Ruling] | None:
         """Return the last ruling on a proposal whose trace is in its decision, with its input; None for others."""
         return self._judged.get(proposal_id)
 
@@ -118,7 +118,7 @@ class EarlierEvents:
         asked = proposal.asked
         if asked is None or proposal.submitted.schema_hash != self._domain.schema.hash:
             return
-        self._asking[proposal_id] = _Question(proposal.binding or {}, realm.position + later, asked, answer)
+        self._asking[proposal_id] = RulingInput(proposal.binding or {}, realm.position + later, asked, answer)
 
     def _ruling(self, event: ProposalJudged, realm: RealmState) -> None:
         question = self.question(event, realm)

@@ -1,4 +1,4 @@
-"""Worker registry of a recheck."""
+"""Look-ups of a recheck in the events before a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from world.read_models.counting import Counts
 from world.state.ports import Conditions, Earlier, LookupConditions
 from world.state.realm_state import RealmState
 
-__all__ = ["MAX_WORLDS", "Nobody", "PastLookup"]
+__all__ = ["MAX_WORLDS", "PastLookup"]
 
 MAX_WORLDS: Final = 64
 """Number of worlds whose data is kept; they share their equal parts."""
@@ -110,16 +110,3 @@ class PastLookup:
                 self._worlds.move_to_end(world_id)
                 return data
         return self._archive.checked_state(world_id)
-
-
-class Nobody:
-    """No worker: a recheck executes nothing."""
-
-    me = "recheck"
-
-    def is_gone(self, worker: str) -> bool:
-        """Return False; a recheck never takes over work."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -59,21 +59,22 @@ from worldprotocol.analysis.recheck.existence import (
 )
 from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_manifest, recheck_verdict
 from worldprotocol.analysis.recheck.migrations import recheck_migration, recheck_migration_ruling
-from worldprotocol.analysis.recheck.past import Nobody, PastLookup
+from worldprotocol.analysis.recheck.past import PastLookup
 from worldprotocol.analysis.recheck.results import DRIFT, Divergence, Rechecked, drift_key
 from worldprotocol.analysis.recheck.ruling_checks import (
-    _is_repeatable,
-    _not_at_hand,
-    _Question,
-    _Refusing,
+    Refusing,
+    RulingInput,
+    is_repeatable,
+    not_at_hand,
+    recheck_shadow,
 )
-from worldprotocol.analysis.recheck.shadow import recheck_shadow
 from worldprotocol.analysis.recheck.states import StateRecheck
 from worldprotocol.analysis.ruling_trace import as_ruled
 from worldprotocol.api.bootstrap import compose
 from worldprotocol.api.options import ComponentOptions
 from worldprotocol.api.read_only import open_for_reading
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.workers import Idle
 
 __all__ = ["Divergence", "Rechecked", "Rechecking", "open_to_recheck", "recheck"]
 
@@ -162,7 +163,7 @@ class Rechecking:
             executor=parts.executor,
             clock=GuardedClock(ManualClock(), Evidence(None, None, None, 0), is_confirmed=False),
             ids=SequentialIds(),
-            workers=Nobody(),
+            workers=Idle("recheck"),
             limits=Limits(),
             types=ResourceTypes.installed(),
             snapshots=SnapshotCache(),
@@ -267,9 +268,8 @@ class Rechecking:
             yield other
             return
         self._steps["projections"] += 1
-        difference = recheck_projection(self._parts.projections, event, self._work.snapshot(event.world_id).view)
-        if difference is not None:
-            yield difference
+        view = self._work.snapshot(event.world_id).view
+        yield from filter(None, [recheck_projection(self._parts.projections, event, view)])
 
     def _case(self, proposal: Proposal, binding: Any, before: int) -> Case:
         return case_of(self._work, proposal, binding, PastAt(self._work.lookup, before, proposal.proposal_id))
@@ -306,12 +306,10 @@ class Rechecking:
         if judged is not None:
             question, recorded = judged
             yield from self._compare(event.proposal_id, question, as_ruled(recorded, event.decision))
-        difference = recheck_decision(self._work, event)
-        if difference is not None:
-            yield difference
+        yield from filter(None, [recheck_decision(self._work, event)])
 
-    def _compare(self, proposal_id: str, question: _Question, recorded: Ruling) -> Iterator[DivergenceError]:
-        if not _is_repeatable(recorded):
+    def _compare(self, proposal_id: str, question: RulingInput, recorded: Ruling) -> Iterator[DivergenceError]:
+        if not is_repeatable(recorded):
             self._steps["notRepeatable"] += 1
             return
         case = self._case(self._realm.proposals[proposal_id], question.binding, question.before)
@@ -324,11 +322,11 @@ class Rechecking:
             authority = self._code.authority_for(name, recorded.policy_hash)
             is_in_force = recorded.policy_hash in (None, None if adopted is None else adopted.policy_hash)
             if authority is None and is_in_force:
-                yield _not_at_hand(case, recorded)
+                yield not_at_hand(f"ruling of {recorded.authority}", case, recorded.authority, recorded.policy_hash)
                 return
             is_unknown = authority is None  # its rules are not in the log, since it was not adopted
             if not is_in_force:
-                authority = _Refusing(authority, self._work, recorded)  # its ruling was refused in any case
+                authority = Refusing(authority, self._work, recorded)  # its ruling was refused in any case
             difference = recheck_ruling(authority, case, recorded)
             if is_unknown and difference is None:
                 self._steps["notRepeatable"] += 1
@@ -378,9 +376,7 @@ class Rechecking:
             return
         self._steps["executions"] += 1
         if absent_in(proposal.started.existence):
-            missing = recheck_absence(proposal, sealed)
-            if missing is not None:
-                yield missing
+            yield from filter(None, [recheck_absence(proposal, sealed)])
             return
         difference = recheck_execution(
             self._parts.executor,

@@ -15,9 +15,9 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.read_models.live.sealed_snapshot import archived_upto
-from worldprotocol.analysis.recheck.recheck import Progress, Rechecking, open_to_recheck
+from worldprotocol.analysis.recheck.recheck import Rechecking, open_to_recheck
 from worldprotocol.analysis.recheck.results import Rechecked
-from worldprotocol.analysis.work.stretches import LogWork, Stretch, Stretches, check_same_log
+from worldprotocol.analysis.work.stretches import LogWork, Progress, Stretch, audit_logs, check_same_log
 from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.bootstrap import TreeHead
 from worldprotocol.api.realm import Realm
@@ -123,49 +123,23 @@ class LogRecheck:
         after = max(self.after, archived)
         return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, after, last, FOLD)
 
+    def take(self, result: Rechecked) -> Iterator[dict[str, Any]]:
+        """Add the result of the next stretch; there are no findings but the divergences in it."""
+        self.done.add(result)
+        return iter(())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a step diverged, and the first one is all that is asked for."""
+        return self.done.first is not None and not self.setup.every
+
 
 def recheck_logs(
     asked: Sequence[LogRecheck], *, workers: Workers | None = None, progress: Progress | None = None
 ) -> None:
-    """Perform the recorded steps of several logs again; each result is that of ``recheck_log`` for the log alone.
-
-    An error of one log ends its recheck only, and is kept in its ``error``.
-
-    Args:
-        asked: the logs; their results are kept in them.
-        workers: the processes; None chooses them by the length of the logs, at most one for each core.
-        progress: called at intervals with the number of events done and of all events.
-
-    Raises:
-        RefusedError: the codes of ``Workers.crew``.
-    """
-    works, rechecks = [], []
-    for one in asked:
-        if one.error is not None:
-            continue
-        try:
-            works.append(one.work())
-            rechecks.append(one)
-        except WorldProtocolError as error:
-            one.error = error
-    total = sum(work.upto - work.after for work in works)
-    done = [0] * len(works)
-    stretches = Stretches(works, workers or Workers())
-    for number, upto, result in stretches.results():
-        one = rechecks[number]
-        done[number] = upto - works[number].after
-        if result.error is not None:
-            if not isinstance(result.error, WorldProtocolError):
-                raise result.error
-            one.error = result.error
-        else:
-            one.done.add(result.value())
-            if one.done.first is not None and not one.setup.every:
-                stretches.drop(number)
-        if one.error is not None or number in stretches.dropped:
-            done[number] = works[number].upto - works[number].after
-        if progress is not None:
-            progress(sum(done), total)
+    """Perform the recorded steps of several logs again; arguments and errors as for ``audit_logs``."""
+    for _ in audit_logs(asked, workers=workers, progress=progress):
+        pass
 
 
 def recheck_log(

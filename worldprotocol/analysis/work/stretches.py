@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
@@ -20,12 +20,15 @@ from worldprotocol.analysis.work.work_list import TaskDone, Work, WorkList
 from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.bootstrap import EventLog, TreeHead
 
-__all__ = ["LogWork", "Stretch", "Stretches", "check_same_log"]
+__all__ = ["LogAudit", "LogWork", "Progress", "Stretch", "Stretches", "audit_logs", "check_same_log"]
 
 R = TypeVar("R")
 
 Stretch = tuple[int, int]
 """Positions after the first number, up to and including the second."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of events done, and of all events."""
 
 CHUNK: Final = 4_000
 """Maximum number of events in a stretch, and between two reports of progress."""
@@ -59,6 +62,74 @@ class LogWork(Generic[R]):
     after: int
     upto: int
     fold: float = 0
+
+
+class LogAudit(Protocol[R]):
+    """Audit of one log, with its result so far.
+
+    Attributes:
+        error: why there is no audit of this log, or why it ended early.
+    """
+
+    error: WorldProtocolError | None
+
+    def work(self) -> LogWork[R]:
+        """Return the work on this log."""
+        ...
+
+    def take(self, result: R) -> Iterator[dict[str, Any]]:
+        """Add the result of the next stretch, and yield its findings."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is left of the log is not looked at."""
+        ...
+
+
+def audit_logs(
+    asked: Sequence[LogAudit[R]], *, workers: Workers | None, progress: Progress | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Audit several logs; the result of each is that for the log alone.
+
+    An error of one log ends its audit only, and is kept in its ``error``.
+
+    Args:
+        asked: the logs; their results are kept in them.
+        workers: the processes; None chooses them by the length of the logs, at most one for each core.
+        progress: called at intervals.
+
+    Yields:
+        The number of a log and a finding, for each log in its order.
+
+    Raises:
+        RefusedError: the codes of ``Workers.crew``.
+    """
+    works, audits = [], []
+    for number, one in enumerate(asked):
+        if one.error is not None:
+            continue
+        try:
+            works.append(one.work())
+            audits.append((number, one))
+        except WorldProtocolError as error:
+            one.error = error
+    total = sum(work.upto - work.after for work in works)
+    done = [0] * len(works)
+    stretches = Stretches(works, workers or Workers())
+    for at, upto, result in stretches.results():
+        number, one = audits[at]
+        try:
+            for finding in one.take(result.value()):
+                yield number, finding
+        except WorldProtocolError as error:
+            one.error = error
+        if one.error is not None or one.is_settled:
+            stretches.drop(at)
+            upto = works[at].upto
+        done[at] = upto - works[at].after
+        if progress is not None:
+            progress(sum(done), total)
 
 
 def check_same_log(log: EventLog, expected: TreeHead | None) -> None:

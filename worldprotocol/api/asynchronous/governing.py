@@ -66,19 +66,6 @@ class AsyncGoverning(Twin[Realm]):
 
         A coroutine function runs in the loop, any other function in a thread of its own. A task that is cancelled
         before its call was begun leaves no call behind; the call of a function in a thread continues.
-
-        Args:
-            function: the function, in ``@realm.governed`` without parentheses.
-            actor: the acting actor; None is the one that the server verified.
-            action: the action; None is ``tool.use``.
-            narrows: by parameter the pattern of the data that each of its values means.
-            writes: patterns of further data that the action writes.
-            wait_s: how long a call waits for people and resources, in seconds; None is unlimited.
-            key: returns the id of a call from its arguments; None makes a new id for each call.
-
-        Raises:
-            RefusedError: ``UNKNOWN_ACTOR`` for a realm on this machine without an actor; ``INVALID_VALUE`` for a
-                generator function.
         """
         govern = self._sync.governed(actor=actor, action=action, narrows=narrows, writes=writes, wait_s=wait_s, key=key)
 

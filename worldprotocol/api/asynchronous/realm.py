@@ -19,12 +19,12 @@ from world.log import EventLog
 from world.read_models.archive import Archive
 from world.state.proposal import Proposal
 from worldprotocol.api.actions import Actions
-from worldprotocol.api.asynchronous.access import AsyncAccess
 from worldprotocol.api.asynchronous.external_effects import AsyncExternalEffects
 from worldprotocol.api.asynchronous.governing import AsyncGoverning
 from worldprotocol.api.asynchronous.leases import AsyncLeases
 from worldprotocol.api.asynchronous.subscription import Subscription
 from worldprotocol.api.asynchronous.twins import CallPool, Twin, awaited, iterated
+from worldprotocol.api.callers.access import RealmAccess
 from worldprotocol.api.host import Hosting, SessionOptions
 from worldprotocol.api.leasing.async_calls import in_thread, run_to_end, wait_for_end
 from worldprotocol.api.realm import Realm
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.bootstrap import Components
     from worldprotocol.runs.session import GovernedSession
 
-__all__ = ["AsyncActions", "AsyncBackups", "AsyncHosting", "AsyncRealm", "RealmOpening"]
+__all__ = ["AsyncAccess", "AsyncActions", "AsyncBackups", "AsyncHosting", "AsyncRealm", "RealmOpening"]
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Proposal | ProjectionOutcome)
@@ -106,6 +106,17 @@ def _submitted(
         return cast(R, replace(result, proposal=ended) if isinstance(result, ProjectionOutcome) else ended)
 
     return twin
+
+
+class AsyncAccess(Twin[RealmAccess]):
+    """Rights of actors, and API tokens; ``AsyncRealm.access``."""
+
+    grant = awaited(RealmAccess.grant)
+    revoke = awaited(RealmAccess.revoke)
+    rights = awaited(RealmAccess.rights)
+    create_token = awaited(RealmAccess.create_token)
+    revoke_token = awaited(RealmAccess.revoke_token)
+    tokens = awaited(RealmAccess.tokens)
 
 
 class AsyncActions(Twin[Actions]):

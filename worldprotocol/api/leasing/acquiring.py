@@ -29,6 +29,7 @@ from world.state.ports import BackupService
 from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.api.leasing.async_calls import result_of, wait_for_end
 from worldprotocol.api.leasing.errors import cancelled, died, ended, timed_out
+from worldprotocol.api.waiting.steps import drive, drive_async
 
 __all__ = ["Acquisition", "Cancel", "InThread", "Steps", "run_steps", "run_steps_async"]
 
@@ -250,18 +251,7 @@ def run_steps(steps: Steps, join: Callable[[], None]) -> VerdictGiven:
             step.future.cancel()
             join()
 
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = perform(step)
-            except BaseException as error:  # noqa: BLE001  # the steps decide what to do about it
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        verdict: VerdictGiven = end.value
-        return verdict
+    return drive(steps, perform)
 
 
 async def run_steps_async(steps: Steps, in_thread: InThread) -> VerdictGiven:
@@ -287,20 +277,7 @@ async def run_steps_async(steps: Steps, in_thread: InThread) -> VerdictGiven:
             raise
         return running.result()
 
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = await perform(step)
-            except GeneratorExit:  # the task was dropped with its loop
-                raise
-            except BaseException as error:  # noqa: BLE001  # the steps decide what to do about it
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        verdict: VerdictGiven = end.value
-        return verdict
+    return await drive_async(steps, perform)
 
 
 def _final(logged: Iterable[LoggedEvent], request_id: str) -> FinalEvent | None:

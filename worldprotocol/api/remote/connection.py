@@ -12,11 +12,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -32,8 +32,20 @@ from world.errors import (
     WorldProtocolError,
 )
 from worldprotocol.api.remote.addresses import ServerAddress, read_server_address
+from worldprotocol.api.waiting.steps import drive, drive_async
 
-__all__ = ["HISTORY", "PASSING", "RealmRequest", "ServerConnection", "error_of", "problem_of", "resource", "sole_realm"]
+__all__ = [
+    "HISTORY",
+    "PASSING",
+    "RealmRequest",
+    "RemoteSteps",
+    "ServerConnection",
+    "error_of",
+    "problem_of",
+    "resource",
+]
+
+R = TypeVar("R")
 
 ANSWER_S: Final = 60.0
 """Longest time for the answer to a request, besides its wait, in seconds."""
@@ -102,9 +114,10 @@ class RealmRequest:
         }
 
 
+RemoteSteps: TypeAlias = Generator[RealmRequest | float, Any, R]
+"""Yields requests, to which the JSON of their answers is sent, and pauses in seconds."""
+
 _Outcome: TypeAlias = httpx.Response | httpx.TransportError
-_Attempts: TypeAlias = Generator[float | None, _Outcome | None, httpx.Response]
-"""Yields None for an attempt, whose outcome is sent to it, and the seconds of a pause."""
 
 
 class ServerConnection:
@@ -175,46 +188,45 @@ class ServerConnection:
             RefusedError: ``LOG_UNAVAILABLE`` where there is no answer, ``INVALID_ADDRESS`` for one of something else
                 than a server of realms, ``LOG_CLOSED``.
         """
-        attempts = self._attempts(request)
-        outcome: _Outcome | None = None
-        while True:
-            try:
-                pause = attempts.send(outcome)
-            except StopIteration as done:
-                answer: httpx.Response = done.value
-                return answer
-            if pause is not None:
-                time.sleep(pause)
-                outcome = None
-                continue
-            try:
-                outcome = self._client.request(**request.arguments(self._base))
-            except httpx.TransportError as error:
-                outcome = error
-            except RuntimeError:  # the client was closed meanwhile
-                raise self._closed() from None
+        return drive(self._attempts(request), _pausing(self._attempt))
+
+    def _attempt(self, request: RealmRequest) -> _Outcome:
+        try:
+            return self._client.request(**request.arguments(self._base))
+        except httpx.TransportError as error:
+            return error
+        except RuntimeError:  # the client was closed meanwhile
+            raise self._closed() from None
 
     async def send_async(self, request: RealmRequest) -> httpx.Response:
         """Return the answer to a request without holding a thread; raises as ``send``."""
         path = self.address.socket
         transport = None if path is None else httpx.AsyncHTTPTransport(uds=path, limits=_LIMITS, verify=self._tls)
-        attempts = self._attempts(request)
-        outcome: _Outcome | None = None
         async with httpx.AsyncClient(**self._options(), transport=transport) as client:
-            while True:
+
+            async def attempt(request: RealmRequest) -> _Outcome:
                 try:
-                    pause = attempts.send(outcome)
-                except StopIteration as done:
-                    answer: httpx.Response = done.value
-                    return answer
-                if pause is not None:
-                    await asyncio.sleep(pause)
-                    outcome = None
-                    continue
-                try:
-                    outcome = await client.request(**request.arguments(self._base))
+                    return await client.request(**request.arguments(self._base))
                 except httpx.TransportError as error:
-                    outcome = error
+                    return error
+
+            return await drive_async(self._attempts(request), _pausing_async(attempt))
+
+    def perform(self, steps: RemoteSteps[R]) -> R:
+        """Return the result of steps: send the requests that they yield, and sleep for their pauses.
+
+        Raises:
+            WorldProtocolError: as ``send``, and what the steps raise.
+        """
+        return drive(steps, _pausing(lambda request: self.json_of(self.send(request))))
+
+    async def perform_async(self, steps: RemoteSteps[R]) -> R:
+        """Return the result of steps without holding a thread; see ``perform``."""
+
+        async def ask(request: RealmRequest) -> Any:
+            return self.json_of(await self.send_async(request))
+
+        return await drive_async(steps, _pausing_async(ask))
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON of a resource; raises as ``send``."""
@@ -245,14 +257,14 @@ class ServerConnection:
         except ValueError:
             raise _no_server(answer, self.address.text) from None
 
-    def _attempts(self, request: RealmRequest) -> _Attempts:
-        """Yield what to do for a request; the result is its answer."""
+    def _attempts(self, request: RealmRequest) -> RemoteSteps[httpx.Response]:
+        """Yield a request for each attempt, to which the outcome is sent, and pauses; the result is its answer."""
         end: float | None = None
         pause = FIRST_PAUSE_S
         while True:
             if self._is_closed:
                 raise self._closed()
-            outcome = yield None
+            outcome: _Outcome = yield request
             if isinstance(outcome, httpx.Response):
                 self._was_answered = True
                 if outcome.is_success or outcome.status_code == 304:
@@ -326,22 +338,14 @@ class ServerConnection:
         return self._is_closed
 
 
-def sole_realm(server: str, token: str | None) -> str:
-    """Return the name of the only realm of a server in which the caller has a right.
+def _pausing(ask: Callable[[RealmRequest], Any]) -> Callable[[RealmRequest | float], Any]:
+    """Return a function that performs a step: it sleeps for a pause, and asks for a request."""
+    return lambda step: time.sleep(step) if isinstance(step, float) else ask(step)
 
-    Raises:
-        RefusedError: ``UNKNOWN_REALM`` where there is none, or several.
-    """
-    connection = ServerConnection(server, None, token, patience_s=0)
-    try:
-        names = [one["name"] for one in connection.get("")["realms"]]
-    finally:
-        connection.close()
-    if len(names) != 1:
-        listed = f"has the realms {', '.join(names)}" if names else "has no realm in which the caller has a right"
-        raise RefusedError(ErrorCode.UNKNOWN_REALM, f"The server {server} {listed}; name one (realm=...).")
-    name: str = names[0]
-    return name
+
+def _pausing_async(ask: Callable[[RealmRequest], Awaitable[Any]]) -> Callable[[RealmRequest | float], Awaitable[Any]]:
+    """Return a function that performs a step without holding a thread; see ``_pausing``."""
+    return lambda step: asyncio.sleep(step) if isinstance(step, float) else ask(step)
 
 
 def problem_of(answer: httpx.Response, server: str) -> WorldProtocolError:

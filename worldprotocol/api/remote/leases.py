@@ -5,13 +5,12 @@ A request whose answer was lost is sent again with its key, so no lease is taken
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, Unpack
 
 from world.clock import IdSource
 from world.code.keyword_options import check_names
@@ -21,12 +20,12 @@ from world.errors import RefusedError
 from world.events.lease_events import LeaseRenewed, VerdictGiven
 from world.klis.manifest import manifest_document
 from world.klis.session import Rank
-from worldprotocol.api.leases import LeaseOptions, Leases, manifest_of
+from worldprotocol.api.leases import Cancel, LeaseOptions, Leases, manifest_of
 from worldprotocol.api.leasing.acquiring import InThread
 from worldprotocol.api.leasing.async_calls import in_thread, run_to_end
 from worldprotocol.api.leasing.errors import cancelled, died, ended, timed_out
 from worldprotocol.api.leasing.handle import LeaseHandle
-from worldprotocol.api.remote.connection import RealmRequest, ServerConnection, resource
+from worldprotocol.api.remote.connection import RealmRequest, RemoteSteps, ServerConnection, resource
 from worldprotocol.api.remote.elsewhere import refuses_elsewhere
 from worldprotocol.api.remote.event_forms import read_event
 from worldprotocol.api.waiting.proposals import timeout_seconds
@@ -38,9 +37,6 @@ WAIT_S: Final = 20.0
 
 CANCELLABLE_WAIT_S: Final = 0.5
 """Longest wait of one request, and of a pause, that another thread may cancel, in seconds."""
-
-_Steps: TypeAlias = Generator[RealmRequest | float, Any, VerdictGiven]
-"""Yields requests, to which the JSON of their answers is sent, and pauses in seconds."""
 
 
 @refuses_elsewhere("Realm.leases.desk")
@@ -72,18 +68,7 @@ class RemoteDesk(LeaseCommands):
         run_id: str | None = None,
         yaml: bool = False,
     ) -> VerdictGiven:
-        """Ask for the leases of a manifest, all or none; see ``LeaseCommands.request``.
-
-        Args:
-            manifest: the document, or its text.
-            by: the caller; the server verifies it.
-            ttl_ms: how long the leases live without a heartbeat, in ms.
-            queue: stay in the queue where the verdict is Wait.
-            wait_ms: how long to stay there, in ms; None is for ever.
-            request_id: the request's id; None makes one.
-            require_signature: refuse a manifest that is not signed.
-            run_id: refused: runs are on the machine of the workspace.
-            yaml: whether text is YAML; JSON otherwise.
+        """Ask for the leases of a manifest, all or none; see ``LeaseCommands.request``. The server verifies the caller.
 
         Raises:
             RefusedError: ``NOT_REMOTE`` with ``run_id``; the codes of ``LeaseCommands.request``.
@@ -179,23 +164,13 @@ class RemoteLeases(Leases):
 
     def acquire(self, **options: Unpack[LeaseOptions]) -> LeaseHandle:
         """Acquire leases, and wait if Wait-Die permits; the result is a context manager. See ``Leases.acquire``."""
-        request_id = self._ids.new_id()
-        steps = self._requests(options, request_id)
-        form: Any = None
+        body: dict[str, Any] = {}
         try:
-            while True:
-                step = steps.send(form)
-                if isinstance(step, float):
-                    time.sleep(step)
-                    form = None
-                else:
-                    form = self._connection.json_of(self._connection.send(step))
-        except StopIteration as done:
-            return RemoteLeaseHandle(self.desk, done.value)
+            return RemoteLeaseHandle(self.desk, self._connection.perform(self._requests(options, body)))
         except RefusedError:
             raise
         except BaseException:  # the wait was interrupted: neither a queued request nor leases may remain
-            self._clean_up(request_id)
+            self._clean_up(body)
             raise
 
     async def acquire_async(self, **options: Unpack[LeaseOptions]) -> LeaseHandle:
@@ -212,27 +187,23 @@ class RemoteLeases(Leases):
         Raises:
             RefusedError: as ``acquire``.
         """
-        request_id = self._ids.new_id()
-        steps = self._requests(options, request_id)
-        form: Any = None
+        body: dict[str, Any] = {}
         try:
-            while True:
-                step = steps.send(form)
-                if isinstance(step, float):
-                    await asyncio.sleep(step)
-                    form = None
-                else:
-                    form = self._connection.json_of(await self._connection.send_async(step))
-        except StopIteration as done:
-            return RemoteLeaseHandle(self.desk, done.value)
+            verdict = await self._connection.perform_async(self._requests(options, body))
+            return RemoteLeaseHandle(self.desk, verdict)
         except RefusedError:
             raise
         except BaseException:
-            await run_to_end(partial(self._clean_up, request_id))
+            await run_to_end(partial(self._clean_up, body))
             raise
 
-    def _requests(self, options: LeaseOptions, request_id: str) -> _Steps:
-        """Yield the requests of an acquisition; the result is the verdict that grants the leases."""
+    def _requests(self, options: LeaseOptions, body: dict[str, Any]) -> RemoteSteps[VerdictGiven]:
+        """Yield the requests of an acquisition; the result is the verdict that grants the leases.
+
+        Args:
+            options: of the acquisition.
+            body: filled with the body of the last request for leases.
+        """
         check_names(options, LeaseOptions)
         self._connection.before_write()
         if options.get("run_id") is not None:
@@ -241,10 +212,11 @@ class RemoteLeases(Leases):
         limit, cancel = timeout_seconds(options.get("timeout")), options.get("cancel")
         until = None if limit is None else time.monotonic() + limit
         longest = WAIT_S if cancel is None else CANCELLABLE_WAIT_S
-        asked = asking(manifest, options.get("ttl_ms"), require_signature=options.get("require_signature", False))
+        body |= asking(manifest, options.get("ttl_ms"), require_signature=options.get("require_signature", False))
         while True:
+            body["requestId"] = request_id = self._ids.new_id()
             left = None if until is None else until - time.monotonic()
-            verdict, ranks = yield from self._request(asked, request_id, left, longest, options)
+            verdict, ranks = yield from self._request(body, left, longest, cancel)
             if verdict.status == "Granted":
                 return verdict
             pause = (verdict.retry_after_ms or 0) / 1000
@@ -256,15 +228,15 @@ class RemoteLeases(Leases):
                 yield min(rest, longest)
                 if cancel is not None and cancel.is_cancelled.is_set():
                     raise cancelled(request_id)
-            request_id = self._ids.new_id()
 
     def _request(
-        self, asked: dict[str, Any], request_id: str, left: float | None, longest: float, options: LeaseOptions
-    ) -> Generator[RealmRequest | float, Any, tuple[VerdictGiven, dict[str, Rank]]]:
+        self, body: dict[str, Any], left: float | None, longest: float, cancel: Cancel | None
+    ) -> RemoteSteps[tuple[VerdictGiven, dict[str, Rank]]]:
         """Request once, wait if the verdict is Wait, and return the last verdict with the priorities of the agents."""
-        may_wait, cancel = left is None or left > 0, options.get("cancel")
-        wait_ms = None if left is None or not may_wait else max(1, math.ceil(left * 1000))
-        body = {**asked, "queue": may_wait, "waitMs": wait_ms, "requestId": request_id}
+        request_id: str = body["requestId"]
+        may_wait = left is None or left > 0
+        body["queue"] = may_wait
+        body["waitMs"] = None if left is None or not may_wait else max(1, math.ceil(left * 1000))
         form = yield RealmRequest(method="POST", path="/leases", body=body, key=request_id)
         first: VerdictGiven = read_event(form["event"])
         if first.status != "Wait":
@@ -277,8 +249,7 @@ class RemoteLeases(Leases):
             if not found["isWaiting"]:
                 break
             if cancel is not None and cancel.is_cancelled.is_set():
-                body = {"after": form["after"]}
-                yield RealmRequest(method="POST", path=f"{path}:withdraw", body=body, key=self._ids.new_id())
+                yield RealmRequest(method="POST", path=f"{path}:withdraw", body=query, key=self._ids.new_id())
         why = found["withdrawn"]
         if why is None:
             return read_event(found["verdict"]["event"]), _ranks(found["verdict"])
@@ -286,8 +257,11 @@ class RemoteLeases(Leases):
             raise timed_out(request_id, first)
         raise cancelled(request_id) if why == "cancelled" else ended(request_id, why)
 
-    def _clean_up(self, request_id: str) -> None:
-        """Withdraw a request, or release what it was granted."""
+    def _clean_up(self, body: Mapping[str, Any]) -> None:
+        """Withdraw the request with this body, or release what it was granted."""
+        if "requestId" not in body:
+            return
+        request_id = body["requestId"]
         with suppress(RefusedError):
             if self.desk.withdraw(request_id):
                 return

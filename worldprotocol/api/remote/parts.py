@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from projections.availability import Availability
-from projections.catalog import ActionCatalog, ProjectedAction, Pruning
+from projections.catalog import ActionCatalog, ProjectedAction
 from projections.explanation import Explanation
-from projections.tools import ToolSet, tools_of
 from world.code.keyword_options import check_names
 from world.events.access_events import RightGranted, TokenCreated
 from world.model.immutable_json import freeze
 from world.state.access import Rights
-from worldprotocol.api.actions import Actions
+from worldprotocol.api.actions import Actions, pruning_of
 from worldprotocol.api.callers.access import RealmAccess
 from worldprotocol.api.host import Hosting
 from worldprotocol.api.options import CatalogOptions
@@ -85,10 +84,6 @@ class RemoteActions(Actions):
         """
         return catalog_of(self._read(actor_id, options, explain=False))
 
-    def tools(self, actor_id: str | None = None, **options: Unpack[CatalogOptions]) -> ToolSet:
-        """Return the catalog as tools of a language model; see ``catalog``."""
-        return tools_of(self.catalog(actor_id, **options))
-
     def explain(
         self, actor_id: str | None = None, **options: Unpack[CatalogOptions]
     ) -> tuple[ActionCatalog, list[Explanation]]:
@@ -110,8 +105,7 @@ class RemoteActions(Actions):
 
     def _read(self, actor_id: str | None, options: CatalogOptions, *, explain: bool) -> dict[str, Any]:
         check_names(options, CatalogOptions)
-        given = options.get("pruning") or {}
-        pruning = given if isinstance(given, Pruning) else Pruning.read(dict(given), "$.pruning")
+        pruning = pruning_of(options)
         form: dict[str, Any] = self._connection.get(
             "/actions",
             {

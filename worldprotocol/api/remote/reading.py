@@ -22,6 +22,7 @@ from world.read_models.live.offered_effects import OfferedEffect
 from world.state.branches import Branch
 from world.state.proposal import Proposal, fold_proposal
 from worldprotocol.api.past_values import PastValues
+from worldprotocol.api.read_only import unknown_branch
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.remote.connection import HISTORY, RealmRequest, ServerConnection, error_of, resource
 from worldprotocol.api.remote.event_forms import read_event, read_logged
@@ -151,8 +152,7 @@ class RemoteReader(Realm):
         for one in branches:
             if one["name"] == name or (name is None and one["active"]):
                 return Branch(one["name"], one["head"], one["tip"])
-        known = ", ".join(sorted(one["name"] for one in branches)) or "none"
-        raise RefusedError(ErrorCode.UNKNOWN_BRANCH, f"There is no branch {name!r}; the branches are: {known}.")
+        raise unknown_branch(name, [one["name"] for one in branches])
 
     def branches(self) -> list[Branch]:
         """Return all branches in order of creation."""

@@ -7,7 +7,7 @@ machine: proposals, worlds and events are made from the recorded events, whose l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from projections.direct import Trigger, direct
@@ -22,7 +22,13 @@ from world.model.source import SourceEvent
 from world.state.effect_claim import EffectClaim, EffectReport, read_form
 from worldprotocol.api.administration import OPERATOR
 from worldprotocol.api.executing.external_effects import check_names, check_wait
-from worldprotocol.api.remote.connection import HISTORY, RealmRequest, ServerConnection, resource, sole_realm
+from worldprotocol.api.remote.connection import (
+    HISTORY,
+    RealmRequest,
+    RemoteSteps,
+    ServerConnection,
+    resource,
+)
 from worldprotocol.api.remote.elsewhere import refuses_elsewhere
 from worldprotocol.api.remote.parts import RemoteAccess, RemoteActions, RemoteHosting
 from worldprotocol.api.remote.reading import RemoteReader
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from worldprotocol.api.options import SubmitOptions
     from worldprotocol.api.remote.leases import RemoteLeases
 
-__all__ = ["PATIENCE_S", "RemoteRealm", "connected"]
+__all__ = ["PATIENCE_S", "RemoteRealm", "connected", "sole_realm"]
 
 PATIENCE_S: Final = 30.0
 """How long a request is repeated whose answer was lost, or that the server asks to send again, in seconds."""
@@ -58,6 +64,24 @@ def connected(server: str, token: str | None, realm: str | None) -> RemoteRealm:
         found.close()
         raise
     return found
+
+
+def sole_realm(server: str, token: str | None) -> str:
+    """Return the name of the only realm of a server in which the caller has a right.
+
+    Raises:
+        RefusedError: ``UNKNOWN_REALM`` where there is none, or several.
+    """
+    connection = ServerConnection(server, None, token, patience_s=0)
+    try:
+        names = [one["name"] for one in connection.get("")["realms"]]
+    finally:
+        connection.close()
+    if len(names) != 1:
+        listed = f"has the realms {', '.join(names)}" if names else "has no realm in which the caller has a right"
+        raise RefusedError(ErrorCode.UNKNOWN_REALM, f"The server {server} {listed}; name one (realm=...).")
+    name: str = names[0]
+    return name
 
 
 @refuses_elsewhere("Realm")
@@ -216,34 +240,16 @@ class RemoteRealm(RemoteReader):
 
     def wait(self, proposal: Proposal | str, timeout: float | None = None, *, until: Until = "ended") -> Proposal:
         """Wait until a proposal is decided and has ended, and return it; see ``RealmReader.wait``."""
-        steps = self._waiting(proposal, timeout, until)
-        form: Any = None
-        while True:
-            try:
-                request = steps.send(form)
-            except StopIteration as done:
-                ended: Proposal = done.value
-                return ended
-            form = self._connection.json_of(self._connection.send(request))
+        return self._connection.perform(self._waiting(proposal, timeout, until))
 
     async def _wait_async(
         self, _: Callable[..., Any], proposal: Proposal | str, timeout: float | None, until: Until
     ) -> Proposal:
         """Wait without holding a thread."""
-        steps = self._waiting(proposal, timeout, until)
-        form: Any = None
-        while True:
-            try:
-                request = steps.send(form)
-            except StopIteration as done:
-                ended: Proposal = done.value
-                return ended
-            form = self._connection.json_of(await self._connection.send_async(request))
+        return await self._connection.perform_async(self._waiting(proposal, timeout, until))
 
-    def _waiting(
-        self, proposal: Proposal | str, timeout: float | None, until: Until
-    ) -> Generator[RealmRequest, Any, Proposal]:
-        """Yield the requests of a wait, to which the JSON of their answers is sent."""
+    def _waiting(self, proposal: Proposal | str, timeout: float | None, until: Until) -> RemoteSteps[Proposal]:
+        """Yield the requests of a wait."""
         self._connection.before_write()
         seconds = timeout_seconds(timeout)
         if until not in ("ended", "decided"):

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from world.model.secrets.literal import SECRET_HEADERS
 from world.model.secrets.references import has_reference, is_literal
+from worldprotocol.api.sections.section import Section
 
 __all__ = ["FeedConfig", "FeedName"]
 
@@ -25,10 +26,8 @@ _OWN_HEADERS = frozenset(
 )
 
 
-class FeedConfig(BaseModel):
+class FeedConfig(Section):
     """Section ``[feeds.NAME]``; times are in seconds (``_s``) and milliseconds (``_ms``). See docs/feeds.md."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     url: str | None = None
     file: str | None = None

@@ -129,7 +129,7 @@ class _Lines:
     def stay(self, seconds: float) -> None:
         """Wait until everything has ended, or the time is over, and read the state then."""
         if self._open:
-            from worldprotocol.cli.support.waiting import stay
+            from worldprotocol.cli.support.submission import stay
 
             stay(self._world, self._open, seconds)
 

@@ -45,15 +45,11 @@ def read_object(given: str, *, what: str) -> dict[str, Any]:
     return value
 
 
-def read_manifest_document(given: str, *, what: str) -> dict[str, Any]:
-    """Return the document of a manifest that is given as text, as ``@file`` or as ``-`` for stdin.
+def read_manifest_document(given: str) -> dict[str, Any]:
+    """Return the document of ``--manifest``, which is given as text, as ``@file`` or as ``-`` for stdin.
 
     A file that ends in ``.yaml`` or ``.yml`` is YAML, one that ends in ``.json`` JSON; any other text is JSON where it
     begins with a brace, and YAML otherwise.
-
-    Args:
-        given: the text, ``@file`` or ``-``.
-        what: the option, for the error.
 
     Raises:
         RefusedError: ``MALFORMED_SCHEMA`` with the line or the place in it, ``MANIFEST_TOO_LARGE``,
@@ -65,7 +61,7 @@ def read_manifest_document(given: str, *, what: str) -> dict[str, Any]:
     try:
         return manifest_document(content, yaml=is_yaml(content, given if given.startswith("@") else ""))
     except RefusedError as refused:
-        raise RefusedError(refused.code, f"{what}: {refused.message}", **refused.details) from None
+        raise RefusedError(refused.code, f"--manifest: {refused.message}", **refused.details) from None
 
 
 def is_yaml(content: str | bytes, name: str) -> bool:
@@ -89,19 +85,14 @@ def read_file(path: str) -> bytes:
     Raises:
         RefusedError: ``FILE_UNREADABLE``.
     """
-    if path == STDIN:
-        return inputs().stdin().read()
     with _opened(path) as stream:
         return stream.read()
 
 
 def _content(given: str) -> str | bytes:
-    if given == STDIN:
-        return inputs().stdin().read()
-    if not given.startswith("@"):
-        return given
-    with _opened(given[1:]) as stream:
-        return stream.read()
+    if given == STDIN or given.startswith("@"):
+        return read_file(given.removeprefix("@"))
+    return given
 
 
 def read_lines(source: str) -> Iterator[tuple[int, bytes | RefusedError]]:
@@ -112,9 +103,6 @@ def read_lines(source: str) -> Iterator[tuple[int, bytes | RefusedError]]:
     Raises:
         RefusedError: ``FILE_UNREADABLE``.
     """
-    if source == STDIN:
-        yield from _lines(inputs().stdin())
-        return
     with _opened(source) as stream:
         yield from _lines(stream)
 
@@ -134,18 +122,12 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | RefusedError]]:
             yield number, line
 
 
-def read_bytes(path: str) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        RefusedError: ``FILE_UNREADABLE``.
-    """
-    with _opened(path) as stream:
-        return stream.read()
-
-
 @contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
+    """Give a file, or stdin for ``-``."""
+    if path == STDIN:
+        yield inputs().stdin()
+        return
     try:
         stream = inputs().open(path)  # closed below; only opening may be refused here
     except OSError as error:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from world.error_codes import ErrorCode
-from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext
 
 if TYPE_CHECKING:
@@ -158,36 +157,3 @@ def warn_of_names(desk: CommandContext, checkpoint: Checkpoint, keys: Iterable[S
             f"The origin is {checkpoint.origin}, and the key is named {', '.join(sorted(names))}: a verifier has to "
             "give --origin. Usually the two are the same."
         )
-
-
-def written(desk: CommandContext, data: bytes, file: str | None) -> bool:
-    """Write a result to a file, atomically, or to stdout; return whether there is a file.
-
-    Raises:
-        RefusedError: ``INVALID_TARGET``.
-    """
-    import os
-
-    from world.errors import RefusedError
-
-    if file is None or file == "-":
-        out = desk.streams.out
-        out.flush()
-        out.buffer.write(data)
-        out.buffer.flush()
-        return False
-    path = Path(file)
-    part = path.with_name(path.name + ".part")
-    try:
-        with open_private(part, replaces=path) as target:
-            target.write(data)
-            target.flush()
-            os.fsync(target.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise RefusedError(
-            ErrorCode.INVALID_TARGET, f"{file} cannot be written: {error.strerror or error}.", path=file
-        ) from None
-    finally:
-        part.unlink(missing_ok=True)
-    return True

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from world.clock import SystemClock
+from world.errors import LogBusyError, WaitTimeoutError
 from worldprotocol.cli.support.command_context import execution_option
 
 if TYPE_CHECKING:
     from world.state.proposal import Proposal
     from worldprotocol.api.realm import Realm
 
-__all__ = ["check_base", "start_of", "submission_options", "wait_for"]
+__all__ = ["check_base", "start_of", "stay", "submission_options", "wait_for"]
+
+SETTLE_S: Final = 1.0
+"""Seconds between two attempts at doing what is due, at least."""
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
@@ -88,8 +95,6 @@ def wait_for(world: Realm, proposal: Proposal, seconds: float) -> Proposal:
     """
     if proposal.is_terminal or not seconds:
         return proposal
-    from worldprotocol.cli.support.waiting import stay
-
     name = proposal.proposal_id
     try:
         stay(world, [name], seconds)
@@ -99,3 +104,34 @@ def wait_for(world: Realm, proposal: Proposal, seconds: float) -> Proposal:
             "its state."
         ) from None
     return world.proposal(name)
+
+
+def stay(world: Realm, proposals: Iterable[str], seconds: float) -> None:
+    """Return when none of the proposals is open any more, or the time is over; meanwhile do what is due.
+
+    Args:
+        world: open for acting; a command has no timer that does what is due.
+        proposals: their ids.
+        seconds: how long at most; 0 returns at once.
+
+    Raises:
+        WorldProtocolError: what ``Realm.wait`` and ``Realm.settle`` raise, but not ``LOG_BUSY``.
+    """
+    until, settled = time.monotonic() + seconds, 0.0
+    for proposal_id in proposals:
+        while not _has_ended(world, proposal_id, min(SETTLE_S, until - time.monotonic())):
+            if (now := time.monotonic()) >= until:
+                return
+            due = world.archive.peek(lambda realm: realm.next_due())
+            if due is not None and due <= SystemClock().now_ms() and now - settled >= SETTLE_S:
+                settled = now
+                with suppress(LogBusyError):
+                    world.settle()
+
+
+def _has_ended(world: Realm, proposal_id: str, seconds: float) -> bool:
+    try:
+        world.wait(proposal_id, max(0.0, seconds))
+    except WaitTimeoutError:
+        return False
+    return True

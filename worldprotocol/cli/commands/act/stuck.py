@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command, execution_option
-from worldprotocol.cli.support.held import held_remark
+from worldprotocol.cli.support.listing import held_remark, tell_table
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
@@ -27,6 +27,7 @@ def stuck(desk: CommandContext, at: str | None) -> None:
     by it.
     """
     from worldprotocol.api.host import in_doubt, under_way
+    from worldprotocol.api.proposal_summary import moment as words_of
 
     with desk.look() as world:
         realm = moment(world, at).realm()
@@ -37,13 +38,8 @@ def stuck(desk: CommandContext, at: str | None) -> None:
         desk.out.remark(
             f"{counted(open_, 'effect')} {how} under way; `worldctl settle` finds out whose worker is gone."
         )
-    if desk.json:
-        desk.out.document(found)
-        return
-    from worldprotocol.api.proposal_summary import moment as words_of
-
     heads = ("proposal", "actor", "action", "effect", "since", "idempotency key")
-    rows = [
+    rows = (
         (
             one["proposalId"],
             one["actorId"],
@@ -53,8 +49,8 @@ def stuck(desk: CommandContext, at: str | None) -> None:
             one["idempotencyKey"],
         )
         for one in found
-    ]
-    desk.out.table(heads, rows, empty="No effect is in doubt.")
+    )
+    tell_table(desk, found, heads, rows, empty="No effect is in doubt.")
 
 
 @command("resolve")
@@ -77,13 +73,13 @@ def resolve(desk: CommandContext, proposal: str, result: str | None, by: str, re
         raise click.UsageError("Say what became of it: one of --happened, --retry and --fail.")
     if result is not None and not asked["happened"]:
         raise click.UsageError("--result goes with --happened.")
-    from worldprotocol.api.lookup.id_lookup import the_one
+    from worldprotocol.api.lookup.id_lookup import proposal_id, the_one
     from worldprotocol.cli.support.input_reading import read_argument
 
     value = None if result is None else read_argument(result, what="--result")
     with desk.open() as world:
         doubts = world.host.stuck()
-        name = _named(world, proposal, [one["proposalId"] for one in doubts])
+        name = proposal_id(world, proposal, [one["proposalId"] for one in doubts])
         effect = asked["effect"]
         if effect is not None:
             of_it = [one["requirementId"] for one in doubts if one["proposalId"] == name]
@@ -104,18 +100,13 @@ def cancel(desk: CommandContext, proposal: str, by: str, reason: str) -> int:
     No further effect of an execution is made, effects under way are abandoned, and what its effects did to files is
     undone. Exit code 1 when it ended before.
     """
-    with desk.open() as world:
-        open_ones = world.archive.peek(lambda realm: list(realm.proposals))
-        done = world.host.cancel(_named(world, proposal, open_ones), by=by, reason=reason)
-        _tell(desk, world, done)
-    return 1 if done.status == "completed" else 0
-
-
-def _named(world: Realm, given: str, likely: list[str]) -> str:
-    """Return the proposal that begins as given, among the likely ones first, then among all."""
     from worldprotocol.api.lookup.id_lookup import proposal_id
 
-    return proposal_id(world, given, likely)
+    with desk.open() as world:
+        open_ones = world.archive.peek(lambda realm: list(realm.proposals))
+        done = world.host.cancel(proposal_id(world, proposal, open_ones), by=by, reason=reason)
+        _tell(desk, world, done)
+    return 1 if done.status == "completed" else 0
 
 
 def _tell(desk: CommandContext, world: Realm, proposal: Proposal) -> int:

@@ -80,6 +80,6 @@ def _signature(world: Realm, intent: IntentInstance, file: str | None) -> Intent
         return None
     from world.clock import SystemClock
     from worldprotocol.api.callers.signing import signature_of
-    from worldprotocol.cli.support.input_reading import read_bytes
+    from worldprotocol.cli.support.input_reading import read_file
 
-    return signature_of(world, intent, read_bytes(file), now_ms=SystemClock().now_ms())
+    return signature_of(world, intent, read_file(file), now_ms=SystemClock().now_ms())

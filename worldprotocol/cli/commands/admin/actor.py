@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option
 
 
@@ -104,14 +105,11 @@ def list_actors(desk: CommandContext, at: str | None) -> None:
     with desk.look() as world:
         realm = moment(world, at).realm()
         known = [_described(realm, name) for name in realm.actors]
-    if desk.json:
-        desk.out.document(known)
-        return
-    rows = [
+    rows = (
         (one["actorId"], one["kind"], one.get("name"), _in_words(one["binding"]) if one["binding"] else "nothing")
         for one in known
-    ]
-    desk.out.table(("actor", "kind", "name", "bound by"), rows, empty="No actor is registered.")
+    )
+    tell_table(desk, known, ("actor", "kind", "name", "bound by"), rows, empty="No actor is registered.")
 
 
 def chosen_binding(options: BindingOptions) -> dict[str, Any] | None:

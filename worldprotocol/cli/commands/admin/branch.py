@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option
 
@@ -27,13 +28,10 @@ def list_branches(desk: CommandContext, at: str | None) -> None:
         {"name": one.name, "head": one.head, "tip": one.tip, "active": one.name == heads.active}
         for one in heads.branches.values()
     ]
-    if desk.json:
-        desk.out.document(rendered)
-        return
-    rows = [
+    rows = (
         ("*" if one["active"] else "", one["name"], str(one["head"])[:12], str(one["tip"])[:12]) for one in rendered
-    ]
-    desk.out.table(("", "branch", "head", "tip"), rows, empty="The log has not been founded.")
+    )
+    tell_table(desk, rendered, ("", "branch", "head", "tip"), rows, empty="The log has not been founded.")
 
 
 @branch.command("create")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.listing import tell_table
 
 
 @command("doctor")
@@ -32,11 +33,8 @@ def doctor(desk: CommandContext, *, rebuild: bool, secrets: bool) -> int:
         events = rebuild_index(desk)
         desk.out.remark(f"The index was built anew from {events} events.")
     findings, damaged = check_up(desk)
-    if desk.json:
-        desk.out.document({"ok": all(one.ok for one in findings), "checks": [one.to_wire() for one in findings]})
-    else:
-        rows = [("ok" if one.ok else "LOOK", one.name, one.facts, one.advice) for one in findings]
-        desk.out.table(("", "check", "found", "what to do"), rows)
-    if damaged:
-        return 3
-    return 0 if all(one.ok for one in findings) else 1
+    ok = all(one.ok for one in findings)
+    rows = (("ok" if one.ok else "LOOK", one.name, one.facts, one.advice) for one in findings)
+    wire = {"ok": ok, "checks": [one.to_wire() for one in findings]}
+    tell_table(desk, wire, ("", "check", "found", "what to do"), rows)
+    return 3 if damaged else 0 if ok else 1

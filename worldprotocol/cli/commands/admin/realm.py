@@ -10,6 +10,7 @@ import click
 
 from worldprotocol.cli.commands.admin.init import found_in, founding_options
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.output import counted
 
 if TYPE_CHECKING:
@@ -220,15 +221,12 @@ def open_(desk: CommandContext, by: str) -> None:
 @with_desk
 def history(desk: CommandContext, name: str) -> None:
     """Show what the directory has recorded of a realm: where it was, what was done with it, when and by whom."""
-    with _directory(desk) as directory:
-        found = directory.history(name)
-    if desk.json:
-        desk.out.document([_event_form(position, event) for position, event in found])
-        return
     from worldprotocol.api.proposal_summary import moment
 
-    rows = [(position, moment(event.at), event.by, _event_words(event)) for position, event in found]
-    desk.out.table(("event", "at", "by", "what"), rows)
+    with _directory(desk) as directory:
+        found = directory.history(name)
+    rows = ((position, moment(event.at), event.by, _event_words(event)) for position, event in found)
+    tell_table(desk, [_event_form(*one) for one in found], ("event", "at", "by", "what"), rows)
 
 
 def _event_form(position: int, event: RealmEvent) -> dict[str, Any]:

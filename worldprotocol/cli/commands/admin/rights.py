@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 _RIGHTS = click.Choice(["reader", "actor", "approver", "operator", "auditor", "worker"])
@@ -59,8 +60,5 @@ def list_rights(desk: CommandContext, at: str | None) -> None:
             for held in known.values()
             for one in held.values()
         ]
-    if desk.json:
-        desk.out.document(rendered)
-        return
-    rows = [(one["actorId"], one["right"], ", ".join(one["redaction"] or ()), one["by"]) for one in rendered]
-    desk.out.table(("actor", "right", "redaction", "by"), rows, empty="No actor has a right.")
+    rows = ((one["actorId"], one["right"], ", ".join(one["redaction"] or ()), one["by"]) for one in rendered)
+    tell_table(desk, rendered, ("actor", "right", "redaction", "by"), rows, empty="No actor has a right.")

@@ -54,9 +54,11 @@ def serve(
     --directory, a realm that names a world.toml is served where the directory places it, after a move too. Callers
     sign in with API tokens (`worldctl token create`) and need rights (`worldctl rights grant`).
     """
+    from world.extras import needs_extra
     from worldprotocol.cli.support.opening import settings_of
 
-    serving = _server()
+    with needs_extra("Servers", "server"):
+        from worldprotocol.server import serving
     from worldprotocol.api.config import ServerConfig
     from worldprotocol.api.telemetry.provider import traces_from_environment
     from worldprotocol.server.service import Service
@@ -77,19 +79,6 @@ def serve(
         where = Path(path) if path is not None else _beside(server.socket, realms[0].realm)
         codes = _links(service, people)
         serving.serve(service, where, lambda addresses: _tell(desk, addresses, service, codes))
-
-
-def _server() -> Any:
-    """Return the module that serves.
-
-    Raises:
-        RefusedError: ``NOT_LOADED`` where the extra is not installed.
-    """
-    from world.extras import needs_extra
-
-    with needs_extra("Servers", "server"):
-        from worldprotocol.server import serving
-    return serving
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -245,7 +234,7 @@ def _links(service: Service, people: tuple[str, ...]) -> list[tuple[str, str]]:
         if not at:
             raise RefusedError(
                 ErrorCode.UNKNOWN_ACTOR,
-                f"{actor!r} is an actor of none of these realms; register it (`worldctl actor register`), and grant "
+                f"{actor!r} is an actor of none of these realms; register it (`worldctl actor add`), and grant "
                 f"it rights (`worldctl rights grant {actor} approver`).",
                 actor_id=actor,
             )

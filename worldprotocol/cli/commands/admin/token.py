@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 _DAY_MS = 86_400_000
@@ -61,14 +62,11 @@ def list_tokens(desk: CommandContext, at: str | None) -> None:
         }
         for one in known
     ]
-    if desk.json:
-        desk.out.document(rendered)
-        return
-    rows = [
+    rows = (
         (one.token_id, one.actor_id, ", ".join(one.can or ()) or "all rights", when(one.expires_at), one.note or "")
         for one in known
-    ]
-    desk.out.table(("token", "actor", "can", "expires", "note"), rows, empty="No token is in force.")
+    )
+    tell_table(desk, rendered, ("token", "actor", "can", "expires", "note"), rows, empty="No token is in force.")
 
 
 @token.command("revoke")

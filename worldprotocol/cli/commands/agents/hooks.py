@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 
 NAMES: Final = ("claude-code", "codex", "gemini", "cursor")
 """Agents whose hooks are known; the same as ``worldprotocol.agents.hooks.settings.FORMS``."""
@@ -160,11 +161,8 @@ def status(desk: CommandContext, project: str, *, user: bool) -> None:
         target = _target(client, project, user=user)
         rows.append({"agent": client, "settings": str(target), "events": installed(client, _read(target))})
     rows.append(_git_row(project))
-    if desk.json:
-        desk.out.document(rows)
-        return
-    table = [(one["agent"], ", ".join(one["events"]) or "none", one["settings"]) for one in rows]
-    desk.out.table(("agent", "hooks", "settings"), table)
+    table = ((one["agent"], ", ".join(one["events"]) or "none", one["settings"]) for one in rows)
+    tell_table(desk, rows, ("agent", "hooks", "settings"), table)
 
 
 def _git_row(project: str) -> dict[str, Any]:
@@ -200,9 +198,10 @@ def git(
     from world.errors import RefusedError
     from worldprotocol.api.remote.connecting import RealmConnecting
     from worldprotocol.cli.commands.agents.git_hooks import run_git_hook
+    from worldprotocol.cli.remote.token_file import given_token
 
     try:
-        with RealmConnecting.connect(server, token=_token(token_file), realm=realm) as connected:
+        with RealmConnecting.connect(server, token=given_token(token_file), realm=realm) as connected:
             run_git_hook(event, state, connected, **more)
     except RefusedError as refused:
         click.echo(f"worldctl: git may not change these files now: {refused.message} [{refused.code}]", err=True)
@@ -270,8 +269,9 @@ def _answer(client: str, event: dict[str, Any], server: str, realm: str, token_f
     from worldprotocol.agents.hooks.decisions import is_decision
     from worldprotocol.api.remote.addresses import read_server_address
     from worldprotocol.cli.remote.connection import CommandConnection
+    from worldprotocol.cli.remote.token_file import given_token
 
-    connection = CommandConnection(read_server_address(server), _token(token_file), silent_s=LONGEST_S)
+    connection = CommandConnection(read_server_address(server), given_token(token_file), silent_s=LONGEST_S)
     try:
         with connection.send("POST", f"/v1/realms/{quote(realm, safe='')}/hooks/{client}", event) as response:
             answer = json.loads(response.read())
@@ -280,17 +280,6 @@ def _answer(client: str, event: dict[str, Any], server: str, realm: str, token_f
     if not isinstance(answer, dict) or (event.get("hook_event_name") in BEFORE and not is_decision(client, answer)):
         raise ValueError("the server answered something else than a decision")
     return answer
-
-
-def _token(file: str | None) -> str | None:
-    """Return the token of the agent; None without one.
-
-    Raises:
-        RefusedError: ``TOKEN_NOT_VALID``.
-    """
-    from worldprotocol.cli.remote.token_file import given_token
-
-    return given_token(file)
 
 
 def _program() -> tuple[str, ...]:

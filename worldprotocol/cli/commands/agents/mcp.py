@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -42,27 +42,17 @@ def mcp(desk: CommandContext, *, wait: float, **place: str | None) -> int:
     """
     if click.get_current_context().invoked_subcommand is not None:
         return 0
-    streams = _streams()
+    from world.extras import needs_extra
+
+    with needs_extra("MCP servers", "mcp"):
+        from worldprotocol.agents.mcp.standard_streams import serve_streams
     with _access(desk, place) as access:
-        code: int = asyncio.run(streams(access, wait))
+        code: int = asyncio.run(serve_streams(access, wait))
     return code
 
 
 mcp.add_command(proxy)
 mcp.add_command(pin)
-
-
-def _streams() -> Any:
-    """Return the function that serves a client.
-
-    Raises:
-        RefusedError: ``NOT_LOADED`` where the extra is not installed.
-    """
-    from world.extras import needs_extra
-
-    with needs_extra("MCP servers", "mcp"):
-        from worldprotocol.agents.mcp.serving import serve_streams
-    return serve_streams
 
 
 @contextmanager
@@ -73,6 +63,8 @@ def _access(desk: CommandContext, place: dict[str, str | None]) -> Iterator[Real
         RefusedError: the server or the log cannot be used.
         click.UsageError: it is not said who acts.
     """
+    from worldprotocol.cli.remote.token_file import given_token
+
     server = place["server"] or desk.named_server
     if place["server"] is not None and (typed := {"log", "config", "paranoid", "local"} & desk.typed):
         raise click.UsageError(f"--server and --{min(typed)} contradict each other: the server has the realm.")
@@ -85,7 +77,7 @@ def _access(desk: CommandContext, place: dict[str, str | None]) -> Iterator[Real
         with _of_log(desk, place["actor"]) as access:
             yield access
         return
-    token = None if server is None else _token(place["token_file"])
+    token = None if server is None else given_token(place["token_file"])
     with _of_server(*found, token, place["actor"]) as access:
         yield access
 
@@ -98,12 +90,6 @@ def _found(desk: CommandContext) -> tuple[str, str] | None:
     target = target_of(desk)
     name = None if target is None else realm_of_file(target)
     return None if target is None or name is None else (target.address, name)
-
-
-def _token(file: str | None) -> str | None:
-    from worldprotocol.cli.remote.token_file import given_token
-
-    return given_token(file)
 
 
 @contextmanager
@@ -119,8 +105,8 @@ def _of_server(server: str, realm: str | None, token: str | None, actor: str | N
     from world.error_codes import ErrorCode
     from world.errors import RefusedError
     from worldprotocol.agents.mcp.api_realm import ApiRealm, sender
-    from worldprotocol.api.remote.connection import ServerConnection, sole_realm
-    from worldprotocol.api.remote.realm import PATIENCE_S
+    from worldprotocol.api.remote.connection import ServerConnection
+    from worldprotocol.api.remote.realm import PATIENCE_S, sole_realm
 
     name = sole_realm(server, token) if realm is None else realm
     with closing(ServerConnection(server, name, token, patience_s=PATIENCE_S)) as connection:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option, moment
+from worldprotocol.cli.support.result_files import write_key
 
 
 @click.group("keys", cls=Group)
@@ -28,19 +28,11 @@ def new(desk: CommandContext, file: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from world.errors import RefusedError
     from world.klis.identity.signature import key_id
 
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise RefusedError(
-            ErrorCode.FILE_EXISTS, f"{file} is there already; a key is never overwritten.", path=str(file)
-        ) from None
-    with os.fdopen(descriptor, "wb") as out:
-        out.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    write_key(file, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     rendered = {"keyId": key_id(public), "publicKey": b64encode(public).decode(), "file": str(file)}
     words = f"key {rendered['keyId']}; `worldctl keys register AGENT {rendered['publicKey']}` registers it."
     desk.out.tell(rendered, rendered["publicKey"], words)
@@ -82,8 +74,5 @@ def list_keys(desk: CommandContext, at: str | None) -> None:
     rendered: list[dict[str, Any]] = [
         {"keyId": one.key_id, "agentId": one.agent_id, "publicKey": one.public, "revoked": one.revoked} for one in known
     ]
-    if desk.json:
-        desk.out.document(rendered)
-        return
-    rows = [(one["keyId"], one["agentId"], one["publicKey"], "revoked" if one["revoked"] else "") for one in rendered]
-    desk.out.table(("key", "agent", "public key", ""), rows, empty="No key is registered.")
+    rows = ((one["keyId"], one["agentId"], one["publicKey"], "revoked" if one["revoked"] else "") for one in rendered)
+    tell_table(desk, rendered, ("key", "agent", "public key", ""), rows, empty="No key is registered.")

@@ -8,6 +8,7 @@ import click
 
 from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.input_reading import inputs, is_yaml, read_file
 
 if TYPE_CHECKING:
     from world.errors import RefusedError
@@ -44,7 +45,7 @@ def validate(desk: CommandContext, source: str, yaml: bool) -> int:
     """
     from world.errors import RefusedError
 
-    content = _content(source)
+    content = read_file(source)
     try:
         manifest = _manifest(desk, content, source, yaml)
     except RefusedError as refused:
@@ -70,10 +71,10 @@ def sign(desk: CommandContext, source: str, key: str, yaml: bool) -> None:
     from world.klis.identity.signature import sign as signed
     from world.model.immutable_json import thaw
 
-    document = thaw(_manifest(desk, _content(source), source, yaml).document)
+    document = thaw(_manifest(desk, read_file(source), source, yaml).document)
     document.setdefault("issued_at", SystemClock().now_ms())
     document.setdefault("nonce", SystemIds().new_id())
-    desk.out.document(signed(document, _content(key)))
+    desk.out.document(signed(document, read_file(key)))
 
 
 @klis.command("verify")
@@ -97,7 +98,7 @@ def verify(desk: CommandContext, source: str, keys: tuple[str, ...], yaml: bool)
     from world.klis.identity.signature import verify as verified
 
     known = [public_key(key) for key in keys]
-    content = _content(source)
+    content = read_file(source)
     try:
         manifest = _manifest(desk, content, source, yaml)
         key_id = verified(manifest, known)
@@ -125,18 +126,11 @@ def configure(desk: CommandContext, by: str) -> None:
     desk.out.tell(rendered, "They are in force from now on." if changed else "They are in force already.")
 
 
-def _content(source: str) -> bytes:
-    from worldprotocol.cli.support.input_reading import read_file
-
-    return read_file(source)
-
-
 def _manifest(desk: CommandContext, content: bytes, source: str, yaml: bool) -> Manifest:
     """Read a manifest under the limits that ``world.toml`` sets."""
     from world.klis.manifest import read_manifest
     from world.klis.resources.resource_types import ResourceTypes
     from world.klis.settings import KlisSettings
-    from worldprotocol.cli.support.input_reading import is_yaml
 
     settings = KlisSettings.read(desk.settings().klis)
     as_yaml = yaml or is_yaml(content, source)
@@ -160,11 +154,10 @@ def public_key(rendered: str) -> bytes:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     from world.errors import RefusedError
-    from worldprotocol.cli.support.input_reading import inputs
 
     try:
         if inputs().is_file(rendered):
-            found = load_pem_public_key(_content(rendered))
+            found = load_pem_public_key(read_file(rendered))
             raw = found.public_bytes_raw() if isinstance(found, Ed25519PublicKey) else b""
         else:
             raw = b64decode(rendered, validate=True)

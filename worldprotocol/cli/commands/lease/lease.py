@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option
 from worldprotocol.cli.support.redaction import shown_resources
 
@@ -53,7 +54,7 @@ def acquire(
         raise click.UsageError("Name the agent and the resources: --agent ID RESOURCE..., or give --manifest.")
     if manifest is not None and (agent is not None or resources):
         raise click.UsageError("A manifest names the agent and the resources; leave out --agent and the resources.")
-    document = None if manifest is None else read_manifest_document(manifest, what="--manifest")
+    document = None if manifest is None else read_manifest_document(manifest)
     with desk.open() as world:
         got = world.leases.acquire(agent=agent, resources=resources, manifest=document, timeout=wait, **more)
     wire: dict[str, Any] = {
@@ -125,10 +126,7 @@ def list_leases(desk: CommandContext, agent: str | None, redact: bool, at: str |
     with desk.look() as world:
         then = looked_at(world, at)
         found = held(then.ledger(), now=then.now, agent=agent, shown=shown)
-    if desk.json:
-        desk.out.document(found)
-        return
-    rows = [
+    rows = (
         (
             one["leaseId"],
             one["token"],
@@ -139,9 +137,9 @@ def list_leases(desk: CommandContext, agent: str | None, redact: bool, at: str |
             moment(one["expiresAt"]) if one["expiresAt"] is not None else "with its proposal",
         )
         for one in found
-    ]
+    )
     heads = ("lease", "token", "agent", "session", "predicate", "resource", "ends")
-    desk.out.table(heads, rows, empty="No lease is in force.")
+    tell_table(desk, found, heads, rows, empty="No lease is in force.")
 
 
 def full_id(world: Realm, named: str) -> str:
@@ -156,7 +154,4 @@ def full_id(world: Realm, named: str) -> str:
 
 
 def _print(desk: CommandContext, rendered: list[dict[str, Any]], heads: tuple[str, ...]) -> None:
-    if desk.json:
-        desk.out.document(rendered)
-    else:
-        desk.out.table(heads, [tuple(one.values()) for one in rendered])
+    tell_table(desk, rendered, heads, (tuple(one.values()) for one in rendered))

@@ -52,19 +52,14 @@ def _diff_worlds(desk: CommandContext, a: str, b: str) -> int:
 
     with desk.look() as world:
         found = compare(world.archive, world_at(world, a)[0], world_at(world, b)[0])
-    if desk.json:
-        desk.out.document(
-            {
-                "a": _world(found, "a"),
-                "b": _world(found, "b"),
-                "commonAncestor": found.ancestor,
-                "same": found.same,
-                "changes": [one.to_wire() for one in found.differences],
-            }
-        )
-    else:
-        for line in _words(found):
-            desk.out.text(line)
+    wire = {
+        "a": _world(found, "a"),
+        "b": _world(found, "b"),
+        "commonAncestor": found.ancestor,
+        "same": found.same,
+        "changes": [one.to_wire() for one in found.differences],
+    }
+    desk.out.tell(wire, *_words(found))
     return 0 if found.same else 1
 
 
@@ -133,14 +128,9 @@ def _diff_logs(desk: CommandContext, a: str, b: str) -> int:
         with desk.progress("Comparing") as progress:
             found = compare_logs(left, right, progress=progress)
         sizes = [one.log.head().size for one in (left, right)]
-    if desk.json:
-        rendered = {"a": None, "b": None} if found is None else found.to_wire()
-        desk.out.document({"same": found is None, "sizes": {"a": sizes[0], "b": sizes[1]}, **rendered})
-    elif found is None:
-        desk.out.text(f"the same {counted(sizes[0], 'event')}")
-    else:
-        for line in _parted(found, sizes):
-            desk.out.text(line)
+    rendered = {"a": None, "b": None} if found is None else found.to_wire()
+    words = [f"the same {counted(sizes[0], 'event')}"] if found is None else _parted(found, sizes)
+    desk.out.tell({"same": found is None, "sizes": {"a": sizes[0], "b": sizes[1]}, **rendered}, *words)
     return 0 if found is None else DAMAGED if any(found.damage) else 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 
@@ -19,16 +20,12 @@ def effects(desk: CommandContext, types: tuple[str, ...], at: str | None) -> Non
     that acts.
     """
     from world.read_models.live.offered_effects import offered_effects
+    from worldprotocol.api.proposal_summary import moment as words_of
 
     with desk.look() as world:
         found = [one for one in offered_effects(moment(world, at).realm()) if not types or one.effect in types]
-    if desk.json:
-        desk.out.document([one.to_wire() for one in found])
-        return
-    from worldprotocol.api.proposal_summary import moment as words_of
-
     heads = ("proposal", "actor", "effect", "state", "since", "worker", "token", "deadline", "workspace")
-    rows = [
+    rows = (
         (
             one.proposal_id,
             one.actor_id,
@@ -41,5 +38,5 @@ def effects(desk: CommandContext, types: tuple[str, ...], at: str | None) -> Non
             one.workspace or "",
         )
         for one in found
-    ]
-    desk.out.table(heads, rows, empty="No effect is offered to workers.")
+    )
+    tell_table(desk, [one.to_wire() for one in found], heads, rows, empty="No effect is offered to workers.")

@@ -59,11 +59,7 @@ def explain(desk: CommandContext, named: str, redact: bool, at: str | None) -> N
             lease = without_words(lease)
         wire = lease if proposal_id is None else explain_proposal(desk, then, proposal_id, lease, redact=redact)
     assert wire is not None
-    if desk.json:
-        desk.out.document(wire)
-        return
-    for line in _lines(wire) if proposal_id is None else proposal_lines(wire, _lines):
-        desk.out.text(line)
+    desk.out.tell(wire, *(_lines(wire) if proposal_id is None else proposal_lines(wire, _lines)))
 
 
 def _verdict_wire(then: PointInTime, position: int, verdict: VerdictGiven, shown: Shown) -> dict[str, Any]:

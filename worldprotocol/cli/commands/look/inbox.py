@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
-from worldprotocol.cli.support.held import held_remark
+from worldprotocol.cli.support.listing import held_remark
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.point_in_time import at_option
 

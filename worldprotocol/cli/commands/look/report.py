@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from world.error_codes import ErrorCode
-from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import AT_METAVAR, point_of
 from worldprotocol.cli.support.redaction import check_position, redact_option, redaction
+from worldprotocol.cli.support.result_files import check_target, whole_file
 
 if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
@@ -41,7 +38,9 @@ def report(
     from worldprotocol.report.gathering import gather
     from worldprotocol.report.page import render
 
-    path = None if file is None or file == "-" else _target(file, force)
+    path = None if file is None or file == "-" else Path(file)
+    if path is not None:
+        check_target(path, force=force)
     hidden = redaction(desk, rules)
     if hidden and (options["since"] or options["until"]):
         raise click.UsageError(
@@ -54,7 +53,8 @@ def report(
         made = gather(world.archive, _window(world, **options), redaction=hidden, every=every, progress=progress)
         rendered = made.to_wire()
         if path is not None:
-            size = _write(path, render(made))
+            with whole_file(path) as target:
+                size = sum(target.write(piece.encode()) for piece in render(made))
             rendered = {"file": str(path), "bytes": size, **rendered}
         elif not desk.json:
             for piece in render(made):
@@ -89,34 +89,3 @@ def _window(world: Realm, *, since: str | None, until: str | None, at: str | Non
     after = 0 if begin is None else min(upto, recorded_by(world.archive, begin - 1))
     asked = " and ".join(words for words in (until, at) if words is not None)
     return Window(after, upto, since, asked or None)
-
-
-def _target(file: str, force: bool) -> Path:
-    from world.errors import RefusedError
-
-    path = Path(file)
-    if path.exists() and not force:
-        raise RefusedError(ErrorCode.INVALID_TARGET, f"{file} is there already; --force replaces it.", path=file)
-    return path
-
-
-def _write(path: Path, pieces: Iterable[str]) -> int:
-    """Write a file, or none at all, and return how many bytes it has."""
-    from world.errors import RefusedError
-
-    part = path.with_name(path.name + ".part")
-    try:
-        with open_private(part, replaces=path) as out:
-            for piece in pieces:
-                out.write(piece.encode())
-            out.flush()
-            os.fsync(out.fileno())
-            size = out.tell()
-        part.replace(path)
-    except OSError as error:
-        raise RefusedError(
-            ErrorCode.INVALID_TARGET, f"{path} cannot be written: {error.strerror}.", path=str(path)
-        ) from None
-    finally:
-        part.unlink(missing_ok=True)
-    return size

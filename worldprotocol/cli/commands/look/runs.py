@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option
 
 
@@ -24,10 +25,7 @@ def runs(desk: CommandContext, *, open_only: bool, agent: str | None, most: int,
     with desk.look() as world:
         upto = None if at is None else looked_at(world, at).position
         found = list(list_runs(world.archive, most=most, agent=agent, open_only=open_only, upto=upto))
-    if desk.json:
-        desk.out.document([one.to_wire() for one in found])
-        return
-    rows = [
+    rows = (
         (
             one.opened.run_id,
             moment(one.opened.at),
@@ -38,6 +36,7 @@ def runs(desk: CommandContext, *, open_only: bool, agent: str | None, most: int,
             shlex.join(one.opened.command) or one.opened.kind,
         )
         for one in found
-    ]
+    )
     heads = ("run", "began", "agent", "session", "outcome", "exit", "what")
-    desk.out.table(heads, rows, empty="There is no such run." if agent or open_only else "There is no run.")
+    empty = "There is no such run." if agent or open_only else "There is no run."
+    tell_table(desk, [one.to_wire() for one in found], heads, rows, empty=empty)

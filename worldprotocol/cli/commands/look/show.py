@@ -66,11 +66,7 @@ def show(desk: CommandContext, named: str, with_data: bool, at: str | None, rule
             wire, lines = show_session(world, name, upto)
         else:
             wire, lines = _proposal(then, name, hidden)
-    if desk.json:
-        desk.out.document(wire)
-    else:
-        for line in lines:
-            desk.out.text(line)
+    desk.out.tell(wire, *lines)
     return 0
 
 

@@ -28,11 +28,7 @@ def trace(desk: CommandContext, named: str, at: str | None) -> None:
     """
     with desk.look() as world:
         top = _traced(moment(world, at), named)
-    if desk.json:
-        desk.out.document(top.to_wire())
-        return
-    for line in _drawn(top, named):
-        desk.out.text(line)
+    desk.out.tell(top.to_wire(), *_drawn(top, named))
 
 
 def _traced(then: PointInTime, named: str) -> TraceStep:

@@ -43,17 +43,15 @@ def _read(file: str) -> tuple[str, str]:
     return name, text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _compiled(file: str) -> CompiledMel:
-    from world.core.mel.loading import checked_mel
+def _compiled(file: str, *, has_errors: bool = False) -> CompiledMel:
+    """Return a compiled source; one with errors is refused, unless it may have some."""
+    from world.core.mel.loading import checked_mel, refusal
 
     name, text = _read(file)
-    return checked_mel(text, name)
-
-
-def _refuse(compiled: CompiledMel) -> RefusedError:
-    from world.core.mel.loading import refusal
-
-    return refusal(compiled)
+    compiled = checked_mel(text, name)
+    if compiled.schema is None and not has_errors:
+        raise refusal(compiled)
+    return compiled
 
 
 @click.command("compile", cls=CliCommand, short_help="Print the portable schema of a MEL file.")
@@ -61,10 +59,7 @@ def _refuse(compiled: CompiledMel) -> RefusedError:
 @with_desk
 def compile_(desk: CommandContext, file: str) -> None:
     """Print the portable schema that FILE.mel compiles to, with its hash, as JSON; - reads stdin."""
-    compiled = _compiled(file)
-    if compiled.schema is None:
-        raise _refuse(compiled)
-    desk.out.document(compiled.schema)
+    desk.out.document(_compiled(file).schema)
 
 
 @click.command("check", cls=CliCommand, short_help="Show the errors of MEL files in their lines.")
@@ -78,7 +73,7 @@ def check(desk: CommandContext, files: tuple[str, ...]) -> int:
     found: list[dict[str, Any]] = []
     is_wrong = False
     for file in files:
-        compiled = _compiled(file)
+        compiled = _compiled(file, has_errors=True)
         is_wrong = is_wrong or bool(compiled.errors)
         rows = [*compiled.errors, *compiled.warnings, *compiled.advice]
         for one in sorted(rows, key=lambda one: (one.start, one.end)):
@@ -131,8 +126,6 @@ def _formatted(file: str) -> tuple[str, str]:
 
         return "", mel_of_schema(load_domain(Path(file)).schema.portable)
     compiled = _compiled(file)
-    if compiled.schema is None:
-        raise _refuse(compiled)
     return compiled.source.text, format_tokens(compiled.source.text)
 
 

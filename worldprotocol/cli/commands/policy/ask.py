@@ -60,15 +60,10 @@ def ask(
         then = None if at is None else moment(world, at)
         stand = None if then is None else _stand(then, branch)
         wire = _wire(asked_of(world, actor, body, branch=branch, stand=stand, sets=values, policy=policy))
-    if desk.json:
-        desk.out.document(wire)
-        return
     when = "would be decided" if then is None else f"would have been decided after event {then.position}"
-    desk.out.text(f"nothing was submitted: this is what {when}")
-    for line in (*ruling_lines(wire), *trace_lines(wire)):
-        desk.out.text(line)
-    if wire["note"] is not None:
-        desk.out.text(f"  note      {wire['note']}")
+    note = [] if wire["note"] is None else [f"  note      {wire['note']}"]
+    lines = [f"nothing was submitted: this is what {when}", *ruling_lines(wire), *trace_lines(wire), *note]
+    desk.out.tell(wire, *lines)
 
 
 def _stand(then: PointInTime, branch: str | None) -> Stand:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 if TYPE_CHECKING:
@@ -28,25 +29,20 @@ def list_policies(desk: CommandContext, *, every: bool, at: str | None) -> None:
         _print_history(desk, changes)
         return
     rendered = listed(changes, *_at_hand(desk, changes))
-    if desk.json:
-        desk.out.document(rendered)
-        return
-    rows = [(one["name"], _short(one["adopted"]), _short(one["atHand"]), _note(one)) for one in rendered]
-    desk.out.table(("policy", "adopted", "at hand", "note"), rows, empty="No policy is adopted or available.")
+    heads = ("policy", "adopted", "at hand", "note")
+    rows = ((one["name"], _short(one["adopted"]), _short(one["atHand"]), _note(one)) for one in rendered)
+    tell_table(desk, rendered, heads, rows, empty="No policy is adopted or available.")
 
 
 def _print_history(desk: CommandContext, changes: Sequence[PolicyChange]) -> None:
     from worldprotocol.api.proposal_summary import moment as words_of
 
-    if desk.json:
-        desk.out.document([one.to_wire() for one in changes])
-        return
-    rows = [
+    rows = (
         (one.position, words_of(one.at), one.name, one.what, _short(one.policy_hash), one.by, _about(one))
         for one in changes
-    ]
+    )
     heads = ("event", "when", "policy", "was", "hash", "by", "note")
-    desk.out.table(heads, rows, empty="No policy was ever adopted.")
+    tell_table(desk, [one.to_wire() for one in changes], heads, rows, empty="No policy was ever adopted.")
 
 
 def _about(change: PolicyChange) -> str:

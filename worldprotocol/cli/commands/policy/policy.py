@@ -11,10 +11,9 @@ from worldprotocol.cli.commands.policy.backtest import backtest
 from worldprotocol.cli.commands.policy.lint import lint
 from worldprotocol.cli.commands.policy.list_ import list_policies
 from worldprotocol.cli.commands.policy.shadow import shadow
-from worldprotocol.cli.commands.policy.show import diff, show
+from worldprotocol.cli.commands.policy.show import diff, name_of, show
 from worldprotocol.cli.commands.policy.test_ import test
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
-from worldprotocol.cli.support.policy_name import named
 
 
 @click.group("policy", cls=Group)
@@ -41,7 +40,7 @@ def adopt(desk: CommandContext, name: str, by: str) -> None:
 
     NAME may also be a policy file that world.toml names, such as rules.toml.
     """
-    name = named(desk, name)
+    name = name_of(desk, name)
     from authority.policies.policy_diff import differences, words_of
 
     with desk.open() as world:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worldprotocol.cli.commands.policy.show import name_of
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
@@ -35,9 +36,7 @@ def on(desk: CommandContext, name: str, actors: tuple[str, ...], by: str) -> Non
 
     It has to be loaded by every process that acts: name it in world.toml. It replaces an earlier shadow policy.
     """
-    from worldprotocol.cli.support.policy_name import named
-
-    name = named(desk, name)
+    name = name_of(desk, name)
     with desk.open() as world:
         changed = world.shadow(name, actors=actors, by=by)
         configured = world.realm().shadow

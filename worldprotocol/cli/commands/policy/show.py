@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
@@ -31,11 +33,7 @@ def show(desk: CommandContext, policy: str, at: str | None) -> None:
     with desk.look() as world:
         found = find_policy(policy, changes_of(world, moment(world, at).position), at_hand(desk))
     rendered = show_policy(found)
-    if desk.json:
-        desk.out.document(rendered)
-        return
-    for line in _lines(rendered, found):
-        desk.out.text(line)
+    desk.out.tell(rendered, *_lines(rendered, found))
 
 
 @command("diff")
@@ -90,6 +88,31 @@ def at_hand(desk: CommandContext) -> Callable[[str], Policy]:
     config = desk.settings()
     admit_code(desk, config)
     return lambda given: policy_named(given, config.policies, config.folder)
+
+
+def name_of(desk: CommandContext, given: str) -> str:
+    """Return the name of the policy in a policy file that world.toml names; a name is a name.
+
+    Raises:
+        RefusedError: ``UNKNOWN_POLICY`` for another file, and what reading it refuses.
+    """
+    from authority import is_policy_file, policy_from_file
+    from world.errors import RefusedError
+    from worldprotocol.api.config import CONFIG_NAME
+
+    if not is_policy_file(given):
+        return given
+    config = desk.settings()
+    known = {(config.folder / one).resolve() for one in config.policies if is_policy_file(one)}
+    path = next((one.resolve() for one in (Path(given), config.folder / given) if one.resolve() in known), None)
+    if path is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_POLICY,
+            f"{given} is not among the policies of {config.folder / CONFIG_NAME}; add it there, so that it is known "
+            "to every process that acts: policies = [...].",
+            policy=given,
+        )
+    return policy_from_file(path).name
 
 
 def _present(before: FoundPolicy, load: Callable[[str], Policy]) -> FoundPolicy:

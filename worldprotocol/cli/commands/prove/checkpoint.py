@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ import click
 from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, Group, global_options, with_desk
 from worldprotocol.cli.support.output import counted
-from worldprotocol.cli.support.signing import signed_checkpoint, signing_options, warn_of_names, written
+from worldprotocol.cli.support.result_files import write_key, written
+from worldprotocol.cli.support.signing import signed_checkpoint, signing_options, warn_of_names
 
 if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
@@ -140,18 +140,10 @@ def keygen(desk: CommandContext, name: str, file: str) -> None:
 
     NAME should be the origin of the log, such as example.com/shop.
     """
-    from world.errors import RefusedError
     from worldprotocol.export.proofs.note import SigningKey
 
     key = SigningKey.generate(name)
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise RefusedError(
-            ErrorCode.FILE_EXISTS, f"{file} is there already; a key is never overwritten.", path=file
-        ) from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(key.to_text() + "\n")
+    write_key(file, f"{key.to_text()}\n".encode())
     rendered = {"name": name, "verifierKey": key.verifier.to_text(), "file": file}
     desk.out.tell(rendered, rendered["verifierKey"])
     desk.out.remark(f"Publish this verifier key for those that verify; keep {file} secret.")

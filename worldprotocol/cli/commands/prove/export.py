@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from world.error_codes import ErrorCode
-from world.private_files import open_private
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.redaction import redact_option, redaction
+from worldprotocol.cli.support.result_files import check_target, whole_file
 
 
 @command("export")
@@ -36,7 +34,6 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
     """
     if form == "parquet":
         return _export_tables(desk, file, force=force, rules=rules)
-    from world.errors import RefusedError
     from worldprotocol.export.jsonl import export_log
 
     hidden = redaction(desk, rules)
@@ -48,21 +45,9 @@ def export(desk: CommandContext, file: str | None, force: bool, form: str, rules
             out.flush()
             return 0
         path = Path(file)
-        if path.exists() and not force:
-            raise RefusedError(ErrorCode.INVALID_TARGET, f"{file} is there already; --force replaces it.", path=file)
-        part = path.with_name(path.name + ".part")
-        try:
-            with open_private(part, replaces=path) as target:
-                head = export_log(world.log, target, after=after, progress=progress, redaction=hidden, every_head=True)
-                target.flush()
-                os.fsync(target.fileno())
-            part.replace(path)
-        except OSError as error:
-            raise RefusedError(
-                ErrorCode.INVALID_TARGET, f"{file} cannot be written: {error.strerror}.", path=file
-            ) from None
-        finally:
-            part.unlink(missing_ok=True)
+        check_target(path, force=force)
+        with whole_file(path) as target:
+            head = export_log(world.log, target, after=after, progress=progress, redaction=hidden, every_head=True)
     events = head.size - after
     rendered = {"file": str(path), "events": events, "head": {"size": head.size, "root": head.root_hex}}
     desk.out.tell(rendered | _cut_at(after), f"{counted(events, 'event')} in {path}; tree head {head}")

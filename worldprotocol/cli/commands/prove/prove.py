@@ -9,7 +9,8 @@ import click
 from world.error_codes import ErrorCode
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
-from worldprotocol.cli.support.signing import signed_checkpoint, signing_options, warn_of_names, written
+from worldprotocol.cli.support.result_files import written
+from worldprotocol.cli.support.signing import signed_checkpoint, signing_options, warn_of_names
 
 if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.point_in_time import at_option, moment
 
 if TYPE_CHECKING:
@@ -48,13 +49,9 @@ def _list_columns(desk: CommandContext) -> int:
     from worldprotocol.export.tables.columns import TABLES
 
     listed = [(table, one) for table, columns in TABLES.items() for one in columns]
-    if desk.json:
-        desk.out.document(
-            [{"table": table, "column": one.name, "kind": one.kind, "is": one.text} for table, one in listed]
-        )
-    else:
-        rows = [(table, one.name, one.kind, one.text) for table, one in listed]
-        desk.out.table(("table", "column", "kind", "is"), rows)
+    heads = ("table", "column", "kind", "is")
+    rows = [(table, one.name, one.kind, one.text) for table, one in listed]
+    tell_table(desk, [dict(zip(heads, row, strict=True)) for row in rows], heads, rows)
     return 0
 
 

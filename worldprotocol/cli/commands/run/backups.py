@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,10 +41,7 @@ def list_backups(desk: CommandContext) -> None:
     with _looking(desk) as there:
         found = there.list()
         interrupted = there.interrupted
-    if desk.json:
-        desk.out.document([rendering_of(one) for one in found])
-        return
-    rows = [
+    rows = (
         (
             one.backup_id,
             moment(one.at) if one.at else None,
@@ -55,9 +53,9 @@ def list_backups(desk: CommandContext) -> None:
             "rollback interrupted" if one.backup_id in interrupted else one.state,
         )
         for one in found
-    ]
+    )
     heads = ("backup", "at", "agent", "session", "resources", "entries", "bytes", "state")
-    desk.out.table(heads, rows, empty="There is no backup.")
+    tell_table(desk, [rendering_of(one) for one in found], heads, rows, empty="There is no backup.")
 
 
 @backups.command("show")

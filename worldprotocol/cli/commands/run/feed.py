@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
+from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.output import counted
 from worldprotocol.cli.support.signals import noted_signals
 
@@ -152,11 +153,9 @@ def _report_words(report: FeedReport) -> str:
 def list_feeds(desk: CommandContext) -> None:
     """List the feeds of world.toml: where each delivers to, and how far it is."""
     found = _statuses(desk, ())
-    if desk.json:
-        desk.out.document(found)
-        return
-    rows = [(one["feed"], one["format"], one["target"], one["state"], one["position"], one["lag"]) for one in found]
-    desk.out.table(("feed", "format", "to", "state", "position", "lag"), rows, empty="[feeds] in world.toml is empty.")
+    heads = ("feed", "format", "to", "state", "position", "lag")
+    rows = ((one["feed"], one["format"], one["target"], one["state"], one["position"], one["lag"]) for one in found)
+    tell_table(desk, found, heads, rows, empty="[feeds] in world.toml is empty.")
 
 
 @feed.command("status")

@@ -183,7 +183,7 @@ def _manifest(world: Realm, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     if asked["manifest"] is not None:
         if is_declared or asked["agent"] or asked["session"]:
             raise click.UsageError("A manifest says all; leave out --agent, --session and the places.")
-        return read_manifest_document(asked["manifest"], what="--manifest")
+        return read_manifest_document(asked["manifest"])
     if asked["agent"] == "":
         raise click.UsageError("--agent is empty; name the agent, or leave it out.")
     agent = asked["agent"] or _user()
