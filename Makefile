@@ -1,19 +1,22 @@
 # World Protocol: set-up, tests and checks. `make` alone lists the targets.
 #
 # Every target makes its own virtual environment in .venv first, and does so only once: the stamp holds the
-# pyproject.toml and constraints.txt that were installed, and only when these changed is anything fetched again.
+# pyproject.toml and constraints.txt that were installed, and only when these changed is anything fetched again. Then the
+# modules of the product are compiled as well, as pip does with those that it installs.
 
-VENV   := .venv
-PY     := $(VENV)/bin/python
-STAMP  := $(VENV)/.installed
-CODE   := $(wildcard world projections authority host worldprotocol conformance tests bench examples)
+VENV    := .venv
+PY      := $(VENV)/bin/python
+STAMP   := $(VENV)/.installed
+PRODUCT := $(wildcard world projections authority host worldprotocol conformance examples)
+CODE    := $(PRODUCT) $(wildcard tests bench)
 
 # The tests start hundreds of processes, and pytest rewrites the assertions of every test module: without bytecode all
 # of that is compiled again each time, which takes as long as a third of the quick tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-# How many test processes run at once, and further arguments for pytest (`make test ARGS="-k lease"`).
-WORKERS ?= 2
+# How many test processes run at once: three keep two cores busy, because a test process waits for child processes and
+# the disk a third of the time. ARGS are further arguments for pytest (`make test ARGS="-k lease"`).
+WORKERS ?= 3
 ARGS    ?=
 
 # What `make simulate` simulates: how many seeds, from which on, and how many steps of each; or one seed, SEED=4711.
@@ -103,4 +106,5 @@ $(STAMP): pyproject.toml constraints.txt
 		|| { echo "The environment could not be made; on Debian and Ubuntu install python3-venv." >&2; exit 1; }
 	@cat pyproject.toml constraints.txt | cmp -s - $(STAMP) \
 		|| $(PY) -m pip --disable-pip-version-check install --quiet -c constraints.txt -e '.[dev]'
+	@$(PY) -m compileall -q -j 0 $(PRODUCT)
 	@cat pyproject.toml constraints.txt > $(STAMP)

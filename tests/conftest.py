@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Generator
 
 import pytest
 
@@ -12,10 +13,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave what the collection made, which is kept to the end, out of every later run of the garbage collector."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what the collection makes, which is kept to the end, out of every run of the garbage collector."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 pytest_plugins = [
@@ -25,5 +31,6 @@ pytest_plugins = [
     "tests.plugins.backends",
     "tests.plugins.browser",
     "tests.plugins.npm_programs",
+    "tests.plugins.importing",
     "tests.plugins.tiers",
 ]

@@ -93,6 +93,7 @@ def test_results_come_in_the_order_of_their_tasks_from_several_processes_in_this
     assert {one[2] for one in done} == {str(tmp_path)}
 
 
+@pytest.mark.slow
 def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_reader_who_is_slow_is_not_overrun_and_one_who_goes_leaves_no_process(
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
+@pytest.mark.slow
 def test_a_task_that_ends_each_process_is_given_up_and_an_error_in_one_is_raised_here() -> None:
     with pytest.raises(RefusedError) as lost:
         list(in_order(partial(beginning, signal.SIGKILL), range(5), 1))

@@ -95,7 +95,7 @@ def test_processes_that_are_done_first_do_not_fold_a_log_whose_process_is_about_
     assert [{work for work, _ in lane.performed} for lane in crew.all] == [{0}, {1}, {2}, {3}]
 
 
-@pytest.mark.parametrize("works", [1, 2, 3, 5])
+@pytest.mark.parametrize("works", [1, 2, *(pytest.param(works, marks=pytest.mark.slow) for works in (3, 5))])
 def test_processes_fold_a_log_where_that_gets_it_done_earlier(works: int) -> None:
     crew = TimedCrew(*(TimedLane(1 + number / 20) for number in range(2)))
     performed(crew, works, tasks=200)

@@ -30,6 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 """Variables that begin so are read when an interpreter starts."""
 
+LEFT_OUT = ("agents.frameworks", "agents.mcp", "agents.proxy", "stdio_transport", "mcp_endpoint", "work.cluster")
+"""Parts of the names of modules that few commands need, and whose libraries take longer to import than all others."""
+
 
 def run(
     words: list[str],
@@ -40,15 +43,77 @@ def run(
     program: str = "worldprotocol",
 ) -> tuple[int, bytes, bytes]:
     """Run ``python -m PROGRAM`` and return its exit code, what it wrote to stdout, and to stderr."""
-    server = _server(tuple(sorted((name, value) for name, value in environment.items() if name.startswith(AT_START))))
     with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         typed.write(given)
         typed.seek(0)
-        request = [[program, *words], str(folder), environment]
-        code = server.ask(request, [typed.fileno(), out.fileno(), err.fileno()], time_limit)
+        with start(words, folder, environment, (typed.fileno(), out.fileno(), err.fileno()), program) as process:
+            code = process.wait(time_limit)
         out.seek(0)
         err.seek(0)
         return code, out.read(), err.read()
+
+
+def start(
+    words: list[str],
+    folder: Path,
+    environment: dict[str, str],
+    streams: tuple[int, int, int],
+    program: str = "worldprotocol",
+) -> Forked:
+    """Start ``python -m PROGRAM`` with these files as stdin, stdout and stderr."""
+    server = _server(tuple(sorted((name, value) for name, value in environment.items() if name.startswith(AT_START))))
+    return server.start([[program, *words], str(folder), environment], streams)
+
+
+class Forked:
+    """A process that was forked, with the methods of ``subprocess.Popen``; it is killed at the end of the context."""
+
+    def __init__(self, answers: socket.socket) -> None:
+        """Take over the socket over which the server says the process id and, at the end, the exit code."""
+        self._answers = answers
+        self._code: int | None = None
+        self.pid = self._read(None)
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while the process runs."""
+        with contextlib.suppress(BlockingIOError):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code; raises TimeoutError where that takes longer, in seconds."""
+        if self._code is None:
+            self._code = self._read(timeout)
+            self._answers.close()
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the process if it still runs."""
+        self.send_signal(signal.SIGKILL)
+
+    def _read(self, timeout: float | None) -> int:
+        self._answers.settimeout(timeout)
+        line = b""
+        while not line.endswith(b"\n"):
+            received = self._answers.recv(1)
+            if not received:
+                raise EOFError("The process that is forked has ended.")
+            line += received
+        return int(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+        self.wait()
 
 
 class Server:
@@ -63,21 +128,13 @@ class Server:
         )
         theirs.close()
 
-    def ask(self, request: Any, files: list[int], time_limit: float) -> int:
-        """Have a command run, and return its exit code."""
+    def start(self, request: Any, files: tuple[int, int, int]) -> Forked:
+        """Fork a process for a command."""
         mine, theirs = socket.socketpair()
-        with mine, theirs:
+        with theirs:
             socket.send_fds(self._ours, [b"."], [theirs.fileno(), *files])
-            theirs.close()
-            mine.settimeout(time_limit)
-            mine.sendall(json.dumps(request).encode() + b"\n")
-            with mine.makefile("rb") as answers:
-                pid = int(answers.readline())
-                try:
-                    return int(answers.readline())
-                except TimeoutError:
-                    os.kill(pid, 9)
-                    raise
+        mine.sendall(json.dumps(request).encode() + b"\n")
+        return Forked(mine)
 
     def __enter__(self) -> Self:
         return self
@@ -175,14 +232,31 @@ def _import_all() -> None:
 
     packages = [(package.__path__, f"{package.__name__}.") for package in (worldprotocol, conformance)]
     for module in (module for paths, prefix in packages for module in pkgutil.walk_packages(paths, prefix)):
-        if "pytest" not in module.name and "testing" not in module.name and not module.name.endswith("__main__"):
+        if not any(part in module.name for part in ("pytest", "testing", "__main__", *LEFT_OUT)):
             importlib.import_module(module.name)
+    _read_installed()
+
+
+def _read_installed() -> None:
+    """Read what is installed, which takes as long as a command; a process looks again where its path differs."""
+    from world.code.distributions import owners_of
+    from world.code.entry_points import entry_points
+    from worldprotocol.cli.support.isolation import isolate
+
+    before = list(sys.path)
+    with contextlib.chdir("/"):  # not in a folder on the path, as the commands that come
+        isolate()
+        owners_of(tuple(sys.path))
+        entry_points("worldprotocol.commands")
+    sys.path[:] = before
 
 
 if __name__ == "__main__":
     codes: list[int] = []
     atexit.register(_end, codes)
+    gc.disable()
     _import_all()
+    gc.enable()
     gc.freeze()  # so that no child copies what it never changes, only to collect it when it ends
     program, *typed = _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.argv[:] = [program, *typed]

@@ -139,6 +139,7 @@ def test_a_world_of_an_earlier_schema_shows_the_values_of_that_schema(realm: Cli
 
 
 @pytest.mark.requirement("WP-restore")
+@pytest.mark.slow
 def test_the_facade_gives_past_worlds_the_values_of_their_own_schema(realm: CliRealm) -> None:
     first = genesis(realm)
     with Realm.open_read_only(realm.folder / "world.db") as world:

@@ -61,6 +61,7 @@ def test_runs_are_listed_newest_first_and_can_be_chosen(realm: CliRealm) -> None
 
 
 @pytest.mark.requirement("KO-4", "KO-3.1")
+@pytest.mark.slow
 def test_a_violation_is_shown_with_who_what_and_what_was_undone(realm: CliRealm) -> None:
     (bad,) = [one for one in runs(realm) if one["outcome"] == "violated"]
     shown = realm("show", bad["runId"]).out
@@ -85,6 +86,7 @@ def test_a_violation_is_shown_with_who_what_and_what_was_undone(realm: CliRealm)
 
 
 @pytest.mark.requirement("KO-4", "KO-3.2b")
+@pytest.mark.slow
 def test_a_session_shows_all_its_runs(realm: CliRealm) -> None:
     shown = realm("show", "good").out
     assert shown.startswith("session good: 2 runs\n")
@@ -98,6 +100,7 @@ def test_a_session_shows_all_its_runs(realm: CliRealm) -> None:
     assert told["runs"] == [realm("show", one["runId"], "--json").json["verification"] for one in told["runs"]]
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_the_beginning_of_its_id_and_what_is_ambiguous_is_listed(realm: CliRealm) -> None:
     first = runs(realm)[0]["runId"]
     assert realm("show", first[:34], "--json").json["runId"] == first
@@ -165,6 +168,7 @@ def test_much_is_cut_for_people_and_what_controls_a_terminal_is_shown() -> None:
     assert next(iter(_run_lines(log.to_wire()))) == "run r: completed"
 
 
+@pytest.mark.slow
 def test_python_lists_runs_too(realm: CliRealm) -> None:
     with Realm.open_read_only(realm.folder / "world.db") as world:
         assert [line.outcome for line in list_runs(world.archive, agent="ann", most=2)] == ["completed", "completed"]

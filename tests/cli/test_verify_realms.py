@@ -30,7 +30,7 @@ def cli(tmp_path: Path) -> Inside:
     return Inside(tmp_path)
 
 
-@pytest.mark.parametrize("workers", [(), ("--jobs", "2")])
+@pytest.mark.parametrize("workers", [(), pytest.param(("--jobs", "2"), marks=pytest.mark.slow)])
 def test_each_realm_has_the_answer_of_the_command_for_it_alone(cli: Inside, workers: tuple[str, ...]) -> None:
     said = cli("verify", "first", "second/world.toml", "third", *workers, "--json", code=3).json
     assert [one["realm"] for one in said["realms"]] == ["first", "second/world.toml", "third"]

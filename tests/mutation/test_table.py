@@ -21,6 +21,8 @@ from tests.mutation.named import Change, load_table
 from tests.mutation.sample import Result, load_settings, score
 from tests.mutation.scratch import Worker
 
+pytestmark = pytest.mark.slow  # imports mutmut
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SOURCE = '''"""A module."""
@@ -153,7 +155,6 @@ def test_the_score_counts_neither_time_outs_nor_equivalent_mutants():
     assert score([Result(mutant, "no tests", 0, 0.0)])["score"] == 0.0
 
 
-@pytest.mark.slow
 def test_the_settings_name_modules_and_tests_that_exist():
     settings = load_settings()
     assert "world/core/compute.py" in settings.modules
@@ -223,7 +224,6 @@ def job(time_limit_s: float) -> dict[str, object]:
     }
 
 
-@pytest.mark.slow
 def test_a_run_that_exceeds_its_limit_ends_with_every_process_it_started(worker, tmp_path):
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(worker.run, job(time_limit_s=10.0))
@@ -233,7 +233,6 @@ def test_a_run_that_exceeds_its_limit_ends_with_every_process_it_started(worker,
     assert (tmp_path / "changed.py").read_text(encoding="utf-8") == "PLACE = 1\n"
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_stopped_in_a_run_ends_with_every_process_it_started(worker, tmp_path):
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(worker.run, job(time_limit_s=600.0))

@@ -59,7 +59,9 @@ STRAYS = {
 
 
 @pytest.mark.requirement("KO-3", "KO-3.3", "KO-5.2")
-@pytest.mark.parametrize("how", STRAYS)
+@pytest.mark.parametrize(
+    "how", ["write", *(pytest.param(how, marks=pytest.mark.slow) for how in STRAYS if how != "write")]
+)
 def test_a_handler_in_a_process_of_its_own_does_nothing_undeclared(tmp_path: Path, how: str) -> None:
     proposal, _, seen = done(tmp_path, step("own.stray", code=STRAYS[how]))
     assert proposal.status == "failed"

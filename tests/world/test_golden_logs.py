@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,27 @@ REOPENED = ("orchard", "gate")
 CALLED_OFF = {"couriers": 5}
 """Executions that were cancelled or lost their leases, so that performing the action again gives something else."""
 
+QUICK_ON_POSTGRES = {"harbour", "orchard"}
+"""Logs that the quick tests import into PostgreSQL as well; the slow ones import all."""
+
+
+def on_backends(fixture: str, names: Iterable[str], *backends: str) -> pytest.MarkDecorator:
+    """Return the mark that runs a test with each log on each backend."""
+    cases = [
+        pytest.param(
+            name,
+            backend,
+            id=f"{backend}-{name}",
+            marks=[pytest.mark.slow] if backend == "postgres" and name not in QUICK_ON_POSTGRES else [],
+        )
+        for backend in backends
+        for name in names
+    ]
+    return pytest.mark.parametrize(("name", fixture), cases, indirect=[fixture])
+
+
+ON_FILES = on_backends("shared_log_url", SOUND, "sqlite-file", "postgres")
+
 
 def told(name: str) -> Any:
     return json.loads((garden.FOLDER / f"{name}.summary.json").read_text(encoding="utf-8"))
@@ -57,14 +79,14 @@ def test_every_golden_log_has_its_summary_and_code() -> None:
 
 
 @pytest.mark.requirement("CARD-tests", "CARD-replay", "CARD-log")
-@pytest.mark.parametrize("name", SOUND)
+@ON_FILES
 def test_a_golden_log_replays_to_the_same_worlds_decisions_and_states(name: str, shared_log_url: str) -> None:
     with Realm.open_read_only(imported(name, shared_log_url)) as world:
         assert canonical_bytes(summary(world)) == canonical_bytes(told(name))
 
 
 @pytest.mark.requirement("CARD-audit", "WP-hash", "WP-world", "WP-restore")
-@pytest.mark.parametrize("name", SOUND)
+@ON_FILES
 def test_a_golden_log_verifies(name: str, shared_log_url: str) -> None:
     with Realm.open_read_only(imported(name, shared_log_url)) as world:
         report = verify(world.log)
@@ -74,7 +96,7 @@ def test_a_golden_log_verifies(name: str, shared_log_url: str) -> None:
 
 
 @pytest.mark.requirement("CARD-replay", "CARD-tests", "INT-12.2", "HC-context", "HC-journal")
-@pytest.mark.parametrize("name", SOUND)
+@ON_FILES
 def test_every_step_of_a_golden_log_comes_out_again_as_it_was_recorded(name: str, shared_log_url: str) -> None:
     imported(name, shared_log_url)
     steps: Counter[str] = Counter()
@@ -93,13 +115,13 @@ def test_every_step_of_a_golden_log_comes_out_again_as_it_was_recorded(name: str
 
 
 @pytest.mark.requirement("CARD-tests")
-@pytest.mark.parametrize("name", sorted(RECORDED.keys() - set(REOPENED)))
+@on_backends("log_url", sorted(RECORDED.keys() - set(REOPENED)), "sqlite-file", "sqlite-memory", "postgres")
 def test_the_same_scenes_played_again_give_the_same_worlds_and_decisions(name: str, log_url: str) -> None:
     same_again(name, log_url)
 
 
 @pytest.mark.requirement("CARD-tests")
-@pytest.mark.parametrize("name", REOPENED)
+@on_backends("shared_log_url", REOPENED, "sqlite-file", "postgres")
 def test_scenes_that_open_their_realm_again_give_the_same_worlds_and_decisions(name: str, shared_log_url: str) -> None:
     same_again(name, shared_log_url)
 
