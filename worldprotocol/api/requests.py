@@ -13,10 +13,10 @@ from world.errors import RefusedError
 from world.limits import Limits
 from world.model.canonical_json import read_json
 from world.model.intent import IntentBody, IntentInstance, IntentScope
+from world.model.member_types import is_ascii_id
 from world.model.new_names import check_branch_name
 from world.model.record import to_wire
 from world.model.short_repr import fields_repr
-from world.model.value import is_ascii_id
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 

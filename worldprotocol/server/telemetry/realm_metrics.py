@@ -16,7 +16,7 @@ from fastapi import Request
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from world.audit.storage_size import stored_bytes
+from world.audit.database_server import stored_bytes
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.read_models.live.offered_effects import offered_effects

@@ -45,7 +45,7 @@ def mcp(desk: CommandContext, *, wait: float, **place: str | None) -> int:
     from world.extras import needs_extra
 
     with needs_extra("MCP servers", "mcp"):
-        from worldprotocol.agents.mcp.standard_streams import serve_streams
+        from worldprotocol.agents.mcp.serving import serve_streams
     with _access(desk, place) as access:
         code: int = asyncio.run(serve_streams(access, wait))
     return code
