@@ -15,7 +15,6 @@ from world.model.immutable_json import freeze
 
 __all__ = [
     "AnswerToGive",
-    "Body",
     "BranchToCreate",
     "BranchToSwitch",
     "CallToBegin",
@@ -38,6 +37,7 @@ __all__ = [
     "Settlement",
     "SignatureOfIntent",
     "SourceToProject",
+    "StrictBody",
     "Withdrawal",
 ]
 
@@ -55,13 +55,13 @@ Json = Annotated[Any, BeforeValidator(_frozen)]
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_frozen)]
 
 
-class Body(BaseModel):
+class StrictBody(BaseModel):
     """Base of all bodies: unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Submission(Body):
+class _Submission(StrictBody):
     """How an intent is submitted; `baseWorld` without `branch` is a fork, and needs the right to read all."""
 
     branch: Name | None = None
@@ -84,7 +84,7 @@ class IntentToSubmit(_Submission):
     ] = False
 
 
-class SignatureOfIntent(Body):
+class SignatureOfIntent(StrictBody):
     """A signature of an IntentInstance by a registered key of its actor (docs/server.md, Signed intents)."""
 
     keyId: Name  # noqa: N815
@@ -92,7 +92,7 @@ class SignatureOfIntent(Body):
     signature: Name
 
 
-class IssuedIntent(Body):
+class IssuedIntent(StrictBody):
     """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
 
     body: JsonObject
@@ -117,7 +117,7 @@ class SourceToProject(_Submission):
     occurredAt: int | None = None  # noqa: N815
 
 
-class AnswerToGive(Body):
+class AnswerToGive(StrictBody):
     """A person's answer to a waiting proposal; `shown` is that of the entry of the inbox which the person was shown."""
 
     choice: HumanChoice
@@ -137,13 +137,13 @@ class ProposalFilter(BaseModel):
     until: int | None = Field(default=None, ge=0, le=2**53)
 
 
-class Cancellation(Body):
+class Cancellation(StrictBody):
     """Why an execution is cancelled."""
 
     reason: Reason
 
 
-class Settlement(Body):
+class Settlement(StrictBody):
     """What became of an effect in doubt."""
 
     choice: Literal["happened", "retry", "fail"]
@@ -152,7 +152,7 @@ class Settlement(Body):
     value: Json = None
 
 
-class EffectsToClaim(Body):
+class EffectsToClaim(StrictBody):
     """What a worker performs: types of effects (absent, all), and the workspaces that it has; and its name.
 
     `proposalId` limits the claim to the effects of one proposal.
@@ -164,20 +164,20 @@ class EffectsToClaim(Body):
     workspaces: Annotated[list[Name], Field(max_length=100)] = []
 
 
-class ClaimedEffect(Body):
+class ClaimedEffect(StrictBody):
     """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
 
     claim: JsonObject
 
 
-class EffectResultToRecord(Body):
+class EffectResultToRecord(StrictBody):
     """The result of an effect that the caller claimed."""
 
     claim: JsonObject
     report: JsonObject
 
 
-class TerminalOfCaller(Body):
+class TerminalOfCaller(StrictBody):
     """The terminal of a caller: its size in characters, and the variables TERM, COLORTERM and NO_COLOR."""
 
     columns: Annotated[int, Field(ge=1, le=10_000)]
@@ -193,7 +193,7 @@ class TerminalOfCaller(Body):
         return size | {name: value for name, value in named.items() if value}
 
 
-class CommandToRun(Body):
+class CommandToRun(StrictBody):
     """A command of `worldctl`: its words, and in base64 the contents of the files that they name, and of stdin."""
 
     arguments: Annotated[list[Word], Field(max_length=10_000)]
@@ -202,7 +202,7 @@ class CommandToRun(Body):
     terminal: TerminalOfCaller | None = None
 
 
-class BranchToCreate(Body):
+class BranchToCreate(StrictBody):
     """A branch and the world at which it begins; absent, the head of the active branch."""
 
     name: Name
@@ -210,13 +210,13 @@ class BranchToCreate(Body):
     allowFailed: bool = False  # noqa: N815
 
 
-class BranchToSwitch(Body):
+class BranchToSwitch(StrictBody):
     """The branch that becomes the active one."""
 
     name: Name
 
 
-class CallToBegin(Body):
+class CallToBegin(StrictBody):
     """A call of a tool that the caller is about to make; its key is the ``Idempotency-Key``.
 
     With ``claim`` false, it is only asked whether the call may be begun.
@@ -231,7 +231,7 @@ class CallToBegin(Body):
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
 
 
-class LeaseRequest(Body):
+class LeaseRequest(StrictBody):
     """Resources to lease, all or none; or a signed manifest in their place."""
 
     resources: Annotated[list[Name], Field(max_length=1_000)] | None = None
@@ -245,13 +245,13 @@ class LeaseRequest(Body):
     requireSignature: bool = False  # noqa: N815
 
 
-class Withdrawal(Body):
+class Withdrawal(StrictBody):
     """A request to take out of the queue; `after` is that of the answer to the request."""
 
     after: int = Field(default=0, ge=0, le=2**53)
 
 
-class Heartbeat(Body):
+class Heartbeat(StrictBody):
     """Leases to renew."""
 
     leaseIds: Ids  # noqa: N815
@@ -259,14 +259,14 @@ class Heartbeat(Body):
     ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
 
 
-class Release(Body):
+class Release(StrictBody):
     """Leases to release."""
 
     leaseIds: Ids  # noqa: N815
     sessionId: Name  # noqa: N815
 
 
-class Revocation(Body):
+class Revocation(StrictBody):
     """Leases to revoke, and why."""
 
     leaseIds: Ids  # noqa: N815

@@ -69,6 +69,6 @@ class Shared(Generic[R]):
 
 
 def retrieve(done: asyncio.Future[Any]) -> None:
-    """Take the result of a call that nobody may wait for any more, so that its error is not reported as lost."""
+    """Take the result of a call whose tasks may all be cancelled, so that its error is not reported as lost."""
     if not done.cancelled():
         done.exception()

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from worldprotocol.server.bodies import Body, Json, JsonObject, Name
+from worldprotocol.server.bodies import Json, JsonObject, Name, StrictBody
 
 __all__ = ["BacktestToStart", "InsertedIntent", "JobToCancel", "RecheckToStart", "VerifyToStart", "WhatIfToStart"]
 
@@ -21,13 +21,13 @@ Format = Literal["toml", "yaml"]
 Processes = Annotated[int, Field(ge=1, le=8)]
 
 
-class VerifyToStart(Body):
+class VerifyToStart(StrictBody):
     """A verification of the whole log, also against tree heads that were kept elsewhere, as `SIZE:ROOT`."""
 
     against: list[Annotated[str, Field(pattern="^[0-9]{1,18}:[0-9a-f]{64}$")]] = Field(default=[], max_length=100)
 
 
-class RecheckToStart(Body):
+class RecheckToStart(StrictBody):
     """A recheck: all of it or up to the first divergence, up to an event or a point in the past, or varied.
 
     With `proposal`, it rechecks the steps of that proposal.
@@ -50,7 +50,7 @@ class RecheckToStart(Body):
         return self
 
 
-class InsertedIntent(Body):
+class InsertedIntent(StrictBody):
     """An intent that is submitted only in the what-if; without `at`, at its start."""
 
     actor: Name
@@ -61,7 +61,7 @@ class InsertedIntent(Body):
     at: Time | None = None
 
 
-class WhatIfToStart(Body):
+class WhatIfToStart(StrictBody):
     """A what-if: where it begins, dropped proposals, other policies, inserted intents."""
 
     begin: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(default=None, alias="from")
@@ -72,7 +72,7 @@ class WhatIfToStart(Body):
     insert: list[InsertedIntent] = Field(default=[], max_length=1_000)
 
 
-class BacktestToStart(Body):
+class BacktestToStart(StrictBody):
     """A backtest of a loaded policy, or of the text of one, over a stretch of the log."""
 
     policy: Name | None = None
@@ -92,5 +92,5 @@ class BacktestToStart(Body):
         return self
 
 
-class JobToCancel(Body):
+class JobToCancel(StrictBody):
     """A cancellation; it has no members."""
