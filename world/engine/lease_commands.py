@@ -179,7 +179,7 @@ class LeaseCommands:
         command.any_schema = True  # type: ignore[attr-defined]
         return self._do(command)
 
-    def withdraw(self, request_id: str) -> bool:
+    def withdraw(self, request_id: str, *, reason: str = "cancelled") -> bool:
         """Take a request out of the queue; False where it does not wait (any more).
 
         Raises:
@@ -193,7 +193,7 @@ class LeaseCommands:
                     f"Request {request_id} is a proposal's; it leaves the queue with the proposal.",
                     request_id=request_id,
                 )
-            return work.desk().withdraw(request_id, work.klis_now)
+            return work.desk().withdraw(request_id, work.klis_now, reason=reason)
 
         return self._do(command)
 
