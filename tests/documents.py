@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 import msgspec
 
 from tests.compiled_statements import write as write_compiled_statements
-from tests.syntax import syntax_tree
+from tests.support.syntax import syntax_tree
 from world.audit.event_form import stream_of
 from world.error_codes import ErrorCode
 from world.events.codec import TOPICS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import names
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 

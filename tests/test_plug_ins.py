@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.cli.realm import COUNTER, FOUND, CliRealm, sale
-from tests.outside import RealmWithPackages, install
+from tests.support.outside import RealmWithPackages, install
 
 BINDING: Final = '''
 """A kind of binding: up to so many pieces are approved, and for more people are asked."""

@@ -15,7 +15,7 @@ from bench.scale_arithmetic import PAGE, capacity, filled, need, tables
 from bench.scale_inputs import assumed, fitted, measured, simulated
 from bench.scale_model import Failures, Scale, Service, Simulation
 from bench.scale_simulation import fenced, little, percentile, report, simulate, utilisation
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 
 from host import Host, handler
 from host.effect_registry import EffectRegistry
-from tests.syntax import syntax_tree
+from tests.support.syntax import syntax_tree
 from world.core import Domain
 from world.error_codes import ErrorCode
 from world.log import LogFinding

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.syntax import syntax_tree
+from tests.support.syntax import syntax_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("world", "projections", "authority", "host", "worldprotocol", "conformance")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.agents.hooked import Claude, hooked, proposals, refusals
-from tests.patience import PATIENCE_S
 from tests.server.served import Served
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 
 pytestmark = pytest.mark.slow

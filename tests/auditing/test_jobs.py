@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from tests.auditing.audited import founded_audited, ordered, worldctl
-from tests.patience import PATIENCE_S
 from tests.server.served import PATH, Served, serving, stopped
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

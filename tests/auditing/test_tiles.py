@@ -21,7 +21,7 @@ from tests.cli.forked import run
 from tests.cli.realm import environment
 from tests.server.kiosk import handlers, kiosk
 from tests.server.served import ORDER, PATH, Served, forked_server, founded
-from tests.tlog_client import Tree, is_consistent, is_included, leaf, open_checkpoint
+from tests.support.tlog_client import Tree, is_consistent, is_included, leaf, open_checkpoint
 from world.log import TreeHead
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.proofs.checkpoint import Trusted

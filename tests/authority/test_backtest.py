@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.counter import counter
 from tests.cli.realm import COUNTER, CliRealm
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.limits import Limits
 from world.pipeline import judge

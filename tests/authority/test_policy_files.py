@@ -16,7 +16,7 @@ from authority.policies.policy import Policy
 from authority.policies.policy_file import FileRule, fits, policy_from_text
 from authority.policies.policy_text import MAX_BYTES
 from tests.authority.cases import ASKING, always, by_policy, make_case, scope
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes, read_json

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import open_shop
+from tests.support.patience import PATIENCE_S
 from world.errors import DamagedLogError, RefusedError
 from world.log import open_log
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup

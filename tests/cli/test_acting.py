@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.realm import COUNTER, FOUND, CliRealm, founded, sale
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from worldprotocol import Realm
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.cli.realm import CliRealm, founded
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.events.lease_events import KeyRegistered, RequestWithdrawn
 from world.klis.conflict import Conflict
 from world.klis.predicate import Predicate

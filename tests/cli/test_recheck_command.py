@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.cli.realm import COUNTER, CliRealm, founded, sale
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from worldprotocol.analysis.recheck.results import Changed
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup, recheck_log
 from worldprotocol.analysis.work import stretches

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, CliRealm, Said, environment, founded
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.events.run_events import RunAmended, RunClosed
 
 pytestmark = pytest.mark.slow

@@ -28,7 +28,7 @@ from tests.cli.test_run_probes import (
     shape,
     template,
 )
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

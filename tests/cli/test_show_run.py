@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import ROOT, CliRealm, founded
-from tests.making_events import made
+from tests.support.making_events import made
 from world.errors import RefusedError
 from world.events.run_events import RunClosed, RunObserved, RunOpened
 from worldprotocol.api.realm import Realm

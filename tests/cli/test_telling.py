@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.realm import COUNTER, CliRealm, founded, sale
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.log import open_log
 from worldprotocol import Realm
 

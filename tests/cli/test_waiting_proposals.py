@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.realm import CliRealm, founded, sale
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 HOLD = ("--ttl-ms", "600000", "--json")
 CARRIED_ON = "`worldctl settle`"

@@ -12,7 +12,7 @@ from typing import Any
 from distributed import Client
 
 from tests.cli.realm import ROOT, environment
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 
 @dataclass

@@ -21,7 +21,7 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.realm import COUNTER, ROOT, CliRealm, founded, sale
 from tests.cluster.dask_cluster import DaskCluster
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.analysis.recheck.whole_log import RecheckSetup
 from worldprotocol.analysis.work import cluster as of_cluster

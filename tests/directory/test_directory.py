@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.inside import Inside
 from tests.directory.yard import NAME, create, mail, opened, yard
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.verification import UNAUTHENTICATED

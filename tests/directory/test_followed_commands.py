@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.directory.yard import NAME, create, opened, yard
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import WaitTimeoutError
 from worldprotocol import handler

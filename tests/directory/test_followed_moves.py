@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.realm import COMMAND, environment
-from tests.patience import PATIENCE_S
 from tests.server.kiosk import GATE, handlers, kiosk
 from tests.server.served import founded
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.state.proposal import Proposal

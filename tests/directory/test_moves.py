@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.directory.yard import NAME, create, opened, process, yard
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.log import open_log

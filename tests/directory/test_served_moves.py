@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.server_faults.test_moved_realms import CLIENTS, EACH, Clients, check, order, placed
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ from examples.repository.rules import EXPERIENCED, MAINTAINER, WIDE
 from examples.repository.timing import HistoryClock, HistoryIds, intent_id_of
 from host import EffectCallInfo, EffectFailure, EffectResult
 from projections import NoIntent, ProjectionRequest, Select, guarded
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.code.references import load_reference
 from world.core import ComputeContext, Invocation, compute, genesis
 from world.errors import RefusedError

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 NAMES = ("a", "b", "c")
 

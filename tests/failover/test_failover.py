@@ -16,7 +16,7 @@ import pytest
 
 from tests.failover.cluster import Cluster, Server, eventually, running_cluster
 from tests.failover.writing import WRITERS, bank, transfers
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import WorldProtocolError
 from world.log import NewEvent, open_log

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.realm import CliRealm
 from tests.failover.cluster import Cluster, eventually, running_cluster
 from tests.failover.writing import bank
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, open_log
 from worldprotocol import Realm

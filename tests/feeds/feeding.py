@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 from standardwebhooks.webhooks import Webhook
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.clock import Clock, SystemClock
 from worldprotocol import ActionContext, Domain, Policy, Realm, Reject, rule, set_
 from worldprotocol.api.config import read_config

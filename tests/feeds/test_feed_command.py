@@ -13,7 +13,7 @@ import pytest
 from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, environment
 from tests.feeds.feeding import SECRET, SIGNED, ChildReceiver, Feeding, act, receiving, wait_until_waiting
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.error_codes import ErrorCode
 
 TWO = """

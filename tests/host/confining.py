@@ -28,7 +28,7 @@ from host.confinement import (
 from host.observation import Operations, RuntimePaths
 from host.observation.system_calls import operations_of
 from host.workspace import Workspace
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 from world.klis.observation import Declaration
 from world.klis.predicate import Predicate

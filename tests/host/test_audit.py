@@ -32,7 +32,7 @@ import pytest
 from host.observation import audit
 from host.observation.audit import current, exempt
 from tests.host.intercepting import Site, blocked, outcome
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ import pytest
 from host.observation import audit, library_wrappers
 from host.observation.audit import exempt
 from tests.host.intercepting import Site, blocked, outcome
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 STOPPED = "KLIS_SCOPE_VIOLATION"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.host.intercepting import Site, blocked
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from host.backups import Backups, capture
 from host.backups.backup_folder import BackupFolder
 from host.workspace import Workspace
 from tests.host.trees import as_somebody_else, file, make, tree_of, workspace
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from world.model.canonical_json import canonical_bytes, read_json

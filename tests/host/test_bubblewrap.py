@@ -14,7 +14,7 @@ import pytest
 from host.confinement import Confinement, MountTree, RunningCommand, Runtime, bubblewrap, namespaces, start
 from host.confinement.launcher.namespaces import arguments
 from host.confinement.tree import tree_of
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 
 ROOT = Path(__file__).parents[2]

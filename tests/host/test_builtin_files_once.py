@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from host import EffectFailure
 from host.builtin import prune_notes
 from tests.host.effect_calls import HANDLERS, Files, call_of, make
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -15,7 +15,7 @@ import pytest
 
 from host import EffectFailure
 from tests.host.effect_calls import HANDLERS, make
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 
 

@@ -11,7 +11,7 @@ import pytest
 from host import EffectFailure
 from host.builtin.timers import MAX_WAIT_MS
 from tests.host.effect_calls import HANDLERS, make
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.clock import SystemClock
 
 NOW = 1_700_000_000_000

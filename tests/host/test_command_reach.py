@@ -21,7 +21,7 @@ from host.observation.operations import Operations
 from host.observation.system_calls import operations_of
 from host.workspace import Workspace
 from tests.host.confining import PYTHON, allow, can_hold, ground
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 __all__ = ["ground"]
 

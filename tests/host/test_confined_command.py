@@ -15,7 +15,7 @@ import pytest
 
 from host.confinement import namespaces
 from tests.host.confining import PYTHON, Ground, allow, can_hold, ground
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

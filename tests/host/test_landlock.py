@@ -10,7 +10,7 @@ import pytest
 
 from host.confinement import Access, Rules, landlock
 from tests.host.confining import Ground, allow, can_hold, ground, triples
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 __all__ = ["ground"]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from host.confinement import Rules, landlock, launch
 from host.confinement.descendants import MARK
 from tests.host.confining import ENV, PYTHON, Ground, allow, can_hold, ground
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 
 __all__ = ["ground"]

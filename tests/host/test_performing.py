@@ -23,7 +23,7 @@ from host import EffectFailure, EffectResult, Host, handler
 from host.effect_answers import MAX_RESULT_BYTES
 from host.worker import Finished, NotStarted, TimedOut, WorkerThreads
 from tests.host.driving import NOW, Record, hosted, order, run
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.core import EffectAnswer, merge, set_, unset
 from world.model.canonical_json import canonical_bytes, read_json
 from world.model.immutable_json import FrozenDict

@@ -21,7 +21,7 @@ from host.confinement.bpf import program
 from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, watched
 from host.confinement.tracee import Tracee, UnreadableError
 from tests.host.confining import PYTHON, Ground, allow, can_hold, ground, noting
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 __all__ = ["ground"]
 

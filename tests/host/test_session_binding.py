@@ -23,7 +23,7 @@ import pytest
 from host.observation.audit import current, exempt
 from host.observation.session_binding import engaged
 from tests.host.intercepting import Site, blocked, outcome
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 STOPPED = "KLIS_SCOPE_VIOLATION"
 

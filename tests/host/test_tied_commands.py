@@ -13,7 +13,7 @@ import pytest
 
 from host.confinement import landlock, watcher
 from tests.host.confining import Ground
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 

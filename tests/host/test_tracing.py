@@ -16,7 +16,7 @@ from host.observation.operations import Operations, RuntimePaths
 from host.observation.strace_lines import Lines, SystemCall, ThreadExit, descriptor_path, string
 from host.observation.tracing import Traced, TraceReader, command, strace_path
 from host.workspace import Workspace
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 
 TRACES = Path(__file__).parent / "traces"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from host.workspace import Workspace
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.klis.resources.resource import Resource
 from world.klis.resources.resource_reading import canonical_resource
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock
 from world.errors import RefusedError

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 from world.klis.identity.signature import key_id, public_key, sign, signed_bytes, verify
 from world.klis.manifest import Manifest, read_manifest

@@ -18,8 +18,8 @@ from tlog_scales.reader import TilesReader
 
 from bench.realms import BenchRealm
 from tests.cli.realm import environment
-from tests.patience import PATIENCE_S
-from tests.tlog_client import leaf, open_checkpoint
+from tests.support.patience import PATIENCE_S
+from tests.support.tlog_client import leaf, open_checkpoint
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted

@@ -11,7 +11,7 @@ import pytest
 
 from bench.realms import BenchRealm
 from tests.cli.realm import COMMAND, environment
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.log import open_log
 from worldprotocol.export.archive.checking import check_archive

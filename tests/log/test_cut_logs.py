@@ -22,8 +22,8 @@ from bench.realms import BenchRealm
 from tests.cli.realm import environment
 from tests.golden import access, clocks, couriers, garden, gate, harbour, orchard, signed
 from tests.golden.generate import FORGED
-from tests.patience import PATIENCE_S
 from tests.pipeline.test_history_sums import opened
+from tests.support.patience import PATIENCE_S
 from world.audit.replay import replay
 from world.audit.sealing import last_commit, seal
 from world.audit.verify import verify

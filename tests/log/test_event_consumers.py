@@ -22,8 +22,8 @@ from eventsourcing.sqlite import SQLiteTrackingRecorder
 from pydantic import BaseModel
 from sqlalchemy import make_url
 
-from tests.patience import PATIENCE_S
 from tests.plugins.backends import fresh_address
+from tests.support.patience import PATIENCE_S
 from world.errors import DamagedLogError, RefusedError
 from world.events.proposal_events import DecisionMade
 from world.events.realm_events import WorldSealed

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError, WorldProtocolError
 from world.log import GroupCommit, NewEvent, Pending, open_log
 from world.log.audit import verify_tree

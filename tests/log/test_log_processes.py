@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.log import EventLog, NewEvent, open_log
 from world.log.audit import verify_tree
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.workshop import a_workshop
+from tests.support.patience import PATIENCE_S
 from world.errors import WorldProtocolError
 from world.log import EventLog, GroupCommit, NewEvent, Pending, open_log
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import DamagedLogError, LogBusyError, RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, list_logs, open_log
 from world.log.audit import verify_tree

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.garden import record
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import DamagedLogError, RefusedError
 from world.log import TreeHead, open_log
 from world.log.merkle import consistency_proof, leaf_hash, subtrees_of, tree_root

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tlog_scales.reader import TilesReader
 
-from tests.tlog_client import Tree, index_path, is_consistent, leaf
+from tests.support.tlog_client import Tree, index_path, is_consistent, leaf
 from world.errors import RefusedError
 from world.log import EventLog, NewEvent, open_log
 from worldprotocol.export.proofs.tiles import Tile, entry_bundle, read_level, read_tile

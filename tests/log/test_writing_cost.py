@@ -14,9 +14,9 @@ import pytest
 
 from bench.bench_writing import bytes_each
 from bench.written import governed, propose, reopened, states_of_one
-from tests.engines import engine_of
 from tests.log.test_group_commit import in_threads
-from tests.patience import PATIENCE_S
+from tests.support.engines import engine_of
+from tests.support.patience import PATIENCE_S
 from world.engine import preparation
 from world.engine.preparation import IN_VAIN
 from world.log import GroupCommit, Pending

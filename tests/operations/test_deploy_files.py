@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from worldprotocol.api.config import ServerConfig
 
 pytestmark = pytest.mark.slow

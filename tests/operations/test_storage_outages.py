@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.server.served import PATH, Served, founded, serving
+from tests.support.patience import PATIENCE_S
 from tests.telemetry.metric_names import Scrape
 from world.audit.verify import verify
 

@@ -16,8 +16,8 @@ from tests.cli.realm import CliRealm
 from tests.pages.in_process import asked
 from tests.pages.pages_of import PAGES_PATH, parsed, signed_in, signing
 from tests.pages.records_of import founded_records
-from tests.patience import PATIENCE_S
 from tests.server.served import PATH, Served
+from tests.support.patience import PATIENCE_S
 from world.events.proposal_events import DecisionMade
 from worldprotocol.export.proofs.checkpoint import Trusted
 from worldprotocol.export.proofs.note import VerifierKey

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.clock import SystemClock
 
 

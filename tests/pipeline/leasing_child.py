@@ -12,8 +12,8 @@ import os
 import sys
 from pathlib import Path
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
+from tests.support.patience import PATIENCE_S
 from world.klis.settings import KlisSettings
 from world.limits import Limits
 from worldprotocol import Realm

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from host import handler
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from world.events.lease_events import VerdictGiven

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from authority import Approve, Escalate, Narrow, Policy, Reject, rule
 from host import EffectFailure, handler
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from worldprotocol.api.realm import Realm

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.office import Desk, Post, an_office, holding, office, statuses, verdicts
 from tests.pipeline.shop import Bank, house, open_shop, shop
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.core import ActionContext, Domain
 from world.errors import DamagedLogError, RefusedError

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from authority import Approve, Policy, rule
-from tests.engines import engine_of
-from tests.patience import PATIENCE_S
 from tests.pipeline.office import Desk, Post, an_office, holding, office, verdicts
+from tests.support.engines import engine_of
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
 from world.state.proposal import Proposal

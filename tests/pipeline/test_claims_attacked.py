@@ -12,10 +12,10 @@ import pytest
 
 from host import EffectFailure, handler
 from host.secrets import EnvironmentSecrets, Secrets
-from tests.patience import PATIENCE_S
 from tests.pipeline.offering import LIMIT_MS, START, Room, answered, claimed, offering, open_again, room, work_in
 from tests.pipeline.test_worker import here
 from tests.pipeline.works import check_log, events, topics
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds, SystemClock
 from world.core import Domain, set_
 from world.errors import RefusedError

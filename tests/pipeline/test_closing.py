@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import shop
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.workers import ProcessWorkers

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from host import handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.counted_kills import await_reports
 from tests.pipeline.shop import house, open_shop, shop
+from tests.support.patience import PATIENCE_S
 from world.clock import SystemClock, SystemIds
 from world.events.execution_events import EffectFulfilled, EffectRequested, ExecutionStarted
 from worldprotocol.api.realm import Realm

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from host import EffectFailure, handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import (
     Held,
     Outside,
@@ -26,6 +25,7 @@ from tests.pipeline.works import (
     vanish,
     works,
 )
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.errors import RefusedError
 from world.events.execution_events import EffectFulfilled, EffectInDoubt, EffectRequested, EffectResolved, EffectRetried

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from host import EffectFailure, handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import check_log
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
+from tests.support.patience import PATIENCE_S
 from world.clock import SystemClock, SystemIds
 from world.errors import RefusedError
 from world.events.execution_events import ExecutionCancelled

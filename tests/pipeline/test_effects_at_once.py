@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import Outside, a_yard
+from tests.support.patience import PATIENCE_S
 
 CALLERS = 6
 

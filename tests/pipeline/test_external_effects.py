@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from host import external
-from tests.patience import PATIENCE_S
 from tests.pipeline.offering import (
     GRACE_MS,
     LIMIT_MS,
@@ -25,6 +24,7 @@ from tests.pipeline.offering import (
     work_in,
 )
 from tests.pipeline.works import check_log, events, topics
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain, set_
 from world.errors import RefusedError

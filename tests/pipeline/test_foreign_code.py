@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from authority import Approve, Policy, Reject, rule
 from host import handler
 from projections import Select, projection
-from tests.patience import PATIENCE_S
 from tests.pipeline import held
 from tests.pipeline.held import HELD, HOUSE, act_often, clicks, opened, renew
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.code import time_limit

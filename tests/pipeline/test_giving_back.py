@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from host import EffectFailure, handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running, vanish
 from tests.pipeline.workshop import BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.turns import found, go_on, opened, turns
 from tests.pipeline.works import check_log
 from tests.plugins.backends import fresh_address
+from tests.support.patience import PATIENCE_S
 from world.events.execution_events import EffectFulfilled, EffectInDoubt, ExecutionStarted
 from world.events.proposal_events import ProposalFailed
 from worldprotocol.api.realm import Realm

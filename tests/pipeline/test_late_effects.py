@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from host import EffectFailure
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import (
     Held,
     Outside,
@@ -22,6 +21,7 @@ from tests.pipeline.works import (
     running,
     topics,
 )
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.errors import RefusedError
 from world.events.execution_events import (

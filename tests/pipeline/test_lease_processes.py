@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.leasing_child import COUNTED, LIMITS
 from tests.pipeline.shop import shop
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.events.lease_events import LeasesExpired, LeasesReleased, LeasesRevoked, VerdictGiven

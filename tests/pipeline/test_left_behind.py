@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from host import handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running, topics
 from tests.pipeline.workshop import BEFORE, a_workshop, contents, step, workshop
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError
 from world.events.base import Event

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from host import handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
 from worldprotocol.api.realm import Realm

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.cli.realm import ROOT, environment
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import house, open_shop, shop
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.errors import RefusedError

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.golden.garden import FOLDER
 from tests.golden.generate import rehashed
-from tests.making_events import made
-from tests.patience import PATIENCE_S
 from tests.pipeline.clock_child import Off, manifest
 from tests.pipeline.shop import shop
 from tests.second_implementation import verify as second
+from tests.support.making_events import made
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import Boot, ManualClock, SystemClock, boot_of
 from world.errors import DamagedLogError, RefusedError

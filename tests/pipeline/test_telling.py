@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from projections.catalog import CatalogProjector
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import open_shop, shop
+from tests.support.patience import PATIENCE_S
 from world.events.base import Event
 from worldprotocol import Realm
 from worldprotocol.api.bridge import Bridge

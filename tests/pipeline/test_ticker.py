@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from host import EffectFailure
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
 from tests.pipeline.works import Outside, a_yard, acting, check_log, reopened
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SystemClock
 from world.errors import RefusedError
 from world.events.execution_events import EffectRetried

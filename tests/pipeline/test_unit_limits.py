@@ -13,8 +13,8 @@ import world.pipeline.arbitrate
 import world.pipeline.judge
 import world.pipeline.unit_of_work
 from host import handler
-from tests.engines import engine_of
 from tests.pipeline.shop import open_shop
+from tests.support.engines import engine_of
 from world.audit.verify import verify
 from world.clock import ManualClock
 from world.core import ActionContext, Domain, effect, set_

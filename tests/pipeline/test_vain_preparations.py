@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.written import governed, propose, reopened
-from tests.engines import engine_of
+from tests.support.engines import engine_of
 from world.audit.verify import verify
 from world.engine import commands, preparation
 from world.engine.preparation import IN_VAIN, LEFT_OUT, PreparationRecord

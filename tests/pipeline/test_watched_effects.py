@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from host import handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.works import Held, acting, check_log, running
 from tests.pipeline.workshop import AFTER, ALL, BEFORE, STEPS, a_workshop, contents, furnished, step, workshop
+from tests.support.patience import PATIENCE_S
 from world.clock import SequentialIds
 from world.errors import ScopeViolationError
 from world.events.execution_events import EffectFulfilled

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from authority import Approve, Policy, Reject, rule
 from tests.golden import garden as golden
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, open_shop, shop
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.errors import RefusedError
 from world.events.realm_events import WorldSealed

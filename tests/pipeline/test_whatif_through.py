@@ -10,9 +10,9 @@ import pytest
 
 from authority import Approve, Escalate, Policy, rule
 from projections import projection
-from tests.engines import engine_of
 from tests.pipeline.shop import Bank, Sale, Shop, charge, close, house, left, open_shop, sell, shop
 from tests.pipeline.test_whatif import ask, by_id, sealed
+from tests.support.engines import engine_of
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import Domain, set_

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from host import handler
-from tests.patience import PATIENCE_S
 from tests.pipeline.offering import offering, room, work_in
 from tests.pipeline.works import check_log, events
 from tests.pipeline.workshop import a_workshop, contents, step, workshop
+from tests.support.patience import PATIENCE_S
 from world.clock import SystemClock
 from world.errors import RefusedError
 from world.events.claim_events import EffectExtended

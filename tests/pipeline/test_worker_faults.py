@@ -12,10 +12,10 @@ import pytest
 
 from host import EffectFailure, handler
 from host.effects import EffectHandler
-from tests.patience import PATIENCE_S
 from tests.pipeline.offering import START, answered, claimed, offering, room, work_in
 from tests.pipeline.test_worker import await_event, here, running, upper
 from tests.pipeline.works import check_log, topics
+from tests.support.patience import PATIENCE_S
 from tests.waiting.till import until
 from world.clock import ManualClock, SystemClock
 from world.errors import LogBusyError, RefusedError, WorldProtocolError

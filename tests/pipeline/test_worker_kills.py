@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.posting import POINTS, Outside, declared, post, poster
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import SystemClock
 from world.state.proposal import Proposal

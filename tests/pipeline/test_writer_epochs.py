@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.engines import engine_of
 from tests.pipeline.works import Held, Outside, a_yard, acting, check_log, reopened, running, topics
+from tests.support.engines import engine_of
 from world.audit.verify import verify
 from world.clock import ManualClock
 from world.error_codes import ErrorCode

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from host import handler
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, EffectFailedError, effect, set_

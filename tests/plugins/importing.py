@@ -22,7 +22,7 @@ READ_THE_SOURCE = (
     "tests/test_style.py",
     "tests/world/test_typed_events.py",
 )
-"""Modules with tests that parse all of the source (``tests.syntax``)."""
+"""Modules with tests that parse all of the source (``tests.support.syntax``)."""
 
 
 def pytest_collection(session: pytest.Session) -> None:

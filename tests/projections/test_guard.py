@@ -49,7 +49,7 @@ from projections import (
     guarded,
     projection,
 )
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict

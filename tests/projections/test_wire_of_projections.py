@@ -26,7 +26,7 @@ from projections.descriptors import ActionDescriptor
 from projections.recorder import is_refusal, routed_refusal
 from projections.registry import read_acceptance, registered
 from projections.results import failed, read_result
-from tests.making_events import made
+from tests.support.making_events import made
 from world.clock import SequentialIds
 from world.errors import DamagedLogError, RefusedError
 from world.events.proposal_events import ProjectedResult, ProjectionRecorded

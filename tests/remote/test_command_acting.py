@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.remote.commanded import Commanded, commanded
 from tests.remote.cutting_commands import cutting
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.events.access_events import RightGranted, RightRevoked, TokenCreated
 from world.events.lease_events import KeyRegistered, LeasesRevoked, VerdictGiven

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.server.served import PATH, Served, founded, serving
+from tests.support.patience import PATIENCE_S
 from worldprotocol.server.commands.command_table import REMOTE
 
 pytestmark = pytest.mark.slow

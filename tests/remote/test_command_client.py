@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from tests.cli.realm import COMMAND, ROOT, environment
-from tests.patience import PATIENCE_S
 from tests.remote.commanded import ended
 from tests.server.served import PATH, Served, founded, serving
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 from worldprotocol.api.remote.addresses import read_server_address
 

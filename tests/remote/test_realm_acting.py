@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.remote.yards import Yard
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError, WaitTimeoutError
 from world.events.verification import Verification
 from world.model.snapshot import EffectAnswer

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.remote.yards import OVER_HTTP, Yard
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
 from worldprotocol.api.asynchronous.realm import AsyncRealm, RealmOpening

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.remote.cutting import Cutter, cutting
 from tests.remote.yards import Yard, prepared, yard_of
 from tests.server.served import serving
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.events.execution_events import ExecutionCancelled

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.remote.yards import OVER_HTTP, Yard
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError, WaitTimeoutError
 from worldprotocol.api.leasing.acquiring import Cancel
 from worldprotocol.api.remote.realm import RemoteRealm

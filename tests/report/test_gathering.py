@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.making_events import made
 from tests.report.pages import golden, hostile, parsed, reported, table
+from tests.support.making_events import made
 from world.events.execution_events import EffectFulfilled
 from world.events.lease_events import VerdictGiven
 from world.events.proposal_events import DecisionMade, ProposalSubmitted

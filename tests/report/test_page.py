@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.making_events import made as made_event
 from tests.report.pages import every, golden, hostile, named, parsed, reported, skeleton, table, text, written
+from tests.support.making_events import made as made_event
 from world.events.realm_events import ActorRegistered
 from worldprotocol.terminal_text import visible
 

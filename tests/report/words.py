@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from tests.making_events import ERROR_REST, made
+from tests.support.making_events import ERROR_REST, made
 from world.events.base import Event
 from world.events.execution_events import EffectFulfilled, EffectInDoubt, EffectRequested, EffectRetried
 from world.events.lease_events import AgentRegistered, RequestWithdrawn, VerdictGiven

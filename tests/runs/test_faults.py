@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import Boot, SystemClock
 from world.errors import RefusedError, ScopeViolationError, StorageFullError

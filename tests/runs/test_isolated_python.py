@@ -16,9 +16,9 @@ import pytest
 
 from host.confinement.descendants import MARK, RUN
 from tests.cli.test_run_probes import CONFINED, SECLUDED
-from tests.patience import PATIENCE_S
 from tests.runs import isolated_code
 from tests.runs.realm import a_workspace, opened, text_of
+from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError, ScopeViolationError
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.runs.realm import a_workspace, opened, text_of
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.errors import RefusedError, ScopeViolationError
 from world.events.lease_events import LeasesReleased

@@ -20,8 +20,8 @@ import httpx
 
 from tests.cli import forked
 from tests.cli.realm import COMMAND, environment
-from tests.patience import PATIENCE_S
 from tests.server.kiosk import kiosk
+from tests.support.patience import PATIENCE_S
 from world.events.verification import RIGHTS, Right
 from world.klis.settings import KlisSettings
 from world.limits import Limits

@@ -18,9 +18,9 @@ import pytest
 
 from host import find_effects
 from tests.cli.realm import COMMAND, environment
-from tests.patience import PATIENCE_S
 from tests.server.baker import BAKED, KILLED_AT
 from tests.server.served import PATH, Served, founded, serving
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import RefusedError
 from world.events.claim_events import EffectClaimed

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.server.served import ORDER, PATH, Served
+from tests.support.patience import PATIENCE_S
 from world.events.claim_events import EffectClaimed
 from world.events.execution_events import EffectResolved, ExecutionCancelled
 from world.events.lease_events import LeaseRenewed, LeasesReleased, LeasesRevoked, VerdictGiven

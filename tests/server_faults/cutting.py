@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 ABORT = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which a closed connection is reset."""

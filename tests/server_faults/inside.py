@@ -10,10 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from tests.patience import PATIENCE_S
 from tests.server.kiosk import handlers, kiosk
 from tests.server.served import Place
 from tests.server_faults.wire import Address
+from tests.support.patience import PATIENCE_S
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
 from worldprotocol.server.service import RealmToServe, Service

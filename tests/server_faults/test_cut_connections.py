@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.server.served import NO_TLS, ORDER, PATH, Served
 from tests.server.test_repeated_requests import EXTENDS, REPEATED, key_of, order, posted
 from tests.server_faults.cutting import abort, cutting
 from tests.server_faults.wire import connected, exchanged, request
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.events.proposal_events import ProposalSubmitted
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.server.served import ORDER, PATH, Served, founded, serving, stopped
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.events.proposal_events import ProposalSubmitted
 

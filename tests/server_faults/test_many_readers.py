@@ -15,10 +15,10 @@ import httpx
 import psutil
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.server_faults.inside import Inside, while_serving
 from tests.server_faults.wire import Address, connected, exchanged, request
+from tests.support.patience import PATIENCE_S
 from worldprotocol.server import log_watch as log_watch_module
 from worldprotocol.server.connections import protocol
 from worldprotocol.server.connections.event_stream import CHUNK_BYTES, PING

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from host import find_effects, handler
-from tests.patience import PATIENCE_S
 from tests.server.served import ORDER, PATH, Served, founded, serving
+from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import LogBusyError
 from world.log import open_log

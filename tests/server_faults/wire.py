@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from tests.patience import PATIENCE_S
 from tests.server.served import Served
+from tests.support.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)

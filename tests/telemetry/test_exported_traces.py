@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.realm import COMMAND, environment
-from tests.patience import PATIENCE_S
 from tests.server.served import ORDER, PATH, founded, serving, stopped
+from tests.support.patience import PATIENCE_S
 from tests.telemetry.collector import Collector, collecting
 from worldprotocol.api.telemetry.provider import is_wanted
 

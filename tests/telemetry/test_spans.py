@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from host import EffectFailure, handler
-from tests.engines import engine_of
 from tests.pipeline.shop import house, open_shop, shop
 from tests.pipeline.test_sources import click, till
+from tests.support.engines import engine_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol import Realm, external

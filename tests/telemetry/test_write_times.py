@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import engine_of
 from tests.pipeline.shop import open_shop
+from tests.support.engines import engine_of
 from world.clock import wall_clock_ns
 from world.engine.observing import WriteTiming
 from world.errors import RefusedError

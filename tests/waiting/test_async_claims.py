@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.offering import START, offering
+from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.errors import RefusedError
 from worldprotocol import AsyncRealm

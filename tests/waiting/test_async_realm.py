@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
+from tests.support.patience import PATIENCE_S
 from tests.waiting.till import CAKE, expecting, open_till, until
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from tests.waiting.till import until
 from world.errors import RefusedError
 from world.read_models.live.expectations import Expectations

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
+from tests.support.patience import PATIENCE_S
 from tests.waiting.till import CAKE, expecting, open_till, until_waiting
 from world.clock import SystemClock
 from world.errors import RefusedError, WaitTimeoutError, WorldProtocolError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from tests.waiting.till import CAKE, expecting, open_till
 from worldprotocol import Realm
 

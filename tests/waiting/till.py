@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, house, shop
+from tests.support.patience import PATIENCE_S
 from worldprotocol import Realm
 
 CAKE = {"item": "cake", "count": 1}

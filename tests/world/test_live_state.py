@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from authority import Approve, Policy, rule
-from tests.patience import PATIENCE_S
 from tests.pipeline.shop import Bank, Shop, house, open_shop, shop
 from tests.pipeline.test_sources import click, till
+from tests.support.patience import PATIENCE_S
 from tests.world.sharing_child import lease, seen
 from world.clock import ManualClock, SystemClock, SystemIds
 from world.core import ActionContext, Domain, set_

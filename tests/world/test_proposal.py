@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.making_events import made
+from tests.support.making_events import made
 from world.errors import DamagedLogError
 from world.events.base import Event
 from world.events.codec import decode_event, encode_event

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from tests.syntax import syntax_tree
+from tests.support.syntax import syntax_tree
 from world.events.codec import EVENT_TYPES
 from world.model.record import Record
 
