@@ -6,7 +6,7 @@ imported when it first needs one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import msgspec
@@ -36,10 +36,14 @@ MAX_ID_LENGTH: Final = 512
 
 
 class MemberLimits:
-    """Annotation of a type: constraints of its schema in pydantic, such as ``min_length`` of a text."""
+    """Annotation of a type: constraints of its schema in pydantic."""
 
-    def __init__(self, **constraints: int) -> None:
-        """Name the constraints as the schemas of ``pydantic_core`` do."""
+    def __init__(self, constraints: Mapping[str, int]) -> None:
+        """Name the constraints.
+
+        Args:
+            constraints: as schemas of ``pydantic_core`` have them, such as ``min_length`` of a text.
+        """
         self._constraints = constraints
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -50,7 +54,7 @@ class MemberLimits:
 class MemberValidator:
     """Annotation of a type: a function that validates its values in pydantic.
 
-    It stands for one of the validators of pydantic, which is made when pydantic asks for the schema.
+    The annotation of pydantic that does this is made when pydantic asks for the schema.
     """
 
     def __init__(self, when: Literal["before", "after", "instead"], check: Callable[[Any], Any]) -> None:
@@ -100,7 +104,7 @@ def is_ascii_id(value: object) -> bool:
 Identifier = Annotated[
     str,
     msgspec.Meta(min_length=1, max_length=MAX_ID_LENGTH),
-    MemberLimits(min_length=1, max_length=MAX_ID_LENGTH),
+    MemberLimits({"min_length": 1, "max_length": MAX_ID_LENGTH}),
     MemberValidator("after", frozen_json),
 ]
 """A non-empty string of at most ``MAX_ID_LENGTH`` characters."""
@@ -108,7 +112,7 @@ Identifier = Annotated[
 Text = Annotated[str, MemberValidator("after", frozen_json)]
 """Any string that can be encoded as UTF-8."""
 
-Milliseconds = Annotated[int, MemberLimits(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
+Milliseconds = Annotated[int, MemberLimits({"ge": -MAX_SAFE_INTEGER, "le": MAX_SAFE_INTEGER})]
 """A time in whole milliseconds since 1970-01-01 UTC, small enough for JSON."""
 
 Json = Annotated[Any, MemberValidator("before", frozen_json)]

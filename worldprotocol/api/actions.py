@@ -7,6 +7,7 @@ Source: intent specification 7.4.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Unpack
 from weakref import WeakKeyDictionary
 
@@ -179,8 +180,10 @@ def pruning_of(options: CatalogOptions) -> Pruning:
     Raises:
         RefusedError: ``INVALID_VALUE``.
     """
-    given = options.get("pruning") or {}
-    return given if isinstance(given, Pruning) else Pruning.read(dict(given), "$.pruning")
+    given = options.get("pruning")
+    if isinstance(given, Pruning):
+        return given
+    return Pruning.read({} if given is None else dict(given) if isinstance(given, Mapping) else given, "$.pruning")
 
 
 PREDICATE: Final = "available:"
