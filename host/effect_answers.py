@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from host.effects import EffectFailure, EffectResult
-from world.core.effect_types import EffectType
+from world.core.effects.effect_types import EffectType
 from world.errors import RefusedError
 from world.model.canonical_json import canonical_bytes
 from world.model.immutable_json import freeze

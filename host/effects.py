@@ -41,7 +41,7 @@ from host.effect_resources import (
     touch_to_wire,
 )
 from world.code.keyword_options import check_names
-from world.core.effect_types import EffectType
+from world.core.effects.effect_types import EffectType
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.patch import Patch

@@ -17,7 +17,7 @@ from typing import Any, Unpack
 from host.effect_call import EffectCallInfo
 from host.effects import EffectFailure, EffectHandler, EffectOptions, handler
 from world.code.keyword_options import check_names
-from world.core.effect_types import EffectType
+from world.core.effects.effect_types import EffectType
 
 __all__ = ["ExternalOptions", "external"]
 

@@ -26,7 +26,7 @@ OPEN_NAMES = {
     "host/backups/objects.py damaged": "typed facts of an error",
     "worldprotocol/server/answer_schemas.py shape": "members of a JSON object",
     "world/errors.py WorldProtocolError.__init__": "typed facts of an error",
-    "world/core/effect_types.py effect": "input of an effect",
+    "world/core/effects/effect_types.py effect": "input of an effect",
     "world/core/python_action.py ActionContext.fail": "context of a failure",
     "world/log/backends/sqlite.py file_uri": "query of a URI",
     "world/log/reading.py LogReader.query": "parameters of a statement",

@@ -90,7 +90,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal to the process if it still runs."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the process if it still runs."""

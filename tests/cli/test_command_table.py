@@ -78,6 +78,14 @@ def test_a_mistyped_command_gets_a_suggestion(capsys):
     assert "Did you mean 'verify'?" in capsys.readouterr().err
 
 
+def test_a_file_behind_an_at_is_a_file_whatever_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("-").write_text('{"file": 1}', encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"stdin": 1}')))
+    assert reading.read_object("@-", what="--input") == {"file": 1}
+    assert reading.read_object("-", what="--input") == {"stdin": 1}
+
+
 def test_the_version_is_printed(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("worldctl")

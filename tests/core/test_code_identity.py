@@ -17,7 +17,11 @@ from typing import Any
 import pytest
 
 from world.code.references import load_reference
-from world.core import Domain, load_domain
+from world.core import ActionContext, Domain, EffectCall, EffectType, effect, load_domain
+from world.model.intent import IntentBody
+from world.model.patch import Patch
+from world.model.source import SourceEvent
+from world.state.ports import Case
 
 pytestmark = pytest.mark.slow
 
@@ -441,3 +445,20 @@ def test_functions_on_one_line_are_told_apart() -> None:
     domain.computed("one", deps=[])(one)
     domain.computed("two", deps=[])(two)
     assert len(set(domain.sources().values())) == 2
+
+
+def test_public_names_stay_in_the_modules_that_recorded_identities_name() -> None:
+    """An identity names what code of users holds of the engine by its module; moved, their programs would differ."""
+    places = {
+        "EffectCall": "world.core.effects.effect_types",
+        "EffectType": "world.core.effects.effect_types",
+        "effect": "world.core.effects.effect_types",
+        "Domain": "world.core.domain",
+        "ActionContext": "world.core.python_action",
+        "Patch": "world.model.patch",
+        "Case": "world.state.ports",
+        "SourceEvent": "world.model.source",
+        "IntentBody": "world.model.intent",
+    }
+    found = [EffectCall, EffectType, effect, Domain, ActionContext, Patch, Case, SourceEvent, IntentBody]
+    assert {one.__name__: one.__module__ for one in found} == places

@@ -136,6 +136,16 @@ def test_a_waiting_proposal_that_is_superseded_leaves_the_queue(tmp_path: Path) 
         assert world.data(world.branch("main").head) == {"log": ["one"], "a": 0, "b": 0}
 
 
+def test_the_active_branch_cannot_become_the_active_one(tmp_path: Path) -> None:
+    with an_office(str(tmp_path / "w.db"), Post("one")) as world:
+        size = world.log.head().size
+        for name in ("main", None):
+            with pytest.raises(RefusedError) as refused:
+                world.switch_branch(name)  # type: ignore[arg-type]
+            assert refused.value.code == "BRANCH_IS_ACTIVE"
+        assert world.log.head().size == size
+
+
 @pytest.mark.requirement("KM-2.2", "KM-2.1")
 def test_branches_have_states_of_their_own_but_share_what_is_outside(tmp_path: Path) -> None:
     post = Post("one")

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.server.served import ORDER, PATH, Served, forked_server, founded, serving
+from worldprotocol.server.call import answer
 from worldprotocol.server.limits import Rates, Waits
 from worldprotocol.server.problems import TooManyRequestsError
 
@@ -194,3 +195,9 @@ def test_every_answer_forbids_sniffing_and_active_content(tight: Served) -> None
 def test_a_second_server_on_the_socket_of_a_running_one_is_refused(tight: Served, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="Another server listens"), serving(tight.place):
         pass
+
+
+@pytest.mark.parametrize("given", ["build \ud83d", 2**70, json.loads("[" * 300 + "]" * 300)])
+def test_an_answer_repeats_json_that_no_log_can_hold(given: object) -> None:
+    """Hooks repeat the input of a tool, of which a part alone is recorded."""
+    assert json.loads(answer({"tool_input": given}).body) == {"tool_input": given}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import msgspec
 import pytest
 
 from world.errors import DamagedLogError
-from world.events.codec import encode_event
+from world.events import codec
+from world.events.base import Event
+from world.events.codec import decode_event, encode_event
 from world.events.realm_events import BranchSwitched
 from world.log.values import LoggedEvent, event_leaf
 from world.read_models.decoding import SMALL_STATE, known
@@ -44,3 +48,31 @@ def test_large_events_are_not_kept() -> None:
     large = logged(by="x" * SMALL_STATE)
     assert known(large) == known(large)
     assert known(large) is not known(large)
+
+
+class _EventOfNobody(Event, frozen=True, kw_only=True):
+    TOPIC = "nobody.knows"
+
+    count: int
+
+
+class _Switched(BranchSwitched, frozen=True, kw_only=True):
+    further: int = 0
+
+
+@pytest.mark.parametrize(
+    "event", [_EventOfNobody(at=1, count=2), _Switched(at=1, branch="main", epoch=1, by="ann", further=3)]
+)
+def test_an_event_that_no_reader_knows_is_not_encoded(event: Event) -> None:
+    with pytest.raises(KeyError):
+        encode_event(event)
+
+
+def test_a_decoder_that_cannot_be_made_is_no_damage_of_the_log() -> None:
+    found = logged()
+    with (
+        mock.patch.dict(codec._DECODERS, clear=True),
+        mock.patch.object(codec._DECODERS, "_make", side_effect=RecursionError),
+        pytest.raises(RecursionError),
+    ):
+        decode_event(found.topic, found.schema_version, found.state)

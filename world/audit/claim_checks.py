@@ -54,7 +54,8 @@ def faults_of_claims(event: ClaimEvent, proposal: Proposal, realm: ReadableRealm
     asked, claim = proposal.requested.get(event.requirement_id), proposal.claims.get(event.requirement_id)
     if isinstance(event, EffectLapsed | EffectInDoubt) and claim is not None and event.at <= claim.deadline:
         yield f"the deadline of the claim, {claim.deadline}, has not passed"
-    over = None if asked is None else why_effect_over(realm, proposal, asked.requirement)
+    ends = isinstance(event, EffectClaimed | EffectExtended | EffectLapsed)
+    over = why_effect_over(realm, proposal, asked.requirement) if ends and asked is not None else None
     if isinstance(event, EffectClaimed):
         yield from _of_claim(event, proposal, position)
     elif isinstance(event, EffectExtended):

@@ -30,7 +30,7 @@ from world.log.url import Backend
 from world.log.views import OF_ALL_LOGS, ViewState
 from world.model.canonical_json import canonical_bytes, read_json
 from world.read_models.checkpoints import MAX_STEPS
-from world.read_models.index import VIEW_NAME, VIEW_VERSION, has_new_copy, statement, submitted_row
+from world.read_models.index import VIEW_NAME, VIEW_VERSION, has_new_copy, statement
 from world.read_models.index_tables import CHECKPOINTS, METADATA, PROPOSALS, RUNS, VERDICTS, WORLDS
 from world.state.proposal import PROPOSAL_EVENTS
 from world.state.realm_state import LANDMARKS, RealmState
@@ -292,7 +292,7 @@ class IndexAudit:
     def _submitted(self, event: ProposalSubmitted, position: int, _: KnownWorld | None) -> None:
         self._counts["proposals"] += 1
         if self._counts["proposals"] % self._every == 0:
-            self._proposals[event.proposal_id] = submitted_row(event, position)
+            self._proposals[event.proposal_id] = _new_row(event, position)
 
     def _proposal(self, event: Any, position: int, _: KnownWorld | None) -> None:
         row = self._proposals.get(event.proposal_id)
@@ -328,6 +328,24 @@ def _unrecorded(log: EventLog, view: ViewState | None) -> str | None:
     if VIEW_NAME not in recorded:
         return "wp_view does not record the version of the tables of the index"
     return "wp_view does not record the position of the index" if view is None and any(rows) else None
+
+
+def _new_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
+    """Return the row of a new proposal, made without the code of the index that is checked."""
+    return {
+        "intent_id": event.intent.intent_id,
+        "intent_key": event.intent.intent_key,
+        "attempt": event.attempt,
+        "actor_id": event.actor.actor_id,
+        "action": event.intent.body.type,
+        "branch": event.branch,
+        "status": "submitted",
+        "submitted_at": event.at,
+        "submitted_pos": position,
+        "decision": None,
+        "decided_pos": None,
+        "ended_pos": None,
+    }
 
 
 _TABLES: Final = tuple(METADATA.sorted_tables)

@@ -348,11 +348,18 @@ class _Folding:
         realm, kinds = self.realm, self._kinds
         for position, _stream, _version, topic, schema_version, state, _leaf in rows:
             kind = kinds.get(topic)
-            event = read_event(kind, topic, schema_version, state, position)
+            if kind is None or kind.version != schema_version:
+                event = read_event(kind, topic, schema_version, state, position)
+            else:
+                try:
+                    event = kind.decode(state)
+                except INVALID:  # it raises the error with details
+                    event = read_event(None, topic, schema_version, state, position)
             if kind is not None:
                 kind.count += 1
-                if kind.step is not None:
-                    kind.step(event, position)
+                step = kind.step
+                if step is not None:
+                    step(event, position)
             apply_event(realm, event, position)
 
     def result(self, head: TreeHead, keep: Collection[str]) -> Replayed:

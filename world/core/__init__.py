@@ -10,7 +10,7 @@ from world.core.compute import Computation, apply, availability, compute, genesi
 from world.core.derive import recompute
 from world.core.domain import Domain
 from world.core.domain_files import load_domain
-from world.core.effect_types import EffectCall, EffectType, effect
+from world.core.effects.effect_types import EffectCall, EffectType, effect
 from world.core.execution import ComputeContext, EffectAnswer, Invocation
 from world.core.expressions.expression import compile_expression
 from world.core.expressions.expression_ast import check_expression, dependencies

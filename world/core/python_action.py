@@ -20,7 +20,7 @@ from typing import Any, Generic, NoReturn, TypeAlias, cast
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
-from world.core.effect_types import EffectCall, effect
+from world.core.effects.effect_types import EffectCall, effect
 from world.core.execution import Execution, StopError, Suspended
 from world.core.expressions.scope import seeded_fraction
 from world.errors import RefusedError

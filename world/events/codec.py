@@ -204,7 +204,13 @@ _Field = tuple[str, str, Any, bool]
 
 
 def _sorted_fields(kind: type[Event]) -> Sequence[_Field]:
-    """Return the fields of a payload, in the order of its canonical text."""
+    """Return the fields of a payload, in the order of its canonical text.
+
+    Raises:
+        KeyError: for a type that no reader of the log knows.
+    """
+    if TOPICS.get(kind.TOPIC) is not kind:
+        raise KeyError(kind)
     fields = zip(members(kind), msgspec.structs.fields(kind), strict=True)
     return sorted((name, attribute, field.default, converts) for (name, attribute, converts), field in fields)
 
@@ -277,6 +283,8 @@ def _wire_form(event: Event, fields: Mapping[type[Event], Sequence[_Field]] = _F
 
 
 def _ordinary(kind: type[Event]) -> OrdinaryText:
+    if TOPICS.get(kind.TOPIC) is not kind:
+        raise KeyError(kind)
     is_event_itself = is_plain(kind) or _is_sparse_plain(kind)
     return OrdinaryText(kind, None if is_event_itself else partial(_wire_form, fields=_LEFT))
 
@@ -319,8 +327,9 @@ def decode_event(topic: str, version: int, state: bytes, position: int = 0) -> E
             topic=topic,
             version=version,
         )
+    decoder = _DECODERS[topic]  # made outside of the block, which says of its errors that the event is invalid
     try:
-        return _DECODERS[topic].decode(state) if version == kind.VERSION else _upcast(kind, version, state)
+        return decoder.decode(state) if version == kind.VERSION else _upcast(kind, version, state)
     except INVALID as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise DamagedLogError(

@@ -199,8 +199,10 @@ class LeaseManager(VerdictEmitter):
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``.
         """
-        if self._ledger.holds(agent_id, session_id):
-            self.release_sessions([(agent_id, session_id)], now)
+        session = self._ledger.sessions.get((agent_id, session_id))
+        if session is not None and session.places:
+            leases = [lease.lease_id for lease in session.leases()]  # those that are granted now stay
+            self.release(leases, now, agent_id=agent_id, session_id=session_id)
 
     def release_sessions(self, sessions: Iterable[tuple[str, str]], now: int) -> None:
         """Release all leases of several sessions before queued requests are judged again.

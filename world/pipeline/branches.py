@@ -148,7 +148,7 @@ def switch_branch(work: UnitOfWork, name: str, *, by: str) -> Iterator[Step]:
     Raises:
         RefusedError: ``UNKNOWN_BRANCH``, ``BRANCH_IS_ACTIVE``.
     """
-    find_branch(work, name)
+    name = find_branch(work, name).name
     if name == work.realm.active:
         raise RefusedError(ErrorCode.BRANCH_IS_ACTIVE, f"{name!r} is the active branch already.", branch=name)
     epoch = work.realm.epoch + 1

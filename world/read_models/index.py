@@ -47,7 +47,6 @@ __all__ = [
     "history_query",
     "history_rows",
     "statement",
-    "submitted_row",
 ]
 
 VIEW_NAME: Final = "world.index"
@@ -65,29 +64,6 @@ def has_new_copy(version: int, kept: int, leases: int) -> bool:
         leases: number of leases in force.
     """
     return version - kept > max(LEDGER_EVERY, 2 * leases)
-
-
-def submitted_row(event: ProposalSubmitted, position: int) -> dict[str, Any]:
-    """Return the columns of a new proposal, apart from its id.
-
-    Args:
-        event: the submission.
-        position: position of the event.
-    """
-    return {
-        "intent_id": event.intent.intent_id,
-        "intent_key": event.intent.intent_key,
-        "attempt": event.attempt,
-        "actor_id": event.actor.actor_id,
-        "action": event.intent.body.type,
-        "branch": event.branch,
-        "status": "submitted",
-        "submitted_at": event.at,
-        "submitted_pos": position,
-        "decision": None,
-        "decided_pos": None,
-        "ended_pos": None,
-    }
 
 
 class IndexRows:
@@ -160,7 +136,22 @@ class IndexRows:
         self.__init__()  # type: ignore[misc]  # clears all collections
 
     def _submitted(self, event: ProposalSubmitted, position: int) -> None:
-        self._new[event.proposal_id] = {"proposal_id": event.proposal_id, **submitted_row(event, position)}
+        intent = event.intent
+        self._new[event.proposal_id] = {
+            "proposal_id": event.proposal_id,
+            "intent_id": intent.intent_id,
+            "intent_key": intent.intent_key,
+            "attempt": event.attempt,
+            "actor_id": event.actor.actor_id,
+            "action": intent.body.type,
+            "branch": event.branch,
+            "status": "submitted",
+            "submitted_at": event.at,
+            "submitted_pos": position,
+            "decision": None,
+            "decided_pos": None,
+            "ended_pos": None,
+        }
 
     def _change(self, proposal_id: str, **columns: Any) -> None:
         row = self._new.get(proposal_id)

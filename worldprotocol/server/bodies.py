@@ -1,17 +1,12 @@
-"""Bodies of requests, read strictly, and parameters of queries.
-
-JSON of any form in a body is frozen, as where it is recorded: what canonical JSON cannot represent is refused, and an
-integer beyond 2^53 becomes the double that prints the same digits.
-"""
+"""Bodies of requests, read strictly, and parameters of queries."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import BaseModel, ConfigDict, Field
 
 from world.model.decision import HumanChoice
-from world.model.immutable_json import freeze
 
 __all__ = [
     "AnswerToGive",
@@ -27,8 +22,6 @@ __all__ = [
     "IntentToSubmit",
     "IntentWithOptions",
     "IssuedIntent",
-    "Json",
-    "JsonObject",
     "LeaseRequest",
     "Name",
     "ProposalFilter",
@@ -47,14 +40,6 @@ Ids = Annotated[list[Name], Field(min_length=1, max_length=1_000)]
 Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
-def _frozen(value: Any, info: ValidationInfo) -> Any:
-    return freeze(value, f"$.{info.field_name}")
-
-
-Json = Annotated[Any, BeforeValidator(_frozen)]
-JsonObject = Annotated[dict[str, Any], BeforeValidator(_frozen)]
-
-
 class StrictBody(BaseModel):
     """Base of all bodies: unknown members are refused."""
 
@@ -68,7 +53,7 @@ class _Submission(StrictBody):
     baseWorld: Name | None = None  # noqa: N815  # wire form
     forkName: Name | None = None  # noqa: N815
     allowFailedBase: bool = False  # noqa: N815
-    trace: JsonObject | None = None
+    trace: dict[str, Any] | None = None
     executionKey: Name | None = None  # noqa: N815
 
 
@@ -76,8 +61,8 @@ class IntentToSubmit(_Submission):
     """An intent of the caller, which the server issues."""
 
     type: Name
-    input: Json = None
-    scopeProposal: JsonObject | None = None  # noqa: N815  # wire form
+    input: Any = None
+    scopeProposal: dict[str, Any] | None = None  # noqa: N815  # wire form
     note: str | None = None
     continueOpen: Annotated[  # noqa: N815
         bool, Field(description="Return the open, undecided proposal of the same intentKey, where there is one.")
@@ -95,10 +80,10 @@ class SignatureOfIntent(StrictBody):
 class IssuedIntent(StrictBody):
     """An IntentInstance that the caller issued, and its signature by a key of its actor; its actor is the caller."""
 
-    body: JsonObject
+    body: dict[str, Any]
     intentId: Name  # noqa: N815
     intentKey: Name  # noqa: N815
-    meta: JsonObject
+    meta: dict[str, Any]
     signature: SignatureOfIntent | None = None
 
 
@@ -113,7 +98,7 @@ class SourceToProject(_Submission):
 
     kind: Literal["ui", "api", "agent", "system"]
     eventId: Name  # noqa: N815
-    payload: Json = None
+    payload: Any = None
     occurredAt: int | None = None  # noqa: N815
 
 
@@ -121,7 +106,7 @@ class AnswerToGive(StrictBody):
     """A person's answer to a waiting proposal; `shown` is that of the entry of the inbox which the person was shown."""
 
     choice: HumanChoice
-    scope: JsonObject | None = None
+    scope: dict[str, Any] | None = None
     to: Name | None = None
     reason: str = Field(default="", max_length=10_000)
     shown: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
@@ -149,7 +134,7 @@ class Settlement(StrictBody):
     choice: Literal["happened", "retry", "fail"]
     reason: Reason
     effect: Name | None = None
-    value: Json = None
+    value: Any = None
 
 
 class EffectsToClaim(StrictBody):
@@ -167,14 +152,14 @@ class EffectsToClaim(StrictBody):
 class ClaimedEffect(StrictBody):
     """A claim of the caller, as the answer to `:claim` or `:heartbeat` has it."""
 
-    claim: JsonObject
+    claim: dict[str, Any]
 
 
 class EffectResultToRecord(StrictBody):
     """The result of an effect that the caller claimed."""
 
-    claim: JsonObject
-    report: JsonObject
+    claim: dict[str, Any]
+    report: dict[str, Any]
 
 
 class TerminalOfCaller(StrictBody):
@@ -223,10 +208,10 @@ class CallToBegin(StrictBody):
     """
 
     action: Name
-    input: JsonObject
+    input: dict[str, Any]
     claim: bool = True
     scope: Annotated[list[Name], Field(max_length=10_000)] = []
-    trace: JsonObject | None = None
+    trace: dict[str, Any] | None = None
     branch: Name | None = None
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
 
@@ -236,7 +221,7 @@ class LeaseRequest(StrictBody):
 
     resources: Annotated[list[Name], Field(max_length=1_000)] | None = None
     predicate: Literal["PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"] = "MUTATES"
-    manifest: JsonObject | None = None
+    manifest: dict[str, Any] | None = None
     sessionId: Name | None = None  # noqa: N815
     ttlMs: int | None = Field(default=None, ge=1)  # noqa: N815
     queue: bool = False

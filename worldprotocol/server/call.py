@@ -20,6 +20,7 @@ from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.realm import Realm
+from worldprotocol.json_text import as_text
 from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.service import HostedRealm, Service
@@ -273,5 +274,8 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
         status: HTTP status.
         headers: header fields.
     """
-    headers = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(value), status, headers, "application/json")
+    try:
+        content = orjson.dumps(value)
+    except TypeError:  # an answer may repeat JSON of a request that no log can hold, such as the input of a tool
+        content = as_text(value).encode()
+    return Response(content, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")

@@ -194,9 +194,13 @@ class Handlers(dict[str, Handler]):
         self._table = table
 
     def declare(self, name: str) -> Callable[[Handler], Handler]:
-        """Return the decorator of the handler of a row."""
-        assert name in self._table, f"{name} is not in the table"
-        assert name not in self, f"{name} has two handlers"
+        """Return the decorator of the handler of a row.
+
+        Raises:
+            KeyError: the table has no such row, or it has a handler.
+        """
+        if name not in self._table or name in self:
+            raise KeyError(name)
         return lambda handler: self.setdefault(name, handler)
 
 

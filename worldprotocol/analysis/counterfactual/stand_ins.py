@@ -19,6 +19,7 @@ from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
 from world.model.decision import HumanAnswer, Ruling
+from world.model.immutable_json import freeze
 from world.model.snapshot import Requirement
 from world.pipeline.execution_state import failed
 from world.pipeline.unit_of_work import Emitted, Task
@@ -30,7 +31,7 @@ __all__ = ["NOTHING_RESTORED", "InForce", "Putting", "RecordedBackups", "Recorde
 
 R = TypeVar("R")
 
-NOTHING_RESTORED: Final[Mapping[str, Any]] = {"restored": [], "removed": [], "failed": []}
+NOTHING_RESTORED: Final[Mapping[str, Any]] = freeze({"restored": [], "removed": [], "failed": []})
 """Result of a rollback in an unchanged workspace."""
 
 

@@ -90,9 +90,12 @@ def read_file(path: str) -> bytes:
 
 
 def _content(given: str) -> str | bytes:
-    if given == STDIN or given.startswith("@"):
-        return read_file(given.removeprefix("@"))
-    return given
+    if given == STDIN:
+        return read_file(given)
+    if not given.startswith("@"):
+        return given
+    with _opened_file(given[1:]) as stream:
+        return stream.read()
 
 
 def read_lines(source: str) -> Iterator[tuple[int, bytes | RefusedError]]:
@@ -128,6 +131,12 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
     if path == STDIN:
         yield inputs().stdin()
         return
+    with _opened_file(path) as stream:
+        yield stream
+
+
+@contextmanager
+def _opened_file(path: str) -> Iterator[IO[bytes]]:
     try:
         stream = inputs().open(path)  # closed below; only opening may be refused here
     except OSError as error:

@@ -6,14 +6,23 @@ Nothing that a request contains is imported.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from worldprotocol.server.bodies import Json, JsonObject, Name, StrictBody
+from world.model.immutable_json import freeze
+from worldprotocol.server.bodies import Name, StrictBody
 
 __all__ = ["BacktestToStart", "InsertedIntent", "JobToCancel", "RecheckToStart", "VerifyToStart", "WhatIfToStart"]
 
+
+def _frozen(value: Any, info: ValidationInfo) -> Any:
+    """Refuse before the job begins what no log can hold; an integer beyond 2^53 becomes a double, as in a log."""
+    return freeze(value, f"$.{info.field_name}")
+
+
+Json = Annotated[Any, BeforeValidator(_frozen)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_frozen)]
 Time = Annotated[str, Field(min_length=1, max_length=100)]
 Position = Annotated[int, Field(ge=1, le=2**53)]
 PolicyText = Annotated[str, Field(min_length=1, max_length=200_000)]

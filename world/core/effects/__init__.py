@@ -1,0 +1,1 @@
+"""Effects as actions request them."""
