@@ -207,7 +207,7 @@ def _sorted_fields(kind: type[Event]) -> Sequence[_Field]:
     """Return the fields of a payload, in the order of its canonical text.
 
     Raises:
-        KeyError: for a type that no reader of the log knows.
+        KeyError: the type is not in ``EVENT_TYPES``.
     """
     if TOPICS.get(kind.TOPIC) is not kind:
         raise KeyError(kind)
