@@ -460,5 +460,5 @@ def test_public_names_stay_in_the_modules_that_recorded_identities_name() -> Non
         "SourceEvent": "world.model.source",
         "IntentBody": "world.model.intent",
     }
-    found = [EffectCall, EffectType, effect, Domain, ActionContext, Patch, Case, SourceEvent, IntentBody]
+    found: list[Any] = [EffectCall, EffectType, effect, Domain, ActionContext, Patch, Case, SourceEvent, IntentBody]
     assert {one.__name__: one.__module__ for one in found} == places

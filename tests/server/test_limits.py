@@ -200,4 +200,4 @@ def test_a_second_server_on_the_socket_of_a_running_one_is_refused(tight: Served
 @pytest.mark.parametrize("given", ["build \ud83d", 2**70, json.loads("[" * 300 + "]" * 300)])
 def test_an_answer_repeats_json_that_no_log_can_hold(given: object) -> None:
     """Hooks repeat the input of a tool, of which a part alone is recorded."""
-    assert json.loads(answer({"tool_input": given}).body) == {"tool_input": given}
+    assert json.loads(bytes(answer({"tool_input": given}).body)) == {"tool_input": given}
