@@ -204,13 +204,7 @@ _Field = tuple[str, str, Any, bool]
 
 
 def _sorted_fields(kind: type[Event]) -> Sequence[_Field]:
-    """Return the fields of a payload, in the order of its canonical text.
-
-    Raises:
-        KeyError: the type is not in ``EVENT_TYPES``.
-    """
-    if TOPICS.get(kind.TOPIC) is not kind:
-        raise KeyError(kind)
+    """Return the fields of a payload, in the order of its canonical text."""
     fields = zip(members(kind), msgspec.structs.fields(kind), strict=True)
     return sorted((name, attribute, field.default, converts) for (name, attribute, converts), field in fields)
 
@@ -283,6 +277,11 @@ def _wire_form(event: Event, fields: Mapping[type[Event], Sequence[_Field]] = _F
 
 
 def _ordinary(kind: type[Event]) -> OrdinaryText:
+    """Return the encoder of a type, which every event passes first.
+
+    Raises:
+        KeyError: the type is not in ``EVENT_TYPES``.
+    """
     if TOPICS.get(kind.TOPIC) is not kind:
         raise KeyError(kind)
     is_event_itself = is_plain(kind) or _is_sparse_plain(kind)
