@@ -84,11 +84,18 @@ def test_dev_refuses_a_realm_that_is_not_marked(realm: CliRealm) -> None:
 
 
 PROGRAM = """
+import time
 from pathlib import Path
 from worldprotocol import Realm
 with Realm.open("world.db", domain=Path("tally.yaml"), policies=["house.toml"]) as realm:
-    print(sorted(realm.data()), bool(realm.changes()), flush=True)
+    seen = sorted(realm.data()), bool(realm.changes())
+try:
+    print(*seen, flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    pass
 """
+"""A program that runs until it is interrupted; it prints only when an interrupt is handled."""
 
 
 def test_dev_adopts_changes_and_runs_the_program_again_when_files_change(tmp_path: Path) -> None:
