@@ -51,6 +51,8 @@ def realm(tmp_path: Path) -> CliRealm:
 def test_the_schema_is_printed(realm):
     assert realm("klis", "schema").json == manifest_schema()
     assert realm("klis", "schema", "--json").json["$schema"].endswith("2020-12/schema")
+    (realm.folder / "world.toml").write_text("[klis]\nmax_triples = 7\n")
+    assert realm("klis", "schema").json["properties"]["scope"]["maxItems"] == 7
 
 
 @pytest.mark.requirement("KM-5", "KM-6.4", "KP-0", "KP-1")

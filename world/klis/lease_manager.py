@@ -194,7 +194,7 @@ class LeaseManager(VerdictEmitter):
         return states
 
     def release_session(self, agent_id: str, session_id: str, now: int) -> None:
-        """Release all leases of a session.
+        """Release the leases that a session holds before the call.
 
         Raises:
             RefusedError: ``CLOCK_STEPPED_BACK``.

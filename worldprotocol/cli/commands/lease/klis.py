@@ -13,6 +13,7 @@ from worldprotocol.cli.support.input_reading import inputs, is_yaml, read_file
 if TYPE_CHECKING:
     from world.errors import RefusedError
     from world.klis.manifest import Manifest
+    from world.klis.settings import KlisSettings
 
 _YAML = click.option(
     "--yaml", is_flag=True, help="Read YAML, also where the file's name or its first character says JSON."
@@ -27,10 +28,10 @@ def klis() -> None:
 @klis.command("schema")
 @with_desk
 def schema(desk: CommandContext) -> None:
-    """Print the JSON Schema of an intent manifest."""
+    """Print the JSON Schema of an intent manifest, with the limits of [klis] in world.toml where there is one."""
     from world.klis.manifest import manifest_schema
 
-    desk.out.document(manifest_schema())
+    desk.out.document(manifest_schema(_settings(desk)))
 
 
 @klis.command("validate")
@@ -130,11 +131,16 @@ def _manifest(desk: CommandContext, content: bytes, source: str, yaml: bool) -> 
     """Read a manifest under the limits that ``world.toml`` sets."""
     from world.klis.manifest import read_manifest
     from world.klis.resources.resource_types import ResourceTypes
+
+    as_yaml = yaml or is_yaml(content, source)
+    return read_manifest(content, settings=_settings(desk), types=ResourceTypes.installed(), yaml=as_yaml)
+
+
+def _settings(desk: CommandContext) -> KlisSettings:
+    """Return the limits that ``world.toml`` sets, or the defaults; raises ``INVALID_CONFIG``."""
     from world.klis.settings import KlisSettings
 
-    settings = KlisSettings.read(desk.settings().klis)
-    as_yaml = yaml or is_yaml(content, source)
-    return read_manifest(content, settings=settings, types=ResourceTypes.installed(), yaml=as_yaml)
+    return KlisSettings.read(desk.settings().klis)
 
 
 def _rejected(desk: CommandContext, refused: RefusedError) -> int:
