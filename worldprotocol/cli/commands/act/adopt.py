@@ -50,9 +50,11 @@ def adopt(desk: CommandContext, *, dry_run: bool, open_proposals: str, by: str) 
         if now != earlier and after.branches[name].head != branch.head
     }
     rendered = {"adopted": adopted, "schemaHash": now, "previous": earlier, "migrated": moved}
-    words = [f"The domain is in force now: {now[:12]}, before {earlier[:12]}."]
-    words += [f"  {name}: world {one['to'][:12]} in place of {one['from'][:12]}" for name, one in moved.items()]
-    desk.out.tell(rendered, "\n".join(words) if adopted else "This very domain was in force already.")
+    if adopted:
+        worlds = [f"  {name}: world {one['to'][:12]} in place of {one['from'][:12]}" for name, one in moved.items()]
+        desk.out.tell(rendered, f"The domain is in force now: {now[:12]}, before {earlier[:12]}.", *worlds)
+    else:
+        desk.out.tell(rendered, "This very domain was in force already.")
 
 
 def _show_plan(desk: CommandContext) -> None:
@@ -66,7 +68,7 @@ def _show_plan(desk: CommandContext) -> None:
     components = compose(domain=parts["domain"], options={"folder": parts["folder"], "limits": parts["limits"]})
     with desk.look() as world:
         plan = plan_for(world.archive, components.domain, components.limits)
-    desk.out.tell(plan.to_wire(), "\n".join(_lines(plan)))
+    desk.out.tell(plan.to_wire(), *_lines(plan))
     if not plan.is_possible:
         raise SystemExit(1)
 

@@ -54,7 +54,7 @@ def adopt(desk: CommandContext, name: str, by: str) -> None:
     if adopted and in_force.previous is not None:
         rendered["replaced"] = in_force.previous
         words += f", in place of {in_force.previous[:12]}"
-    desk.out.tell(rendered, "\n".join([words, *(f"  {line}" for one in changes for line in words_of(one))]))
+    desk.out.tell(rendered, words, *(f"  {line}" for one in changes for line in words_of(one)))
 
 
 @policy.command("retire")
