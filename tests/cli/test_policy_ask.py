@@ -54,6 +54,18 @@ def test_the_note_says_what_a_real_proposal_would_meet(realm: CliRealm) -> None:
     assert note(realm, "owl") is None
 
 
+def test_an_action_with_its_input_is_asked_about_as_it_is_submitted(realm: CliRealm) -> None:
+    scoped = json.dumps(json.loads(SALE) | {"scopeProposal": {"allowedPaths": ["sold"]}})
+    for file, words in ((SALE, ()), (scoped, ("--scope", "sold"))):
+        words = ("sell", "--input", json.dumps(json.loads(file)["input"]), *words)
+        told = realm("policy", "ask", *words, "--actor", "owl", "--json").json
+        whole = realm("policy", "ask", "--actor", "owl", "--intent", "-", "--json", given=file).json
+        assert told == whole | {"submittedAt": told["submittedAt"]}
+        assert (told["action"], told["input"]["count"], told["verdict"]) == ("sell", 2, "approve")
+    for wrong in ((), ("sell", "--intent", "-"), ("--intent", "-", "--scope", "sold")):
+        assert "ACTION" in realm("policy", "ask", "--actor", "owl", *wrong, given=SALE, code=2).err
+
+
 @pytest.mark.parametrize(
     ("words", "given", "code"),
     [

@@ -104,6 +104,8 @@ def filled(folder: Path) -> tuple[CliRealm, Place]:
     (folder / "elsewhere").mkdir()
     (folder / "case.json").write_text(json.dumps({"type": "sell", "input": {"item": "tea", "count": 9}}))
     (folder / "elsewhere" / "case.json").write_text((folder / "case.json").read_text())
+    (folder / "case-input.json").write_text(json.dumps({"item": "tea", "count": 9}))
+    (folder / "elsewhere" / "case-input.json").write_text((folder / "case-input.json").read_text())
     return realm, place
 
 

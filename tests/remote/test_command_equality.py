@@ -55,6 +55,7 @@ READING = [
     "policy shadow show",
     "policy ask --actor bot --intent case.json --at HEAD",
     "policy ask --actor bot --intent missing.json",
+    "policy ask sell --actor bot --input @case-input.json --scope sold --at HEAD",
     "policy backtest --with house",
     "lease list",
     "lease list --agent bot",

@@ -165,7 +165,8 @@ _ALL: Final = (
     _row(
         "policy ask",
         _READ,
-        "--actor=text --intent=file --set=text --policy=policy --at=text --branch=text",
+        "--actor=text --input=json --scope=text --intent=file --set=text --policy=policy --at=text --branch=text",
+        "text",
         kind="whole",
     ),
     _row(
