@@ -313,11 +313,16 @@ def _read(target: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(settings, dict):
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"{target} is no JSON object. Correct it; nothing was written.")
+    hooks = settings.get("hooks") or {}
+    if not isinstance(hooks, dict) or not all(isinstance(listed, list) for listed in hooks.values()):
+        words = f"{target}: `hooks` is no object with a list for each event. Correct it; nothing was written."
+        raise RefusedError(ErrorCode.INVALID_CONFIG, words)
     return settings
 
 
 def _write(target: Path, text: str) -> None:
-    """Replace settings at once."""
+    """Replace settings at once; a link to them stays a link."""
+    target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f"{target.name}.new")
     beside.write_text(text, encoding="utf-8")
