@@ -117,11 +117,11 @@ def test_a_call_outlives_the_session_whose_open_proposal_it_continued(realm: Rea
     assert isinstance(ended, StillWaiting)  # an equal call that is open is continued
 
 
-def test_a_call_that_gave_way_asks_again_within_ten_seconds_and_says_when(realm: Realm, clock: ManualClock) -> None:
+def test_a_call_that_gave_way_asks_again_within_five_seconds_and_says_when(realm: Realm, clock: ManualClock) -> None:
     one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
     for number in range(6):  # each time that the second call asks, the first agent has the file
         assert isinstance(one.begin(edit(f"a{number}")), Allowed)
-        clock.advance(10_000)
+        clock.advance(5_000)
         realm.settle()
         waiting = two.begin(edit("b"))
         assert isinstance(waiting, StillWaiting)
@@ -130,6 +130,6 @@ def test_a_call_that_gave_way_asks_again_within_ten_seconds_and_says_when(realm:
     waiting = two.begin(edit("b"))
     assert isinstance(waiting, StillWaiting)
     assert "one held MUTATES on /src/app.py; it asks for them again at 20" in waiting.waits_for
-    clock.advance(10_000)
+    clock.advance(5_000)
     realm.settle()
     assert isinstance(two.begin(edit("b")), Allowed)
