@@ -312,6 +312,14 @@ def test_codex_is_said_to_skip_hooks_that_are_not_trusted(tmp_path: Path) -> Non
 def test_an_unreachable_server_and_bad_events_block(event: str) -> None:
     done = worldctl("hooks", "call", "gemini", "--server", "http://127.0.0.1:9", given=event)
     assert (done.returncode, done.stdout) == (2, "")
+    assert "so this is blocked: " in done.stderr
+
+
+def test_a_report_that_is_lost_is_not_said_to_block() -> None:
+    event = '{"hook_event_name": "AfterTool"}'
+    done = worldctl("hooks", "call", "gemini", "--server", "http://127.0.0.1:9", given=event)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("The realm could not be told, so this is not recorded; its files stay leased: ")
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])
