@@ -41,10 +41,8 @@ def founded(folder: Path, agents: str = "", *, confined: bool = False) -> Place:
     text = text.replace("unclaimed_s = 900", "") if "unclaimed_s" in agents else text
     if confined:
         text = text.replace("confine = false", "confine = true") + f"\n[workspace]\nroot = {json.dumps(str(project))}\n"
-    config.write_text(
-        text.replace("wait_s = 540", agents or "wait_s = 30")
-        + "\n[server]\nrequests_per_second = 10000\nburst = 10000\n"
-    )
+    text = text.replace("[server]\n", "[server]\nrequests_per_second = 10000\nburst = 10000\n")
+    config.write_text(text.replace("wait_s = 540", agents or "wait_s = 30"))
     place = Place(realm, str(realm / "world.db"))
     with Realm.from_config(read_config(config)) as opened:
         for name, (kind, rights) in ACTORS.items():

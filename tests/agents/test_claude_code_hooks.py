@@ -88,6 +88,13 @@ def test_a_result_whose_numbers_have_no_canonical_form_is_recorded(served: Serve
     assert last(served)["status"] == "completed"
 
 
+def test_the_result_of_a_large_file_is_recorded(served: Served) -> None:
+    agent = Claude(served, session="large")
+    _, _, told = agent.edit("src/app.py")
+    agent.after(told["id"], response={"originalFile": "x" * 3_000_000})  # beyond the limit of other servers
+    assert last(served)["status"] == "completed"
+
+
 def test_a_call_that_failed_fails(served: Served) -> None:
     agent = Claude(served, session="fails")
     _, _, told = agent.edit("src/app.py")

@@ -64,6 +64,15 @@ def test_a_command_changes_the_project_under_leases_of_its_own(served: Served) -
     assert (agent.project / "src/hidden.txt").read_text() == "evil\n"
 
 
+def test_a_command_that_fails_keeps_what_it_changed_but_not_after_a_violation(served: Served) -> None:
+    agent = Claude(served, session="failing")
+    assert ran(agent, "echo fixed > src/fixed.txt; exit 3")[0] == 3  # such as a linter that mends what it reports
+    assert (agent.project / "src/fixed.txt").read_text() == "fixed\n"
+    beside = hidden_writing(agent.project / "../beside.txt")
+    assert ran(agent, f"echo broken > src/fixed.txt; {beside}")[0] == 120
+    assert (agent.project / "src/fixed.txt").read_text() == "fixed\n"
+
+
 def test_git_works_with_its_hooks(served: Served) -> None:
     agent = Claude(served, session="git")
     subprocess.run(["git", "init", "-q", "-b", "main", "."], cwd=agent.project, check=True)

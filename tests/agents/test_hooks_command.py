@@ -99,15 +99,41 @@ def commands_of(settings: Any) -> list[str]:
     return [*own, *(text for one in settings.values() for text in commands_of(one))]
 
 
-def test_settings_that_cannot_be_read_are_not_overwritten(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{ // a comment\n}", '{"hooks": [1]}', '{"hooks": {"BeforeTool": {"a": 1}}}'])
+def test_settings_that_cannot_be_read_are_not_overwritten(tmp_path: Path, text: str) -> None:
     target = tmp_path / ".gemini" / "settings.json"
     target.parent.mkdir()
-    target.write_text("{ // a comment\n}")
+    target.write_text(text)
     done = worldctl("hooks", "install", "gemini", "--project", str(tmp_path))
     assert done.returncode != 0
     assert "nothing was written" in done.stderr
-    assert target.read_text() == "{ // a comment\n}"
-    assert worldctl("hooks", "install", "gemini", "--server", "http://other.example").returncode != 0
+    assert "Traceback" not in done.stderr
+    assert target.read_text() == text
+
+
+def test_settings_that_are_a_link_stay_one(tmp_path: Path) -> None:
+    kept, target = tmp_path / "dotfiles.json", tmp_path / ".gemini" / "settings.json"
+    kept.write_text('{"theme": "dark"}')
+    target.parent.mkdir()
+    target.symlink_to("../dotfiles.json")
+    assert worldctl("hooks", "install", "gemini", "--project", str(tmp_path)).returncode == 0
+    assert target.is_symlink()
+    assert {"theme", "hooks"} == set(json.loads(kept.read_text()))
+
+
+def test_a_folder_of_agents_that_does_not_exist_is_said_at_the_start(tmp_path: Path) -> None:
+    assert worldctl("init", str(tmp_path), "--template", "coding-agents").returncode == 0
+    command = [*COMMAND, "--config", str(tmp_path / "world.toml"), "serve", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as server:
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        server.terminate()
+    assert f"[agents] root: there is no folder {tmp_path}/project" in said
+
+
+def test_a_server_on_another_machine_needs_tls(tmp_path: Path) -> None:
+    words = ("--project", str(tmp_path), "--server", "http://other.example")
+    assert worldctl("hooks", "install", "gemini", *words).returncode != 0
 
 
 @pytest.mark.parametrize(
@@ -286,6 +312,14 @@ def test_codex_is_said_to_skip_hooks_that_are_not_trusted(tmp_path: Path) -> Non
 def test_an_unreachable_server_and_bad_events_block(event: str) -> None:
     done = worldctl("hooks", "call", "gemini", "--server", "http://127.0.0.1:9", given=event)
     assert (done.returncode, done.stdout) == (2, "")
+    assert "so this is blocked: " in done.stderr
+
+
+def test_a_report_that_is_lost_is_not_said_to_block() -> None:
+    event = '{"hook_event_name": "AfterTool"}'
+    done = worldctl("hooks", "call", "gemini", "--server", "http://127.0.0.1:9", given=event)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("The realm could not be told, so this is not recorded; its files stay leased: ")
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])

@@ -123,7 +123,7 @@ def test_a_confined_command_is_changed_in_the_documented_form(client: str) -> No
     inner = allow.get("hookSpecificOutput", {})
     [given] = [one for one in (inner.get("updatedInput"), inner.get("tool_input"), allow.get("updated_input")) if one]
     words = " ".join(CONFINEMENT)
-    assert given["command"] == f"{words} --retry --writes '/**' --deletes '/**' -- sh -c '{text}'"
+    assert given["command"] == f"{words} --retry --keep --writes '/**' --deletes '/**' -- sh -c '{text}'"
     if client in ("claude-code", "codex"):  # Codex accepts a changed input with this decision only
         assert inner["permissionDecision"] == "allow"
     assert is_decision(client, allow)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from world.clock import ManualClock
+from world.errors import RefusedError
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import TIME_LIMIT_MS, ToolCalls
 from worldprotocol.api.config import read_config
@@ -72,3 +73,63 @@ def test_a_report_that_comes_too_late_does_not_end_the_doubt(realm: Realm, clock
     assert calls.report("a", {"bytes": 1}) is None
     assert len(realm.host.stuck()) == 1
     assert calls.report("never begun", {"bytes": 1}) is None
+
+
+def test_a_call_whose_proposal_an_equal_one_began_is_proposed_again(realm: Realm, clock: ManualClock) -> None:
+    one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
+    assert isinstance(two.begin(edit("b")), Allowed)
+    first, second = one.begin(edit("a")), one.begin(edit("c"))  # such as two subagents of one session
+    assert isinstance(first, StillWaiting)
+    assert first.proposal.proposal_id == second.proposal.proposal_id
+    two.report("b", {})
+    clock.advance(120_000)
+    realm.settle()
+    assert isinstance(one.begin(edit("c")), Allowed)
+    assert one.look(edit("a"), first.proposal.proposal_id) is None
+    again = one.begin(edit("a"))
+    assert isinstance(again, StillWaiting)  # it was not made
+    assert again.proposal.proposal_id != first.proposal.proposal_id
+    one.report("c", {})
+    assert one.look(edit("a"), first.proposal.proposal_id) is None
+    clock.advance(120_000)
+    realm.settle()
+    begun = one.begin(edit("a"))
+    assert isinstance(begun, Allowed)
+    assert begun.proposal.proposal_id == again.proposal.proposal_id
+    one.report("a", {})
+    made = one.begin(edit("a"))
+    assert isinstance(made, Denied)
+    assert (made.code, made.proposal.proposal_id) == ("MADE_ALREADY", again.proposal.proposal_id)
+    with pytest.raises(RefusedError, match="was used for another intent"):
+        one.begin(ToolCall("a", "file.edit", FILE | {"path": "/src/lib.py"}))
+
+
+def test_a_call_outlives_the_session_whose_open_proposal_it_continued(realm: Realm) -> None:
+    one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
+    assert isinstance(two.begin(edit("b")), Allowed)
+    first = one.begin(ToolCall("a", "file.edit", FILE, trace={"session": "ends"}))
+    second = one.begin(edit("c"))
+    assert second.proposal.proposal_id == first.proposal.proposal_id
+    assert one.abandon("ends", "The session of the agent ended.") == [first.proposal.proposal_id]
+    assert one.look(edit("c"), first.proposal.proposal_id) is None  # it is proposed again
+    assert isinstance(one.begin(edit("c")), StillWaiting)
+    ended = one.begin(ToolCall("a", "file.edit", FILE))
+    assert isinstance(ended, StillWaiting)  # an equal call that is open is continued
+
+
+def test_a_call_that_gave_way_asks_again_within_five_seconds_and_says_when(realm: Realm, clock: ManualClock) -> None:
+    one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
+    for number in range(6):  # each time that the second call asks, the first agent has the file
+        assert isinstance(one.begin(edit(f"a{number}")), Allowed)
+        clock.advance(5_000)
+        realm.settle()
+        waiting = two.begin(edit("b"))
+        assert isinstance(waiting, StillWaiting)
+        assert " holds MUTATES on /src/app.py since " in waiting.waits_for
+        one.report(f"a{number}", {})
+    waiting = two.begin(edit("b"))
+    assert isinstance(waiting, StillWaiting)
+    assert "one held MUTATES on /src/app.py; it asks for them again at 20" in waiting.waits_for
+    clock.advance(5_000)
+    realm.settle()
+    assert isinstance(two.begin(edit("b")), Allowed)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from msgspec import structs
@@ -22,6 +23,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.claim_events import EffectClaimed
 from world.model.snapshot import EffectAnswer, ErrorValue
+from world.read_models.decoding import decoded
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
 from world.state.proposal import Proposal
@@ -42,7 +44,6 @@ EFFECT: Final = "tool.call"
 
 TIME_LIMIT_MS: Final = 3_600_000
 """Time for which a call may run before it is in doubt, in ms; a call may state a shorter one (``timeLimitMs``)."""
-
 
 _UNKNOWN: Final = "No result of this call was reported: it failed, or may have been made."
 
@@ -101,8 +102,15 @@ class ToolCalls:
         waiting = self._open_twin(issued.intent_key, is_begun_too=call.excludes_equal)
         if waiting is not None:
             return waiting
-        intent = structs.replace(issued, intent_id=call.key) if call.has_own_id else issued
-        return submit_keyed(self._realm, intent, trace=call.trace, branch=call.branch)
+        if not call.has_own_id:
+            return submit_keyed(self._realm, issued, trace=call.trace, branch=call.branch)
+        for number in count(1):  # an equal call may have begun the earlier proposals of this one
+            name = call.key if number == 1 else f"{call.key}{ATTEMPT}{number}"
+            intent = structs.replace(issued, intent_id=name)
+            proposal = submit_keyed(self._realm, intent, trace=call.trace, branch=call.branch)
+            if not self._is_of_another(call, proposal):
+                break
+        return proposal
 
     def look(self, call: ToolCall, proposal_id: str) -> Answer | None:
         """Return whether a call may be made; its effect is claimed where it may.
@@ -247,7 +255,7 @@ class ToolCalls:
         reported = self.report(key, failure=("TOOL_NOT_CALLED", reason))
         if reported is not None:
             return reported
-        own = next((one for one in self._own() if one.intent.intent_id == key and not one.claims), None)
+        own = next((one for one in self._own() if _is_of(key, one.intent.intent_id) and not one.claims), None)
         if own is None or not self._withdraw(own, reason):
             return None
         return self._realm.proposal(own.proposal_id)
@@ -335,8 +343,17 @@ class ToolCalls:
         claimed = self._claimed(call.key)
         if claimed is not None:
             return self._realm.proposal(claimed.proposal_id)
-        found = (one for one in self._own() if one.intent.intent_id == call.key)
-        return next(found, None)
+        found = (one for one in self._own() if _is_of(call.key, one.intent.intent_id))
+        return next((one for one in found if not self._is_of_another(call, one)), None)
+
+    def _is_of_another(self, call: ToolCall, proposal: Proposal) -> bool:
+        """Return whether a proposal is of an equal call: that one has begun it, or proposed it where none has."""
+        if proposal.claims or proposal.ended_claims:
+            events = (decoded(one) for one in self._realm.log.stream(proposal.proposal_id))
+            keys = [one.key for one in events if isinstance(one, EffectClaimed) and one.key is not None]
+            if keys:
+                return not any(_is_of(call.key, key) for key in keys)
+        return not _is_of(call.key, proposal.intent.intent_id)
 
     def _open_twin(self, intent_key: str, *, is_begun_too: bool = False) -> Proposal | None:
         """Return an open proposal of the same meaning: one whose call was begun, if that counts too, else one that was
@@ -382,7 +399,7 @@ class ToolCalls:
         if proposal.is_terminal:
             return self._ended(call, proposal)
         is_own = any(_is_claim_of(call.key, claim) for claim in proposal.claims.values())
-        if proposal.intent.intent_id != call.key and not is_own:
+        if not is_own and self._is_of_another(call, proposal):
             return None
         return Denied(
             proposal,
@@ -394,6 +411,8 @@ class ToolCalls:
         if proposal.status == "rejected":
             decision = proposal.decision
             return Denied(proposal, "REJECTED", "" if decision is None else decision.reason)
+        if call.has_own_id and self._is_of_another(call, proposal):
+            return None
         if proposal.status == "superseded":
             return Denied(proposal, "SUPERSEDED", "It was withdrawn, or the realm changed before it was decided.")
         if proposal.status == "failed" and proposal.error is not None:
@@ -401,7 +420,7 @@ class ToolCalls:
         return self._made_and_ended(call, proposal)
 
     def _made_and_ended(self, call: ToolCall, proposal: Proposal) -> Answer | None:
-        if proposal.intent.intent_id != call.key:
+        if not _is_of(call.key, proposal.intent.intent_id):
             return None
         name = proposal.proposal_id
         results = [one for one in proposal.ended_claims.values() if one.is_answered]
@@ -414,7 +433,12 @@ class ToolCalls:
 
 
 def _is_claim_of(key: str, claim: EffectClaimed) -> bool:
-    return claim.key is not None and (claim.key == key or claim.key.startswith(f"{key}{ATTEMPT}"))
+    return claim.key is not None and _is_of(key, claim.key)
+
+
+def _is_of(key: str, name: str) -> bool:
+    """Return whether a name, of an attempt or an intent, is made of the key of a call."""
+    return name == key or name.startswith(f"{key}{ATTEMPT}")
 
 
 def _claims(proposal: Proposal) -> list[EffectClaimed]:

@@ -37,7 +37,12 @@ def waits_for(realm: Realm, proposal: Proposal) -> str:
     missing = lack(view, proposal.proposal_id)
     if missing is not None:
         held = _holders(realm, proposal.proposal_id, missing.wait.conflicts if missing.wait is not None else ())
-        return f"resources that others use: {held}" if held else "its turn to use resources"
+        again = (
+            ""
+            if missing.wait is not None or not missing.retry_at
+            else f"; it asks for them again at {moment(missing.retry_at)}"
+        )
+        return f"resources that others use: {held}{again}" if held else "its turn to use resources"
     if proposal.held is not None:
         return f"the operator: {proposal.held.cause} differs ({', '.join(proposal.held.names)})"
     return f"its execution ({proposal.status})"
@@ -79,7 +84,7 @@ def _holders(realm: Realm, proposal_id: str, conflicts: tuple[Conflict, ...]) ->
 
 def _holder(realm: Realm, conflict: Conflict | NamedConflict) -> str:
     resource = str(conflict.resource).removeprefix("FILE:")
-    verb = "holds" if conflict.lease_id is not None else "is next for"
     lease = realm.realm().klis.leases.get(conflict.lease_id or "")
+    verb = "is next for" if conflict.lease_id is None else "held" if lease is None else "holds"
     since = "" if lease is None else f" since {moment(lease.granted_at)}"
     return f"{conflict.holder} {verb} {conflict.predicate} on {resource}{since}"

@@ -292,7 +292,8 @@ class ToolGate:
     def made(self, permit: Permit, value: Any) -> None:
         """Report a result; an exception in its place is a failure.
 
-        A report that fails is logged, and the call is in doubt: the tool has run, and its result is the caller's.
+        A report that fails is logged, and the call is in doubt: the tool has run, and its result is the caller's. So is
+        an action that fails after the call.
         """
         if isinstance(value, Exception):
             self._report(permit, None, ("TOOL_FAILED", f"{type(value).__name__}: {value}"[:MAX_DETAIL]))
@@ -307,17 +308,24 @@ class ToolGate:
         claim = permit.claim
         error = None if failure is None else ErrorValue.at(*failure, claim.intent.body.type, "", claim.now)
         try:
-            _completed(self._realm, claim, Performed(EffectAnswer(value, error=error)))
+            status = _completed(self._realm, claim, Performed(EffectAnswer(value, error=error)))
         except (WorldProtocolError, OSError) as unreported:
             _LOGGER.warning("The result of the call %s could not be reported: %s", permit.proposal_id, unreported)
+            return
+        if status == "failed" and error is None:
+            _LOGGER.warning(
+                "The call %s was made, but its action failed afterwards, so the state is unchanged: `worldctl show` "
+                "says why; often `writes` does not name what the action changes.",
+                permit.proposal_id,
+            )
 
 
-def _completed(realm: Realm, claim: EffectClaim, performed: Performed) -> None:
+def _completed(realm: Realm, claim: EffectClaim, performed: Performed) -> str:
+    """Report a result, and return the status of its proposal."""
     if isinstance(realm, RemoteRealm):
         report = EffectReport.of(performed).to_wire()
-        realm._connection.post("/calls:report", {"claim": claim.to_wire(), "report": report})
-    else:
-        realm.complete_effect(claim, performed)
+        return str(realm._connection.post("/calls:report", {"claim": claim.to_wire(), "report": report})["status"])
+    return realm.complete_effect(claim, performed).status
 
 
 def _asked_server(realm: RemoteRealm, call: ToolCall, wait_s: float, *, is_question: bool) -> Found | None:

@@ -31,7 +31,7 @@ __all__ = [
     "text_of",
 ]
 
-_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9._:~-]")
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9._:-]")  # not the mark of an attempt either
 MAX_KEY: Final = 180
 _EVERYWHERE: Final = "/**"
 _DELETING: Final = frozenset({"remove", "code", "test"})
@@ -192,7 +192,8 @@ def text_of(event: Mapping[str, Any], name: str, default: str | None = None) -> 
 def rewritten(confinement: Confinement | None, given: Mapping[str, Any], intent: Intent) -> dict[str, Any] | None:
     """Return the input of a shell tool that runs its command confined, under leases; None where it stays as it is.
 
-    A command that is not understood may delete nothing, unless its words say that it deletes or runs programs.
+    A command that is not understood may delete nothing, unless its words say that it deletes or runs programs. What a
+    command changed before it failed stays, as it does where it is not confined; what a violation changed is restored.
 
     Args:
         confinement: see ``Confinement``; None confines nothing.
@@ -207,5 +208,5 @@ def rewritten(confinement: Confinement | None, given: Mapping[str, Any], intent:
     else:
         deletes = kinds & _DELETING or ("write" in kinds and "unknown" not in kinds)
         declared = ["--writes", _EVERYWHERE, *(("--deletes", _EVERYWHERE) if deletes else ())]
-    command = [*confinement, "--retry", *declared, "--", "sh", "-c", intent.input["command"]]
+    command = [*confinement, "--retry", "--keep", *declared, "--", "sh", "-c", intent.input["command"]]
     return {**given, "command": shlex.join(command)}

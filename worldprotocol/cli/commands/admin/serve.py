@@ -173,6 +173,9 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
     own: list[str | Path] = [file, *beside, *config.own_files()]
     command = _confinement(config, file) if section.confine else None
     project = Project(config.folder / Path(section.root).expanduser(), own)
+    if not project.root.is_dir():
+        remark = f"[agents] root: there is no folder {project.root}; all files of agents elsewhere are outside of it."
+        desk.out.remark(f"{remark} Correct {file}, or create the folder.")
     return AgentsOfRealm(project, command, section.wait_s, section.unclaimed_s)
 
 

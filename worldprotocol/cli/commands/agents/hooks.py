@@ -242,7 +242,8 @@ def call(desk: CommandContext, client: str, server: str, realm: str, token_file:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # whatever it is, the call is blocked
         decides = not isinstance(event, dict) or event.get("hook_event_name") in BEFORE
         why = getattr(error, "message", None) or str(error) or type(error).__name__
-        click.echo(f"The realm could not be asked, so this is blocked: {why}", err=True)
+        what = "asked, so this is blocked" if decides else "told, so this is not recorded; its files stay leased"
+        click.echo(f"The realm could not be {what}: {why}", err=True)
         return BLOCKS if decides else FAILED
     click.echo(json.dumps(answer))
     reason = refusal(client, answer)
@@ -313,11 +314,16 @@ def _read(target: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(settings, dict):
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"{target} is no JSON object. Correct it; nothing was written.")
+    hooks = settings.get("hooks") or {}
+    if not isinstance(hooks, dict) or not all(isinstance(listed, list) for listed in hooks.values()):
+        words = f"{target}: `hooks` is no object with a list for each event. Correct it; nothing was written."
+        raise RefusedError(ErrorCode.INVALID_CONFIG, words)
     return settings
 
 
 def _write(target: Path, text: str) -> None:
-    """Replace settings at once."""
+    """Replace settings at once; a link to them stays a link."""
+    target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f"{target.name}.new")
     beside.write_text(text, encoding="utf-8")
