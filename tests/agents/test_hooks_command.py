@@ -111,6 +111,12 @@ def test_settings_that_cannot_be_read_are_not_overwritten(tmp_path: Path, text: 
     assert target.read_text() == text
 
 
+def test_branches_are_for_git_only(tmp_path: Path) -> None:
+    done = worldctl("hooks", "install", "gemini", "--project", str(tmp_path), "--branch", "main")
+    assert (done.returncode, "--branch goes with git." in done.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_settings_that_are_a_link_stay_one(tmp_path: Path) -> None:
     kept, target = tmp_path / "dotfiles.json", tmp_path / ".gemini" / "settings.json"
     kept.write_text('{"theme": "dark"}')

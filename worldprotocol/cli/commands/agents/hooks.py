@@ -97,6 +97,8 @@ def install(
     from worldprotocol.agents.hooks.settings import HookPlace, with_hooks
     from worldprotocol.api.remote.addresses import read_server_address
 
+    if branches and client != GIT:
+        raise click.UsageError("--branch goes with git.")
     read_server_address(server)
     _check_version(client)
     file = None if token_file is None else str(Path(token_file).resolve())
