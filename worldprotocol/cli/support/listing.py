@@ -49,4 +49,5 @@ def held_remark(desk: CommandContext, realm: RealmView) -> None:
         f"{counted(len(events), 'proposal')} {are} held until the change is adopted (`worldctl policy adopt`, "
         "`worldctl adopt`), or a program with the code in force opens the realm:"
     )
-    desk.out.remark("\n".join([head, *lines, *more]))
+    for line in (head, *lines, *more):
+        desk.out.remark(line)

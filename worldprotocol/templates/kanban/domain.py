@@ -55,9 +55,9 @@ def add(ctx: ActionContext[Board], input: NewCard) -> list[Patch]:  # noqa: A002
     return [set_(f"cards.{input.id}", Card(title=input.title).model_dump())]
 
 
-@kanban.action("card.move", version="1", description="CardMove a card to another column.")
+@kanban.action("card.move", version="1", description="Move a card to another column.")
 def move(ctx: ActionContext[Board], input: CardMove) -> list[Patch]:  # noqa: A002
-    """CardMove a card to another column."""
+    """Move a card to another column."""
     card = ctx.state.cards.get(input.id)
     if card is None:
         ctx.fail("NO_CARD", f"there is no card {input.id}")
