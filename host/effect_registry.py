@@ -41,8 +41,14 @@ class EffectRegistry:
 
         Raises:
             RefusedError: ``DUPLICATE_HANDLER`` where its type already has a handler; the choice between two must not
-                depend on the order in which packages are loaded.
+                depend on the order in which packages are loaded. ``INVALID_HANDLER`` for anything but a handler.
         """
+        if not isinstance(given, EffectHandler):
+            raise RefusedError(
+                ErrorCode.INVALID_HANDLER,
+                f"{given!r:.80} is not an effect handler; decorate the function with @handler(type).",
+                given=type(given).__name__,
+            )
         if given.type in self._replaceable:
             self._replaceable.remove(given.type)
             self._handlers[given.type] = given

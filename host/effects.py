@@ -381,6 +381,9 @@ def handler(
     touches = options.get("touches", ())
     declared = effect_type if isinstance(effect_type, EffectType) else None
     name = effect_type.type if isinstance(effect_type, EffectType) else effect_type
+    if callable(name):
+        rendered = f"@handler takes the type of an effect first; write @handler(type) above {name!r:.80}."
+        raise RefusedError(ErrorCode.INVALID_HANDLER, rendered)
     input_type = options.get("input") if declared is None else declared.input
     terms = EffectTerms(
         DEFAULT_TIME_LIMIT_MS if callable(time_limit) else time_limit,

@@ -160,6 +160,7 @@ def projection(
         RefusedError: ``INVALID_PROJECTION`` for a bad id, unknown kinds, or a function that is a coroutine or
             generator.
     """
+    check_projection_id(projection_id)
     kinds = None if sources is None else check_sources(projection_id, sources)
 
     def mark(function: Function) -> FunctionProjection:

@@ -10,7 +10,9 @@ import pytest
 
 from authority import Approve, Policy, PolicyRegistry, Reject, StandardAuthority
 from tests.authority.cases import ASKING, always, by_policy, make_case, policy
+from world.core import Domain
 from world.errors import RefusedError
+from worldprotocol import Realm
 
 pytestmark = pytest.mark.slow
 
@@ -223,3 +225,14 @@ def test_rules_can_be_added_as_a_policy():
 
 
 HOUSE = policy(Approve())
+
+
+def test_a_realm_takes_a_rule_as_a_policy_of_its_name():
+    rest = Domain("urn:example:rest", version="1.0.0", state={"fields": {}})
+    rest.flow("rest", {"kind": "halt"})
+    with Realm.create("sqlite:///:memory:", domain=rest, policies=[always(Approve("calm"), "calm")]) as realm:
+        realm.register("bot", "agent", binding={"kind": "policy_rules", "policy": "calm"})
+        assert realm.act("bot", "rest").status == "completed"
+    with pytest.raises(RefusedError, match="is not a rule; decorate the function") as refused:
+        Realm.create("sqlite:///:memory:", domain=rest, policies=[len])
+    assert refused.value.code == "INVALID_RULE"

@@ -65,6 +65,7 @@ def test_inbox_stuck_and_show_say_what_a_proposal_waits_for(realm: CliRealm) -> 
     (realm.folder / "house.toml").write_text(RULES.replace("<= 5", "<= 50"))
     told = realm("submit", "rest", "--actor", "bot", "--input", '{"count": 9}', "--json")
     proposal = told.json["proposalId"]
+    assert told.json["held"] == "policy changed: house"
     for command in ("inbox", "stuck"):
         assert f"  {proposal} held: policy changed: house" in realm(command).err.splitlines()
     assert "submitted, held: policy changed: house" in realm("show", proposal).out
@@ -77,6 +78,12 @@ def test_inbox_stuck_and_show_say_what_a_proposal_waits_for(realm: CliRealm) -> 
     _, changed, *differences = realm("policy", "adopt", "house").out.splitlines()
     assert changed.startswith("  changed  small")
     assert [line.strip() for line in differences[1:]] == ["- intent.input.count <= 50", "+ intent.input.count <= 5"]
+
+
+def test_submit_says_why_a_proposal_is_held(realm: CliRealm) -> None:
+    (realm.folder / "house.toml").write_text(RULES.replace("<= 5", "<= 50"))
+    said = realm("submit", "rest", "--actor", "bot", "--input", '{"count": 9}')
+    assert "held: policy changed: house; `worldctl inbox` lists what is held" in said.out
 
 
 def test_dev_refuses_a_realm_that_is_not_marked(realm: CliRealm) -> None:

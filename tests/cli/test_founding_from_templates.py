@@ -43,6 +43,28 @@ def test_the_log_is_the_one_that_is_named(shell: Inside, command: tuple[str, ...
     assert "sound" in shell("--config", "desk/world.toml", "verify").out
 
 
+def test_a_release_is_withdrawn_to_the_one_before_it_each_time(shell: Inside) -> None:
+    versions = {"live": "1-2-0", "published": ["1-0-0", "1-1-0", "1-2-0"]}
+    shell("init", "desk", "--template", "release", "--data", json.dumps(versions))
+    shell("--config", "desk/world.toml", "actor", "add", "ann", "--kind", "human", "--auto-approve")
+    withdraw = (
+        "--config",
+        "desk/world.toml",
+        "submit",
+        "withdraw",
+        "--actor",
+        "ann",
+        "--input",
+        '{"reason": "broken"}',
+    )
+    live = []
+    for _ in range(3):
+        shell(*withdraw)
+        live.append(json.loads(shell("--config", "desk/world.toml", "state", "--json").out)["data"]["live"])
+    assert live == ["1-1-0", "1-0-0", None]
+    assert "NOTHING_LIVE" in shell(*withdraw, code=1).out
+
+
 def test_initial_data_of_a_template_may_be_given(shell: Inside) -> None:
     shell("init", "desk", *LEDGER, "--data", json.dumps({"balance": 7}))
     with Realm.open_read_only(shell.folder / "desk" / "world.db") as realm:

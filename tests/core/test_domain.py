@@ -257,6 +257,13 @@ def test_a_generator_that_never_ends_its_effects_is_stopped() -> None:
     assert len(done.answered) == MAX_EFFECTS
 
 
+def test_a_failure_without_texts_is_a_mistake_of_the_action() -> None:
+    context = ActionContext.__new__(ActionContext)
+    for code, message in ((5, "words"), ("CODE", ValueError("words"))):
+        with pytest.raises(TypeError, match="a code and a message, both texts"):
+            context.fail(code, message)
+
+
 def test_a_domain_failure_keeps_its_code() -> None:
     def go(ctx: ActionContext) -> None:
         ctx.fail("TOO_MANY", "there are too many", limit=3)
@@ -344,6 +351,34 @@ def test_a_version_is_part_of_the_schemas_identity_and_the_source_is_told() -> N
     hidden = make()
     hidden.computed("built", deps=[])(eval("lambda data: 1"))
     assert hidden.sources()["computed:built"] is None
+
+
+@pytest.mark.parametrize("state", [int, dict, None, Level])
+def test_a_state_that_is_no_model_is_refused_with_what_to_write(state: Any) -> None:
+    with pytest.raises(RefusedError, match=r"a class derived from pydantic\.BaseModel") as refused:
+        Domain("urn:example:other", version="1.0.0", state=state)
+    assert refused.value.code == "UNSUPPORTED_TYPE"
+
+
+def test_a_declaration_that_could_only_fail_is_refused() -> None:
+    class State(BaseModel):
+        count: int = 0
+
+    async def late(ctx):
+        return []
+
+    domain = Domain("urn:example:late", version="2.0.0", state=State)
+    wrong = (
+        lambda: domain.migration(dict),
+        lambda: domain.computed(len),
+        lambda: domain.computed("sum", deps=["count"])(late),
+        lambda: domain.computed("sum", deps=["count"])(lambda data, more: 1),
+        lambda: domain.action("late", version="1")(late),
+    )
+    for declare in wrong:
+        with pytest.raises(RefusedError) as refused:
+            declare()
+        assert refused.value.code == "INVALID_ACTION"
 
 
 def test_wrong_declarations_are_refused() -> None:

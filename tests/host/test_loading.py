@@ -175,6 +175,15 @@ def test_an_own_handler_takes_the_place_of_a_built_in_one(
         registry.add(handler("file.write")(lambda params, call: None))
 
 
+def test_a_function_without_its_decorator_is_no_handler() -> None:
+    with pytest.raises(RefusedError, match="decorate the function with @handler") as refused:
+        EffectRegistry().add(len)
+    assert refused.value.code == "INVALID_HANDLER"
+    with pytest.raises(RefusedError, match=r"write @handler\(type\) above") as refused:
+        handler(len)
+    assert refused.value.code == "INVALID_HANDLER"
+
+
 def test_finding_effects_does_not_import_the_library_behind_http() -> None:
     code = "import sys, host; host.find_effects(); sys.exit('httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -14,7 +14,17 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.immutable_json import freeze
 
-__all__ = ["ActionOptions", "check_declared", "check_migration", "check_predicate", "model_of_input", "refuse_python"]
+__all__ = [
+    "ActionOptions",
+    "check_computed",
+    "check_declared",
+    "check_migration",
+    "check_named",
+    "check_predicate",
+    "check_state_type",
+    "model_of_input",
+    "refuse_python",
+]
 
 
 class ActionOptions(TypedDict, total=False):
@@ -64,6 +74,12 @@ def check_declared(action: str, given: Mapping[str, Any]) -> None:
 def model_of_input(function: Callable[..., Any], name: str) -> type[BaseModel] | None:
     """Return the pydantic model of an action's second parameter, or None."""
     parameters = list(inspect.signature(function).parameters.values())
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"The action {name!r} must not be async: write def, and `yield effect(type, ...)` in place of await.",
+            action=name,
+        )
     if len(parameters) == 1:
         return None
     hints: dict[str, Any] = {}
@@ -89,6 +105,49 @@ def check_predicate(action: str, function: Callable[..., Any]) -> None:
             ErrorCode.INVALID_ACTION,
             f"The predicate of {action!r} must be a plain function of one context, which answers at once.",
             action=action,
+        )
+
+
+def check_state_type(state: object) -> None:
+    """Raise for a state that is neither portable data nor a pydantic model."""
+    if not isinstance(state, Mapping) and not (isinstance(state, type) and issubclass(state, BaseModel)):
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_TYPE,
+            "The state of a domain is a class derived from pydantic.BaseModel, or portable data such as "
+            f'{{"fields": {{...}}}}, not {state!r:.80}.',
+        )
+
+
+def check_computed(name: str, function: Callable[..., Any]) -> None:
+    """Raise for a function of a computed value that can only fail: async, a generator, or not of one argument."""
+    is_plain = not (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
+    try:
+        inspect.signature(function).bind({})
+    except TypeError:
+        is_plain = False
+    except ValueError:  # a function of C has no signature
+        pass
+    if not is_plain:
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"The function of the computed value {name!r} must be a plain function f(data) that returns the value.",
+            name=name,
+        )
+
+
+def check_named(name: object, decorator: str) -> None:
+    """Raise for a decorator that is written without parentheses, where its first argument is the function."""
+    if not isinstance(name, str):
+        shown = getattr(name, "__name__", type(name).__name__)
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"@domain.{decorator} takes a text first, and was given {shown!r}; write @domain.{decorator}(...) above "
+            "the function.",
+            decorator=decorator,
         )
 
 

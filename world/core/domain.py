@@ -26,14 +26,9 @@ from pydantic import BaseModel
 
 from world.code.identity import Identity, changed_names, identity_of, is_first_kind, own_source_hash
 from world.code.keyword_options import check_names
+from world.core import declaration_checks as checks
 from world.core.availability import LocalPredicate
-from world.core.declaration_checks import (
-    ActionOptions,
-    check_declared,
-    check_predicate,
-    model_of_input,
-    refuse_python,
-)
+from world.core.declaration_checks import ActionOptions, check_declared, check_predicate, model_of_input, refuse_python
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
 from world.core.fields_of import earlier_form
@@ -89,6 +84,7 @@ class Domain(Generic[S]):
         description: str | None = None,
     ) -> None:
         """Create an empty domain."""
+        checks.check_state_type(state)
         self._model: type[BaseModel] | None = None if isinstance(state, Mapping) else state
         self._state_model: StateModel | None = None if self._model is None else state_model(self._model)
         self._portable: dict[str, Any] = {
@@ -211,8 +207,9 @@ class Domain(Generic[S]):
             A decorator; with an expression there is nothing to decorate and it may be dropped.
 
         Raises:
-            RefusedError: ``DUPLICATE_NAME``.
+            RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` for a function that cannot compute a value.
         """
+        checks.check_named(name, "computed")
         full = name if name.startswith("computed.") else f"computed.{name}"
         fields = self._portable["computed"]["fields"]
         self._new(full, fields, "computed value")
@@ -221,6 +218,7 @@ class Domain(Generic[S]):
             return lambda function: function
 
         def register(function: F) -> F:
+            checks.check_computed(name, function)
             self._new(full, fields, "computed value")
             fields[full] = {"deps": list(deps or ()), "python": {"name": full, "version": version}}
             self._computed[full] = function
@@ -320,6 +318,7 @@ class Domain(Generic[S]):
         Raises:
             RefusedError: ``DUPLICATE_NAME`` for a second one from that version; ``INVALID_ACTION`` otherwise.
         """
+        checks.check_named(version, "migration")
 
         def register(function: F) -> F:
             self._new(version, self._migrations, "migration from version")

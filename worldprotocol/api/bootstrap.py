@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from authority import Policy, PolicyRegistry, StandardAuthority
+from authority import PolicyRegistry, StandardAuthority
 from host import EffectRegistry, Host, find_effects
 from host.backups import Backups
 from host.effect_registry import WholeRegistry
@@ -411,7 +411,7 @@ def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) ->
 
 
 def _add_policy(registry: PolicyRegistry, given: Any, folder: Path | None) -> str:
-    if isinstance(given, Policy):
+    if not isinstance(given, (str, Path)):
         return registry.add(given).name
     return registry.load(str(given), base=folder).name
 

@@ -47,7 +47,9 @@ def publish(ctx: ActionContext[Product], input: NewVersion) -> ActionSteps:  # n
 @release.action("withdraw", version="1", description="Take the live version back to the one before it.")
 def withdraw(ctx: ActionContext[Product], input: WithdrawnVersion) -> list[Patch]:  # noqa: A002
     """Make the version before the live one the live one."""
-    earlier = [one for one in ctx.state.published if one != ctx.state.live]
+    if ctx.state.live is None:
+        ctx.fail("NOTHING_LIVE", "there is no live version")
+    earlier = ctx.state.published[: ctx.state.published.index(ctx.state.live)]
     return [set_("live", earlier[-1] if earlier else None)]
 
 

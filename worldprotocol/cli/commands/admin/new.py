@@ -87,7 +87,7 @@ worldctl submit pay --actor bot --input '{"to": "rent", "amount": 60}'""",
     "kanban": """worldctl submit card.add --actor bot --input '{"id": "first", "title": "Try it"}'
 worldctl submit card.move --actor bot --input '{"id": "first", "column": "done"}'""",
     "release": """worldctl submit publish --actor bot --input '{"version": "1-0-0", "notes": "the first"}'
-worldctl settle""",
+worldctl settle     # its policy rejects a release at weekends (UTC)""",
     "coding-agents": """mkdir -p project     # the folder that `root` names in world.toml: that of your project
 worldctl token create --actor bot --can act     # for WORLDCTL_TOKEN of the agent
 worldctl hooks install claude-code --project project""",

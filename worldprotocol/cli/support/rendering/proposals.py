@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from world.model.record import to_wire
 from world.read_models.live.offered_effects import offered_of
-from world.state.proposal import Proposal
+from world.state.proposal import Proposal, held_words
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.requests import ProjectionOutcome
 from worldprotocol.cli.support.waiting_for_leases import in_words as lacking_in_words
@@ -37,6 +37,8 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
         "branch": proposal.branch,
         "attempt": proposal.submitted.attempt,
     }
+    if proposal.held is not None:
+        rendered["held"] = held_words(proposal.held)
     ruling = proposal.asked
     if ruling is not None:
         questions = to_wire(proposal.open_questions)
@@ -77,6 +79,8 @@ def in_words(outcome: dict[str, Any]) -> list[str]:
     words = [f"{outcome['status']}: {doing}, proposal {outcome['proposalId']}"]
     if outcome["attempt"] > 1:
         words[0] += f", attempt {outcome['attempt']}"
+    if "held" in outcome:
+        words.append(f"held: {outcome['held']}; `worldctl inbox` lists what is held, `worldctl doctor` what to do")
     if "worldId" in outcome:
         words.append(f"world {outcome['worldId']}")
     if "failure" in outcome:
