@@ -117,6 +117,12 @@ def test_a_configuration_founds_and_opens_with_data_progress_and_a_clock(tmp_pat
         assert list(world.realm().policies) == ["house"]
     with Realm.from_config(config, progress=lambda done, total: seen.append((done, total))) as world:
         assert world.data()["sold"] == 7
+    file = tmp_path / "world.toml"
+    file.write_text(f'domain = "{COUNTER}:counter"\npolicies = ["{COUNTER}:house"]\n')
+    for named in (file, str(file)):
+        with Realm.from_config(named) as world:
+            assert world.data()["sold"] == 7
+    assert refused(lambda: Realm.from_config(tmp_path / "none.toml")).code == "NO_CONFIG"
     assert refused(lambda: Realm.from_config(Config(folder=tmp_path))).code == "INVALID_CONFIG"
     assert refused(lambda: Realm.from_config(Config(domain="x.json", limits={"nope": 1}))).code == "INVALID_CONFIG"
 

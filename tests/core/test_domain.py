@@ -367,13 +367,18 @@ def test_a_declaration_that_could_only_fail_is_refused() -> None:
     async def late(ctx):
         return []
 
+    def keyed(ctx: ActionContext, *, given: State) -> list[Patch]:
+        return []
+
     domain = Domain("urn:example:late", version="2.0.0", state=State)
     wrong = (
         lambda: domain.migration(dict),
         lambda: domain.computed(len),
         lambda: domain.computed("sum", deps=["count"])(late),
         lambda: domain.computed("sum", deps=["count"])(lambda data, more: 1),
+        lambda: domain.computed("sum", deps="count"),  # type: ignore[arg-type]
         lambda: domain.action("late", version="1")(late),
+        lambda: domain.action("keyed", version="1")(keyed),
     )
     for declare in wrong:
         with pytest.raises(RefusedError) as refused:

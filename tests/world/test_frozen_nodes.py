@@ -8,6 +8,7 @@ import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from world.errors import RefusedError
 from world.model.immutable.frozen_text import frozen_text
@@ -22,6 +23,12 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=10,
 )
+
+
+class Note(BaseModel):
+    """A model in place of JSON."""
+
+    text: str
 
 
 def nested(value: Any, levels: int, kind: str) -> Any:
@@ -157,6 +164,12 @@ def test_what_was_deep_once_may_be_put_deep_when_it_is_shallow_again() -> None:
             "set is no JSON type; use objects, arrays, strings, numbers, booleans and null.",
         ),
         ([b"x"], "$[0]", "bytes is no JSON type; use objects, arrays, strings, numbers, booleans and null."),
+        (
+            [Note(text="x")],
+            "$[0]",
+            "Note is no JSON type; use objects, arrays, strings, numbers, booleans and null; of a pydantic model, use "
+            "model_dump(mode='json').",
+        ),
     ],
 )
 def test_every_refusal_names_its_place(value: Any, where: str, sentence: str) -> None:

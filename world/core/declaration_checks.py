@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, Final, TypedDict, get_type_hints
 
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ __all__ = [
     "ActionOptions",
     "check_computed",
     "check_declared",
+    "check_deps",
     "check_migration",
     "check_named",
     "check_predicate",
@@ -71,6 +72,9 @@ def check_declared(action: str, given: Mapping[str, Any]) -> None:
             )
 
 
+_BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 def model_of_input(function: Callable[..., Any], name: str) -> type[BaseModel] | None:
     """Return the pydantic model of an action's second parameter, or None."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -88,7 +92,8 @@ def model_of_input(function: Callable[..., Any], name: str) -> type[BaseModel] |
             hints = get_type_hints(function)
         except Exception:  # noqa: BLE001 - a name that cannot be found now is the same mistake as no type
             hints = {}
-    model = hints.get(parameters[1].name) if len(parameters) == 2 else None
+    is_passed = len(parameters) == 2 and parameters[1].kind in _BY_POSITION
+    model = hints.get(parameters[1].name) if is_passed else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise RefusedError(
             ErrorCode.INVALID_ACTION,
@@ -135,6 +140,16 @@ def check_computed(name: str, function: Callable[..., Any]) -> None:
         raise RefusedError(
             ErrorCode.INVALID_ACTION,
             f"The function of the computed value {name!r} must be a plain function f(data) that returns the value.",
+            name=name,
+        )
+
+
+def check_deps(name: str, deps: object) -> None:
+    """Raise for the paths of a computed value that are one text: each of its letters would be a path."""
+    if isinstance(deps, str):
+        raise RefusedError(
+            ErrorCode.INVALID_ACTION,
+            f"The computed value {name!r} takes a list of paths: write deps=[{deps!r}].",
             name=name,
         )
 

@@ -210,6 +210,7 @@ class Domain(Generic[S]):
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` for a function that cannot compute a value.
         """
         checks.check_named(name, "computed")
+        checks.check_deps(name, deps)
         full = name if name.startswith("computed.") else f"computed.{name}"
         fields = self._portable["computed"]["fields"]
         self._new(full, fields, "computed value")

@@ -348,8 +348,9 @@ def _freeze_other(value: Any, depth: int) -> Any:
         return _freeze_dict(value, depth)
     if isinstance(value, (list, tuple)):
         return _freeze_list(value, depth)
+    model = "; of a pydantic model, use model_dump(mode='json')" if hasattr(value, "model_dump") else ""
     raise _FaultError(
-        f"{type(value).__name__} is no JSON type; use objects, arrays, strings, numbers, booleans and null."
+        f"{type(value).__name__} is no JSON type; use objects, arrays, strings, numbers, booleans and null{model}."
     )
 
 

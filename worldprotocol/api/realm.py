@@ -162,19 +162,28 @@ class Realm(ExternalEffects, RealmConnecting, RealmGoverning):
 
     @classmethod
     def from_config(
-        cls, config: Config, *, address: str | None = None, create: bool = False, **options: Unpack[FoundingOptions]
+        cls,
+        config: Config | Path | str,
+        *,
+        address: str | None = None,
+        create: bool = False,
+        **options: Unpack[FoundingOptions],
     ) -> Realm:
         """Open the realm that a ``world.toml`` defines, or found it with ``create``.
 
         Args:
-            config: see ``worldprotocol.api.config.read_config``.
+            config: a file, or what ``worldprotocol.api.config.read_config`` returned.
             address: address of the log; None is the one in the configuration.
             create: found a new realm.
             **options: as for ``create`` or ``open``; they override the configuration.
 
         Raises:
-            RefusedError: as ``create`` and ``open``; ``INVALID_CONFIG`` if the configuration has no domain.
+            RefusedError: as ``create``, ``open`` and ``read_config``; ``INVALID_CONFIG`` if there is no domain.
         """
+        if isinstance(config, (str, Path)):
+            from worldprotocol.api.config import read_config
+
+            config = read_config(Path(config))
         opener = cls.create if create else cls.open
         return opener(address or config.log_address, **{**config.parts(), **options})
 

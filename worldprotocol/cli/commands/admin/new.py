@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,7 +38,7 @@ def new(desk: CommandContext, folder: str | None, template: str | None, person: 
     text = _read_me(template, person)
     (where / READ_ME).write_text(text, encoding="utf-8")
     words = [f"{where} has a realm from the template {template}; {person} decides, and {AGENT} proposes."]
-    words.append(f"Next: cd {where}, and read README.md.")
+    words.append(f"Next: cd {shlex.quote(str(where))}, and read README.md.")
     desk.out.tell(made | {"folder": str(where), "person": person, "agent": AGENT}, *words)
 
 
