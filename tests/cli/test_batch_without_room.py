@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.inside import Inside
 from tests.cli.realm import FOUND
+from world.state.proposal import Proposal
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support import batch
+from worldprotocol.cli.support.rendering.proposals import result_of
 
 
 def test_a_full_disk_in_a_batch_says_that_the_line_under_way_may_be_in_the_log(
@@ -22,11 +25,11 @@ def test_a_full_disk_in_a_batch_says_that_the_line_under_way_may_be_in_the_log(
     realm(*FOUND)
     realm("actor", "add", "bot", "--kind", "agent", "--auto-approve")
     lines = [json.dumps({"actor": "bot", "type": "sell", "input": {"item": item}}) for item in ("tea", "milk")]
-    reported = batch.result_of
+    reported = result_of
 
-    def without_room(world: Realm, proposal: object) -> object:
+    def without_room(world: Realm, proposal: Proposal) -> dict[str, Any]:
         if len(list(world.proposals())) == 2:
-            writer: sqlite3.Connection = world.log._store._writer
+            writer: sqlite3.Connection = world.log._store._writer  # type: ignore[attr-defined]
             pages = writer.execute("PRAGMA page_count").fetchone()[0]
             writer.execute(f"PRAGMA max_page_count = {pages}")
             while True:  # until the limit refuses a commit
