@@ -29,7 +29,12 @@ def test_rights_and_tokens_are_granted_listed_and_revoked(tmp_path: Path) -> Non
         ("bot", "actor", None),
         ("bot", "reader", ["inputs"]),
     ]
-    made = realm("token", "create", "--actor", "bot", "--can", "actor", "--days", "1", "--json").json
+    useless = realm("token", "create", "--actor", "bot", "--can", "actor", "--can", "auditor")
+    assert "bot does not have the right auditor yet; `worldctl rights grant bot auditor`" in useless.err
+    realm("token", "revoke", realm("token", "list", "--json").json[0]["tokenId"], "--reason", "useless")
+    said = realm("token", "create", "--actor", "bot", "--can", "actor", "--days", "1", "--json")
+    assert "does not have" not in said.err
+    made = said.json
     with Realm.open_read_only(tmp_path / "world.db") as reading:
         assert verify_token(reading.realm(), made["token"], made["expiresAt"] - 1).actor_id == "bot"
     (listed,) = realm("token", "list", "--json").json

@@ -45,7 +45,8 @@ def translated(error: Exception, where: str) -> Exception:
     if isinstance(error, errors.DiskFull):
         return StorageFullError(
             ErrorCode.STORAGE_FULL,
-            f"The server {where} has no room left. Nothing was appended; free some space and try again.",
+            f"The server {where} has no room left. This commit was not appended, those before it were; "
+            "free some space and try again.",
             store=where,
         )
     if isinstance(error, errors.ReadOnlySqlTransaction):

@@ -422,7 +422,9 @@ def _without_room(path: str, *, is_full: bool) -> StorageFullError:
     if not is_full:  # what a limit on the size of files looks like, and a disk that fails
         reason = f"{path} could not be written: there is no room left, files may not grow so large, or the disk fails"
     return StorageFullError(
-        ErrorCode.STORAGE_FULL, f"{reason}. Nothing was appended; free some space and try again.", path=path
+        ErrorCode.STORAGE_FULL,
+        f"{reason}. This commit was not appended, those before it were; free some space and try again.",
+        path=path,
     )
 
 

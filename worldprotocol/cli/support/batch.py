@@ -101,8 +101,14 @@ def run_batch(desk: CommandContext, source: str, take: Take, *, wait: float, sto
                 printer.tell_the_rest()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"Interrupted: {_counted(done)}; all of them are in the log.") from None
-    except (DamagedLogError, StorageFullError):
+    except DamagedLogError:
         desk.out.remark(f"{_counted(done)}; all of them are in the log.")
+        raise
+    except StorageFullError:
+        desk.out.remark(
+            f"{_counted(done)}; all of them are in the log. The line after them may be there in part, with its "
+            "effects: free some space, and look at `worldctl settle`, `stuck` and `log` before you submit it again."
+        )
         raise
     desk.out.remark(f"{_counted(done)}.")
     return 1 if any(status in FINDINGS for status in done) else 0

@@ -35,10 +35,18 @@ def create(desk: CommandContext, actor_id: str, can: Any, days: int, note: str |
     """Create a token and print it, once: the log keeps only a digest."""
     with desk.open() as world:
         made = world.access.create_token(actor_id, by=by, can=can or None, ttl_ms=days * _DAY_MS, note=note)
+        held = world.realm().rights.get(actor_id, {})
     one = made.created
     rendered = {"token": made.token, "tokenId": one.token_id, "actorId": one.actor_id, "expiresAt": one.expires_at}
     words = f"token {one.token_id} of {one.actor_id}, for {days} days; it is not shown again."
     desk.out.tell(rendered, made.token, words)
+    useless = [right for right in can if right not in held]
+    if useless or not held:
+        missing = f"the right {', '.join(useless)}" if useless else "any right"
+        right = useless[0] if useless else "RIGHT"
+        desk.out.remark(
+            f"{actor_id} does not have {missing} yet; `worldctl rights grant {actor_id} {right}` grants it."
+        )
 
 
 @token.command("list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -17,10 +18,12 @@ from worldprotocol.cli.support.output import counted
 def import_(desk: CommandContext, file: str) -> int:
     """Read the exported FILE into the log that --log names, which must be new or a beginning of it.
 
-    Every leaf and tree head is checked before the first event is written; a damaged file leaves nothing behind.
+    FILE may be the folder of an archive (`worldctl archive`); several are read one after the other. Every leaf and tree
+    head is checked before the first event is written; a damaged file leaves nothing behind.
     """
     from world.errors import RefusedError
     from worldprotocol.cli.commands.prove.verify import salvaged_words
+    from worldprotocol.export.archive.manifest import EVENTS, MANIFEST
     from worldprotocol.export.jsonl import import_log
 
     address = desk.address()
@@ -28,6 +31,8 @@ def import_(desk: CommandContext, file: str) -> int:
         if file == "-":
             done = import_log(sys.stdin.buffer, address, progress=progress)
         else:
+            if os.path.isfile(os.path.join(file, MANIFEST)):
+                file = os.path.join(file, EVENTS)
             try:
                 source = open(file, "rb")  # noqa: SIM115  # only opening it may fail in this way
             except OSError as error:
