@@ -17,6 +17,7 @@ from world.model.immutable_json import MAX_DEPTH, FrozenDict, FrozenList, freeze
 ODD: list[Any] = [1e21, 1e-7, 5e-324, "é", "😀", -0.0, 1e15, 1.2345678901234568e20, 1e-5, 0.00001234, 2**53 - 1, True]
 KEYS = ["a", "b", "é", "ﬃ", "😀", ""]
 BIG = "x" * 5_000
+OF_A_MODEL = "; of a pydantic model, use model_dump(mode='json')."
 LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from([*ODD, BIG]) | st.floats(-1, 1)
 JSON = st.recursive(
     LEAVES,
@@ -167,8 +168,7 @@ def test_what_was_deep_once_may_be_put_deep_when_it_is_shallow_again() -> None:
         (
             [Note(text="x")],
             "$[0]",
-            "Note is no JSON type; use objects, arrays, strings, numbers, booleans and null; of a pydantic model, use "
-            "model_dump(mode='json').",
+            "Note is no JSON type; use objects, arrays, strings, numbers, booleans and null" + OF_A_MODEL,
         ),
     ],
 )

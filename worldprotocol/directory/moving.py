@@ -219,11 +219,11 @@ def abandon(
     with directory.change() as change:
         entry = change.state.entry(name)
         if entry.work != work:
-            where = f"it is archived in {entry.archive}" if entry.status == "archived" else f"it is at {entry.place}"
-            found = f"{_NOUN[entry.work]} to {entry.target}" if entry.work else f"nothing; {where}"
+            where = f"archived in {entry.archive}" if entry.status == "archived" else f"at {entry.place}"
+            found = f"its {_NOUN[entry.work]} to {entry.target} is" if entry.work else f"it is {where}"
             raise RefusedError(
                 ErrorCode.NOTHING_TO_ABANDON,
-                f"No {_NOUN[work]} of the realm {name!r} is under way; under way is {found}.",
+                f"No {_NOUN[work]} of the realm {name!r} is under way; {found}.",
                 realm=name,
             )
         why_open = close_copy(entry, by) if work == "move" else None
