@@ -88,9 +88,8 @@ def read_file(path: Path) -> str:
         content = path.read_bytes()
         text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError(
-            ErrorCode.NOT_LOADED, f"{path.name} cannot be read: {error_text(error)}.", reference=str(path)
-        ) from None
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error_text(error)
+        raise RefusedError(ErrorCode.NOT_LOADED, f"{path.name} cannot be read: {why}.", reference=str(path)) from None
     if len(content) > MAX_BYTES:
         raise RefusedError(ErrorCode.NOT_LOADED, f"{path.name} has more than {MAX_BYTES} bytes.", reference=str(path))
     return text

@@ -50,6 +50,7 @@ def test_members_vote_and_the_inbox_shows_how_it_stands(realm: CliRealm) -> None
     )
     assert "ALREADY_VOTED" in decide(realm, "reject", "ann", code=1).err
     assert realm("inbox", "--for", "ann", "--json").json == []
+    assert "no actor 'bobb'" in realm("inbox", "--for", "bobb", code=1).err
     (one,) = realm("inbox", "--for", "bob", "--json").json
     assert (one["waitsFor"], one["step"], one["steps"], one["onTimeout"]) == (["bob", "cat"], 1, 1, "reject")
     (vote,) = one["votes"]

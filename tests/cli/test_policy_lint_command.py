@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_told_fault_by_fault(tmp_path: Path) -> None:
     )
     said = realm("policy", "lint", "broken.toml", "nowhere.toml", code=1).out.splitlines()
     assert said[0].startswith("broken.toml:14: error: $.rules[1].at: ")
-    assert "nowhere.toml: error: nowhere.toml cannot be read" in said[1]
+    assert "nowhere.toml: error: nowhere.toml cannot be read: No such file or directory." in said[1]
 
 
 def test_warnings_count_where_they_are_to(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_generator_that_never_ends_its_effects_is_stopped() -> None:
 
 
 def test_a_failure_without_texts_is_a_mistake_of_the_action() -> None:
-    context = ActionContext.__new__(ActionContext)
+    context: Any = ActionContext.__new__(ActionContext)
     for code, message in ((5, "words"), ("CODE", ValueError("words"))):
         with pytest.raises(TypeError, match="a code and a message, both texts"):
             context.fail(code, message)
@@ -370,13 +370,13 @@ def test_a_declaration_that_could_only_fail_is_refused() -> None:
     def keyed(ctx: ActionContext, *, given: State) -> list[Patch]:
         return []
 
-    domain = Domain("urn:example:late", version="2.0.0", state=State)
+    domain: Any = Domain("urn:example:late", version="2.0.0", state=State)
     wrong = (
         lambda: domain.migration(dict),
         lambda: domain.computed(len),
         lambda: domain.computed("sum", deps=["count"])(late),
         lambda: domain.computed("sum", deps=["count"])(lambda data, more: 1),
-        lambda: domain.computed("sum", deps="count"),  # type: ignore[arg-type]
+        lambda: domain.computed("sum", deps="count"),
         lambda: domain.action("late", version="1")(late),
         lambda: domain.action("keyed", version="1")(keyed),
     )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,11 +177,12 @@ def test_an_own_handler_takes_the_place_of_a_built_in_one(
 
 
 def test_a_function_without_its_decorator_is_no_handler() -> None:
+    plain: Any = len
     with pytest.raises(RefusedError, match="decorate the function with @handler") as refused:
-        EffectRegistry().add(len)
+        EffectRegistry().add(plain)
     assert refused.value.code == "INVALID_HANDLER"
     with pytest.raises(RefusedError, match=r"write @handler\(type\) above") as refused:
-        handler(len)
+        handler(plain)
     assert refused.value.code == "INVALID_HANDLER"
 
 

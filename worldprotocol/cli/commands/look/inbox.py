@@ -24,12 +24,17 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
     One whose deadline has passed is overdue: it cannot be answered any more, and the next command that acts decides
     it as its binding says. `worldctl settle` does that at once.
     """
+    from world.error_codes import ErrorCode
+    from world.errors import RefusedError
     from worldprotocol.api.proposal_summary import moment
     from worldprotocol.api.requests import waiting_in
     from worldprotocol.cli.support.point_in_time import moment as looked_at
 
     with desk.look() as world:
         world.archive.check_complete()
+        if person is not None and person not in world.realm().actors:
+            said = f"There is no actor {person!r}; `worldctl actor list` lists them."
+            raise RefusedError(ErrorCode.UNKNOWN_ACTOR, said, actor=person)
         then = looked_at(world, at)
         realm = then.realm()
         waits = filter(desk.may_see, waiting_in(realm))
