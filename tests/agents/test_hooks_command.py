@@ -325,7 +325,7 @@ def test_a_report_that_is_lost_is_not_said_to_block() -> None:
     event = '{"hook_event_name": "AfterTool"}'
     done = worldctl("hooks", "call", "gemini", "--server", "http://127.0.0.1:9", given=event)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("The realm could not be told, so this is not recorded; its files stay leased: ")
+    assert done.stderr.startswith("The realm could not be reached, so this is not recorded; its files stay leased: ")
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])

@@ -349,9 +349,8 @@ def _freeze_other(value: Any, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return _freeze_list(value, depth)
     model = "; of a pydantic model, use model_dump(mode='json')" if hasattr(value, "model_dump") else ""
-    raise _FaultError(
-        f"{type(value).__name__} is no JSON type; use objects, arrays, strings, numbers, booleans and null{model}."
-    )
+    allowed = f"use objects, arrays, strings, numbers, booleans and null{model}."
+    raise _FaultError(f"{type(value).__name__} is no JSON type; {allowed}")
 
 
 def _number(value: float) -> int | float:

@@ -244,7 +244,7 @@ def call(desk: CommandContext, client: str, server: str, realm: str, token_file:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # whatever it is, the call is blocked
         decides = not isinstance(event, dict) or event.get("hook_event_name") in BEFORE
         why = getattr(error, "message", None) or str(error) or type(error).__name__
-        what = "asked, so this is blocked" if decides else "told, so this is not recorded; its files stay leased"
+        what = "asked, so this is blocked" if decides else "reached, so this is not recorded; its files stay leased"
         click.echo(f"The realm could not be {what}: {why}", err=True)
         return BLOCKS if decides else FAILED
     click.echo(json.dumps(answer))
