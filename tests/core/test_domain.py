@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,10 @@ CONTEXT = ComputeContext(now=5_000, random_seed="intent-1")
 class Level(enum.Enum):
     LOW = "low"
     HIGH = "high"
+
+
+class Count(BaseModel):
+    count: int = 0
 
 
 class Todo(BaseModel):
@@ -361,16 +366,13 @@ def test_a_state_that_is_no_model_is_refused_with_what_to_write(state: Any) -> N
 
 
 def test_a_declaration_that_could_only_fail_is_refused() -> None:
-    class State(BaseModel):
-        count: int = 0
-
     async def late(ctx):
         return []
 
-    def keyed(ctx: ActionContext, *, given: State) -> list[Patch]:
+    def keyed(ctx: ActionContext, *, given: Count) -> list[Patch]:
         return []
 
-    domain: Any = Domain("urn:example:late", version="2.0.0", state=State)
+    domain: Any = Domain("urn:example:late", version="2.0.0", state=Count)
     wrong = (
         lambda: domain.migration(dict),
         lambda: domain.computed(len),
@@ -384,6 +386,28 @@ def test_a_declaration_that_could_only_fail_is_refused() -> None:
         with pytest.raises(RefusedError) as refused:
             declare()
         assert refused.value.code == "INVALID_ACTION"
+
+
+def test_a_decorator_may_pass_other_arguments_than_it_is_given() -> None:
+    def doubling(function: Any) -> Any:
+        return functools.wraps(function)(lambda data: function(data, factor=2))
+
+    def naming(function: Any) -> Any:
+        return functools.wraps(function)(lambda ctx, given: function(ctx, given=given))
+
+    domain: Any = Domain("urn:example:decorated", version="1.0.0", state=Count)
+
+    @domain.computed("double", deps=["count"])
+    @doubling
+    def double(data: Any, *, factor: int) -> int:
+        return int(data["count"] * factor)
+
+    @domain.action("put", version="1")
+    @naming
+    def put(ctx: ActionContext, *, given: Count) -> list[Patch]:
+        return [set_("count", given.count)]
+
+    assert double({"count": 3}) == 6
 
 
 def test_wrong_declarations_are_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypedDict, get_type_hints
+from typing import Any, TypedDict, get_type_hints
 
 from pydantic import BaseModel
 
@@ -72,7 +72,18 @@ def check_declared(action: str, given: Mapping[str, Any]) -> None:
             )
 
 
-_BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+def _accepts(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with so many arguments by position; a decorator counts as it is written.
+
+    ``functools.wraps`` shows the signature of the decorated function, to which the decorator may pass other arguments.
+    """
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # a function of C has no signature
+        pass
+    return True
 
 
 def model_of_input(function: Callable[..., Any], name: str) -> type[BaseModel] | None:
@@ -92,7 +103,7 @@ def model_of_input(function: Callable[..., Any], name: str) -> type[BaseModel] |
             hints = get_type_hints(function)
         except Exception:  # noqa: BLE001 - a name that cannot be found now is the same mistake as no type
             hints = {}
-    is_passed = len(parameters) == 2 and parameters[1].kind in _BY_POSITION
+    is_passed = len(parameters) == 2 and _accepts(function, 2)
     model = hints.get(parameters[1].name) if is_passed else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise RefusedError(
@@ -125,18 +136,12 @@ def check_state_type(state: object) -> None:
 
 def check_computed(name: str, function: Callable[..., Any]) -> None:
     """Raise for a function of a computed value that can only fail: async, a generator, or not of one argument."""
-    is_plain = not (
+    is_lazy = (
         inspect.iscoroutinefunction(function)
         or inspect.isgeneratorfunction(function)
         or inspect.isasyncgenfunction(function)
     )
-    try:
-        inspect.signature(function).bind({})
-    except TypeError:
-        is_plain = False
-    except ValueError:  # a function of C has no signature
-        pass
-    if not is_plain:
+    if is_lazy or not _accepts(function, 1):
         raise RefusedError(
             ErrorCode.INVALID_ACTION,
             f"The function of the computed value {name!r} must be a plain function f(data) that returns the value.",
