@@ -104,6 +104,31 @@ def test_a_call_whose_proposal_an_equal_one_began_is_proposed_again(realm: Realm
         one.begin(ToolCall("a", "file.edit", FILE | {"path": "/src/lib.py"}))
 
 
+def test_a_call_is_given_up_whose_first_proposal_an_equal_one_began(realm: Realm, clock: ManualClock) -> None:
+    one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
+    assert isinstance(two.begin(edit("b")), Allowed)
+    assert isinstance(one.begin(edit("a")), StillWaiting)
+    two.report("b", {})
+    clock.advance(120_000)
+    realm.settle()
+    assert isinstance(one.begin(edit("c")), Allowed)
+    again = one.begin(edit("a"))
+    assert isinstance(again, StillWaiting)
+    clock.advance(TIME_LIMIT_MS + GRACE_MS + 1)
+    realm.settle()  # the equal call is in doubt
+    assert len(realm.host.stuck()) == 1
+    withdrawn = one.give_up("a", "The caller no longer waits.")
+    assert withdrawn is not None
+    assert withdrawn.proposal_id == again.proposal.proposal_id
+
+
+def test_calls_whose_keys_begin_alike_are_different_ones(realm: Realm) -> None:
+    calls = ToolCalls(realm, "one")
+    first = calls.submit(ToolCall("a~b", "file.edit", FILE | {"path": "/src/lib.py"}))
+    second = calls.submit(edit("a"))
+    assert (first.intent.intent_id, second.intent.intent_id) == ("a~b", "a")
+
+
 def test_a_call_outlives_the_session_whose_open_proposal_it_continued(realm: Realm) -> None:
     one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
     assert isinstance(two.begin(edit("b")), Allowed)

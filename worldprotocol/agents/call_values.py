@@ -9,15 +9,28 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from world.errors import RefusedError
+from world.events.claim_events import EffectClaimed
 from world.model.canonical_json import canonical_bytes
 from world.model.snapshot import EffectAnswer
 from world.state.effect_claim import EffectClaim
 from world.state.proposal import Proposal
 
-__all__ = ["ATTEMPT", "Allowed", "Answer", "Denied", "StillWaiting", "ToolCall", "content_of", "digest_of", "not_yet"]
+__all__ = [
+    "ATTEMPT",
+    "Allowed",
+    "Answer",
+    "Denied",
+    "StillWaiting",
+    "ToolCall",
+    "content_of",
+    "digest_of",
+    "is_claim_of",
+    "is_proposed_as",
+    "not_yet",
+]
 
 ATTEMPT: Final = "~"
-"""Between the key of a call and the name of an attempt, in the key of a claim."""
+"""Between the key of a call and the name of an attempt, in the key of a claim, or a number, in the id of an intent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +141,14 @@ def not_yet(proposal_id: str, waits_for: str) -> str:
         f"Not yet: it waits for {waits_for}. Nothing was done. Proposal {proposal_id} stays open; do something else, "
         "and repeat exactly this call later: it continues this proposal."
     )
+
+
+def is_claim_of(key: str, claim: EffectClaimed) -> bool:
+    """Return whether a claim is that of the call with this key, or of an attempt at it."""
+    return claim.key is not None and (claim.key == key or claim.key.startswith(f"{key}{ATTEMPT}"))
+
+
+def is_proposed_as(key: str, intent_id: str) -> bool:
+    """Return whether an intent is of the call with this key: its id is the key, or the key and a number."""
+    beginning, _, number = intent_id.rpartition(ATTEMPT)
+    return intent_id == key or (beginning == key and number.isdecimal())

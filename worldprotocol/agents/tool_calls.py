@@ -27,7 +27,16 @@ from world.read_models.decoding import decoded
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
 from world.state.proposal import Proposal
-from worldprotocol.agents.call_values import ATTEMPT, Allowed, Answer, Denied, StillWaiting, ToolCall
+from worldprotocol.agents.call_values import (
+    ATTEMPT,
+    Allowed,
+    Answer,
+    Denied,
+    StillWaiting,
+    ToolCall,
+    is_claim_of,
+    is_proposed_as,
+)
 from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
 from worldprotocol.api.realm import Realm
@@ -255,10 +264,9 @@ class ToolCalls:
         reported = self.report(key, failure=("TOOL_NOT_CALLED", reason))
         if reported is not None:
             return reported
-        own = next((one for one in self._own() if _is_of(key, one.intent.intent_id) and not one.claims), None)
-        if own is None or not self._withdraw(own, reason):
-            return None
-        return self._realm.proposal(own.proposal_id)
+        own = [one for one in self._own() if is_proposed_as(key, one.intent.intent_id) and not one.claims]
+        withdrawn = next((one for one in own if self._withdraw(one, reason)), None)  # an equal call may have begun one
+        return None if withdrawn is None else self._realm.proposal(withdrawn.proposal_id)
 
     def abandon(self, session: str, reason: str) -> list[str]:
         """Give up the calls of a session that were not begun: withdraw them, or report that they were not made.
@@ -336,24 +344,24 @@ class ToolCalls:
 
     def _claimed(self, key: str) -> EffectClaimed | None:
         claims = (claim for proposal in self._own() for claim in proposal.claims.values())
-        return next((claim for claim in claims if _is_claim_of(key, claim)), None)
+        return next((claim for claim in claims if is_claim_of(key, claim)), None)
 
     def _known(self, call: ToolCall) -> Proposal | None:
         """Return the open proposal of a call that was submitted or claimed with this key."""
         claimed = self._claimed(call.key)
         if claimed is not None:
             return self._realm.proposal(claimed.proposal_id)
-        found = (one for one in self._own() if _is_of(call.key, one.intent.intent_id))
+        found = (one for one in self._own() if is_proposed_as(call.key, one.intent.intent_id))
         return next((one for one in found if not self._is_of_another(call, one)), None)
 
     def _is_of_another(self, call: ToolCall, proposal: Proposal) -> bool:
         """Return whether a proposal is of an equal call: that one has begun it, or proposed it where none has."""
         if proposal.claims or proposal.ended_claims:
             events = (decoded(one) for one in self._realm.log.stream(proposal.proposal_id))
-            keys = [one.key for one in events if isinstance(one, EffectClaimed) and one.key is not None]
-            if keys:
-                return not any(_is_of(call.key, key) for key in keys)
-        return not _is_of(call.key, proposal.intent.intent_id)
+            claims = [one for one in events if isinstance(one, EffectClaimed) and one.key is not None]
+            if claims:
+                return not any(is_claim_of(call.key, one) for one in claims)
+        return not is_proposed_as(call.key, proposal.intent.intent_id)
 
     def _open_twin(self, intent_key: str, *, is_begun_too: bool = False) -> Proposal | None:
         """Return an open proposal of the same meaning: one whose call was begun, if that counts too, else one that was
@@ -398,7 +406,7 @@ class ToolCalls:
         """Return the answer about a proposal whose effect is claimed, in doubt or has a result."""
         if proposal.is_terminal:
             return self._ended(call, proposal)
-        is_own = any(_is_claim_of(call.key, claim) for claim in proposal.claims.values())
+        is_own = any(is_claim_of(call.key, claim) for claim in proposal.claims.values())
         if not is_own and self._is_of_another(call, proposal):
             return None
         return Denied(
@@ -420,7 +428,7 @@ class ToolCalls:
         return self._made_and_ended(call, proposal)
 
     def _made_and_ended(self, call: ToolCall, proposal: Proposal) -> Answer | None:
-        if not _is_of(call.key, proposal.intent.intent_id):
+        if not is_proposed_as(call.key, proposal.intent.intent_id):
             return None
         name = proposal.proposal_id
         results = [one for one in proposal.ended_claims.values() if one.is_answered]
@@ -430,15 +438,6 @@ class ToolCalls:
             raise RefusedError(ErrorCode.INVALID_ACTION, why, proposal_id=name)
         made = proposal.journal.get(results[-1].requirement_id)
         return Denied(proposal, "MADE_ALREADY", f"The call {call.key} was made already ({name}).", made)
-
-
-def _is_claim_of(key: str, claim: EffectClaimed) -> bool:
-    return claim.key is not None and _is_of(key, claim.key)
-
-
-def _is_of(key: str, name: str) -> bool:
-    """Return whether a name, of an attempt or an intent, is made of the key of a call."""
-    return name == key or name.startswith(f"{key}{ATTEMPT}")
 
 
 def _claims(proposal: Proposal) -> list[EffectClaimed]:
