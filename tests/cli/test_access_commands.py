@@ -30,8 +30,13 @@ def test_rights_and_tokens_are_granted_listed_and_revoked(tmp_path: Path) -> Non
         ("bot", "reader", ["inputs"]),
     ]
     useless = realm("token", "create", "--actor", "bot", "--can", "actor", "--can", "auditor")
-    assert "bot does not have the right auditor yet; `worldctl rights grant bot auditor`" in useless.err
-    realm("token", "revoke", realm("token", "list", "--json").json[0]["tokenId"], "--reason", "useless")
+    assert "bot does not have the right auditor yet; `worldctl rights grant bot auditor` grants it." in useless.err
+    several = realm("token", "create", "--actor", "bot", "--can", "auditor", "--can", "approver")
+    assert (
+        "does not have the rights auditor, approver yet; `worldctl rights grant bot RIGHT` grants each." in several.err
+    )
+    for one in realm("token", "list", "--json").json:
+        realm("token", "revoke", one["tokenId"], "--reason", "useless")
     said = realm("token", "create", "--actor", "bot", "--can", "actor", "--days", "1", "--json")
     assert "does not have" not in said.err
     made = said.json

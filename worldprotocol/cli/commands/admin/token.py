@@ -42,10 +42,12 @@ def create(desk: CommandContext, actor_id: str, can: Any, days: int, note: str |
     desk.out.tell(rendered, made.token, words)
     useless = [right for right in can if right not in held]
     if useless or not held:
-        missing = f"the right {', '.join(useless)}" if useless else "any right"
-        right = useless[0] if useless else "RIGHT"
+        several = "rights" if len(useless) > 1 else "right"
+        missing = f"the {several} {', '.join(useless)}" if useless else "any right"
+        right = useless[0] if len(useless) == 1 else "RIGHT"
+        grants = "each" if len(useless) > 1 else "it"
         desk.out.remark(
-            f"{actor_id} does not have {missing} yet; `worldctl rights grant {actor_id} {right}` grants it."
+            f"{actor_id} does not have {missing} yet; `worldctl rights grant {actor_id} {right}` grants {grants}."
         )
 
 
