@@ -84,6 +84,7 @@ def test_tree_heads_that_were_kept_are_compared_with_an_archive_alone(cli: Insid
             heads[size] = log.root_at(size)
     cli("--log", "w.db", "archive", "a", "--upto", "512")
     cli("--log", "w.db", "archive", "b", "--upto", "768", "--after", "a")
+    assert "given with --against" in cli("verify", "a/tlog/checkpoint", code=1).err
     for folder, comparable in (("a", (0, 1, 300, 512)), ("b", (512, 513, 768))):
         for size, head in heads.items():
             if size in comparable:
