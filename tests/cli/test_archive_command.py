@@ -84,6 +84,7 @@ def test_tree_heads_that_were_kept_are_compared_with_an_archive_alone(cli: Insid
             heads[size] = log.root_at(size)
     cli("--log", "w.db", "archive", "a", "--upto", "512")
     cli("--log", "w.db", "archive", "b", "--upto", "768", "--after", "a")
+    assert "given with --against" in cli("verify", "a/tlog/checkpoint", code=1).err
     for folder, comparable in (("a", (0, 1, 300, 512)), ("b", (512, 513, 768))):
         for size, head in heads.items():
             if size in comparable:
@@ -100,6 +101,9 @@ def test_the_file_of_a_later_stretch_alone_is_refused_with_what_to_do(cli: Insid
     assert "begins after event 256" in cli("verify", "b/events.jsonl", code=3).out
     assert "LOG_NOT_EMPTY" in cli("--log", "new.db", "import", "b/events.jsonl", code=1).err
     cli("--log", "w.db", "verify", "b/events.jsonl", "--archive", "b", code=2)
+    for words in (("archive", "c", "--after", "b"), ("verify", "--archive", "b")):
+        told = cli("--log", "w.db", *words, code=3).err
+        assert "b begins after event 256 and does not follow event 0: name all archives before it too" in told
 
 
 @pytest.fixture

@@ -54,6 +54,13 @@ def test_the_note_says_what_a_real_proposal_would_meet(realm: CliRealm) -> None:
     assert note(realm, "owl") is None
 
 
+def test_the_note_says_that_an_input_is_refused_before_it_is_judged(realm: CliRealm) -> None:
+    sell = ("sell", "--input", '{"item": "tea", "count": "two"}')
+    noted = realm("policy", "ask", *sell, "--actor", "owl", "--json").json["note"]
+    assert noted.startswith("a proposal is refused before it is judged, because its input does not fit: input.count")
+    assert noted.rpartition(": ")[2] in realm("submit", *sell, "--actor", "owl", code=2).err
+
+
 def test_an_action_with_its_input_is_asked_about_as_it_is_submitted(realm: CliRealm) -> None:
     scoped = json.dumps(json.loads(SALE) | {"scopeProposal": {"allowedPaths": ["sold"]}})
     for file, words in ((SALE, ()), (scoped, ("--scope", "sold"))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from world.klis.settings import KlisSettings
 from world.model.canonical_json import canonical_bytes
 from worldprotocol import Realm
 from worldprotocol.api.bootstrap import rebuild_index
+from worldprotocol.export.jsonl import export_log, import_log
 
 AGENTS = st.sampled_from(["ann", "bob", "cleo"])
 RESOURCES = st.sampled_from(["FILE:/a", "FILE:/a/b", "FILE:/a/*", "FILE:/b/*", "LAMP:kitchen"])
@@ -186,6 +188,20 @@ def test_a_realm_is_loaded_from_the_copy_and_the_events_since(shared_log_url: st
         assert loaded.klis_version == folded.klis_version
         assert verify(world.log).ok
     with Realm.open(shared_log_url, domain=shop, clock=ManualClock(2), ids=SequentialIds("two")) as world:
+        play(world, 10)
+        assert verify(world.log).ok
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_an_imported_log_has_the_ledger_of_its_events(tmp_path: Path, shared_log_url: str, often: None) -> None:
+    with Realm.create(tmp_path / "w.db", domain=shop, clock=ManualClock(1), ids=SequentialIds()) as world:
+        play(world, 30)
+        before = stored(world.realm().klis)
+        export_log(world.log, exported := io.BytesIO())
+    import_log(io.BytesIO(exported.getvalue()), shared_log_url)
+    with Realm.open(shared_log_url, domain=shop, clock=ManualClock(2), ids=SequentialIds("two")) as world:
+        assert world.archive.ledger_position()[0] > 0
+        assert stored(world.realm().klis) == before
         play(world, 10)
         assert verify(world.log).ok
 

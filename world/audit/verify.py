@@ -60,7 +60,7 @@ class VerificationReport:
 
     Args:
         findings: in order of position, those about the complete file (position 0) last; empty for a valid log.
-        head: the newest tree head, which covers all checked events.
+        head: the tree head of the checked events.
         events: number of checked events.
         worlds: number of states that were restored and hashed.
         proposals: number of intents that were hashed.
@@ -143,18 +143,18 @@ def verify(
         asked = branch_points(log, log.stored_head().size)
     except (DamagedLogError, RefusedError):
         asked = set()  # the pass reports the damage
-    checker = _Checker(log, asked, snapshot)
+    checker, head = _Checker(log, asked, snapshot), log.stored_head()
     try:
-        findings = verify_tree(log, saved, progress, checker.take, checker.is_removed)
+        findings = verify_tree(log, saved, progress, checker.take, checker.is_removed, size=head.size)
     except ForgottenWorldError:  # another branch reached discarded worlds again; check again and keep them
         with suppress(DamagedLogError):  # the pass reports the damage
             asked |= revisited_worlds(log, log.stored_head().size, after=checker.upto)
-        checker = _Checker(log, asked, snapshot, is_last=True)
-        findings = verify_tree(log, saved, progress, checker.take, checker.is_removed)
+        checker, head = _Checker(log, asked, snapshot, is_last=True), log.stored_head()
+        findings = verify_tree(log, saved, progress, checker.take, checker.is_removed, size=head.size)
     findings += checker.finish()
     return VerificationReport(
         findings=(*sorted(findings, key=lambda finding: finding.position), *_verify_tables(log), *verify_storage(log)),
-        head=log.stored_head(),
+        head=head,
         events=checker.seen,
         worlds=checker.count(WorldSealed.TOPIC),
         proposals=checker.count(ProposalSubmitted.TOPIC),

@@ -55,6 +55,8 @@ def verify_tree(
     progress: Progress | None = None,
     visit: Callable[[Sequence[Row]], None] | None = None,
     is_removed: Callable[[int], bool] | None = None,
+    *,
+    size: int | None = None,
 ) -> list[LogFinding]:
     """Check all of a log; an empty list means that it is whole.
 
@@ -66,6 +68,7 @@ def verify_tree(
             leaf, log id), so that others can look at the events in the same pass.
         is_removed: returns whether the content of the event at a position may have been removed. The leaf hash of an
             event without content is then taken as it is stored, and compared by the tree heads.
+        size: size of the stored tree head up to which to check; None is the newest one.
 
     Returns:
         The findings, at most ``MAX_FINDINGS``, in order of position.
@@ -73,7 +76,7 @@ def verify_tree(
     Source: RFC 9162 section 2.1; design section 2.
     """
     saved = [against] if isinstance(against, TreeHead) else sorted(against or (), key=lambda head: head.size)
-    audit = _Audit(log, saved, is_removed or _is_never_removed)
+    audit = _Audit(log, saved, is_removed or _is_never_removed, log.stored_head().size if size is None else size)
     try:
         audit.run(progress, visit)
     except DamagedLogError as error:
@@ -120,12 +123,12 @@ def _strays(log: EventLog) -> Iterator[LogFinding]:
 class _Audit:
     """The state of one pass."""
 
-    def __init__(self, log: EventLog, saved: Sequence[TreeHead], is_removed: Callable[[int], bool]) -> None:
+    def __init__(self, log: EventLog, saved: Sequence[TreeHead], is_removed: Callable[[int], bool], size: int) -> None:
         self._is_removed = is_removed
         self.findings: list[LogFinding] = []
         self.position = 0
         self._log = log
-        self._end = log.stored_head().size
+        self._end = size
         self._frontier = Frontier()
         self._pending: list[bytes] = []
         self._other: Frontier | None = None  # the tree with recomputed leaves, where they differ from stored ones

@@ -300,7 +300,7 @@ class WorldIndex:
             rows.add_checkpoint(world_id, canonical_text(data))
         of_leases = [logged for logged in events if logged.stream == KLIS_STREAM]
         if of_leases:
-            _keep_ledger(cursor, rows, of_leases[-1].version, events[-1].position)
+            _keep_ledger(cursor, rows, of_leases, events[-1].position)
         rows.write(cursor)
 
     def _interval(self, cursor: ViewCursor) -> int:
@@ -310,22 +310,25 @@ class WorldIndex:
         return self._every if row is None else int(row[0])
 
 
-def _keep_ledger(cursor: ViewCursor, rows: IndexRows, version: int, position: int) -> None:
+def _keep_ledger(cursor: ViewCursor, rows: IndexRows, latest: Sequence[LoggedEvent], position: int) -> None:
     """Store a copy of the lease ledger if the previous one is too old, as the engine does after a commit.
 
     Args:
-        cursor: cursor of the log, which already stores the events.
+        cursor: cursor of the log, which stores the events before ``latest``; a transaction stores those that it appends
+            when it commits.
         rows: receives the copy.
-        version: version of the last event of the ledger's stream.
+        latest: the new events of the ledger's stream, in order; at least one.
         position: position of the last event that the index covers afterwards.
     """
+    version = latest[-1].version
     cursor.run(statement("ledger", cursor.backend), of_log=cursor.log_id)
     copy = cursor.fetchone()
     kept = 0 if copy is None else int(copy[1])
     if not has_new_copy(version, kept, 0):
         return
     ledger = Ledger() if copy is None else read_ledger(read_json(copy[2]))
-    for logged in cursor.stream(KLIS_STREAM, kept, version):
+    earlier = cursor.stream(KLIS_STREAM, kept, latest[0].version - 1)
+    for logged in (*earlier, *latest):
         event = decode_event(logged.topic, logged.schema_version, logged.state, logged.position)
         try:
             ledger.fold(event)

@@ -14,6 +14,7 @@ from authority import Policy, PolicyRegistry, StandardAuthority, is_policy_file
 from authority.policies.loading import policy_from_reference
 from world.clock import SystemClock
 from world.code.time_limit import TimeLimit
+from world.core.validate import check_input
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorRef
@@ -117,19 +118,30 @@ def ask(
     parts = _parts(world)
     registry = parts.policies if policy is None else PolicyRegistry([policy])
     ruling = StandardAuthority(registry, time_limit=TimeLimit(parts.limits.max_call_ms)).judge(case)
+    unfit = None if stand.is_past else _refusal(world, case)
     if ruling.policy_hash is None:
-        return HypotheticalRuling(case, ruling, None, in_force=True)
+        return HypotheticalRuling(case, ruling, None, in_force=True, note=unfit)
     name = str(bound["policy"])
     adopted = realm.policies.get(name)
     in_force = adopted is not None and adopted.policy_hash == ruling.policy_hash
     own = realm.bindings.get(actor_id)
-    note = _note(world, stand, own, bound, policy_hash=ruling.policy_hash)
+    note = unfit or _note(world, stand, own, bound, policy_hash=ruling.policy_hash)
     return HypotheticalRuling(case, ruling, registry.describe(name), in_force, registry.get(name), note)
 
 
 def _present(world: Realm, branch: str | None) -> Stand:
     head = world.branch(branch)
     return Stand(world.realm(), head.head, head.name, world.log.head().size, SystemClock().now_ms())
+
+
+def _refusal(world: Realm, case: Case) -> str | None:
+    """Return a note that a real proposal with this input is refused before it is judged; None where it is not."""
+    parts = _parts(world)
+    faults = check_input(parts.domain.schema.actions[case.intent.body.type].input, case.intent.body.input)
+    if not faults or parts.limits.judge_invalid_input:
+        return None
+    clauses = "; ".join(f"{fault.path} {fault.message}" for fault in faults)
+    return f"a proposal is refused before it is judged, because its input does not fit: {clauses}"
 
 
 def _note(

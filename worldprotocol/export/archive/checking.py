@@ -127,6 +127,14 @@ def check_row(archives: Sequence[ArchiveFolder], log: EventLog | None = None) ->
         manifest = archive.manifest
         size, root, digest = (0, Frontier().root(), None) if before is None else _end(before)
         if (manifest.after, manifest.frontier().root()) != (size, root) or manifest.previous != digest:
+            if before is None and manifest.after:
+                raise RefusedError(
+                    ErrorCode.BAD_ARCHIVE,
+                    f"{archive.folder} begins after event {manifest.after} and does not follow event 0: name all "
+                    "archives before it too, in order.",
+                    folder=str(archive.folder),
+                    position=manifest.after,
+                )
             follows = f"event {size}" if before is None else f"{before.folder}, whose last event is {size}"
             raise bad_archive(
                 archive.folder, f"it begins after event {manifest.after} and does not follow {follows}", manifest.after

@@ -312,7 +312,10 @@ def _verify_proof(desk: CommandContext, data: bytes, saved: Saved) -> int:
 
     kind, trust, in_cose = proof_kind(data), saved.trust, is_cose(data)
     if kind is None and not in_cose:
-        raise RefusedError(ErrorCode.BAD_PROOF, "The file is no export, no receipt and no consistency proof.")
+        raise RefusedError(
+            ErrorCode.BAD_PROOF,
+            "The file is no export, no receipt and no consistency proof. A checkpoint is given with --against.",
+        )
     if (kind == "receipt" or in_cose) and saved.earlier is not None:
         raise click.UsageError("--old-vkey is about the older checkpoint in a consistency proof; COSE contains none.")
     if not trust.keys and not saved.heads:
