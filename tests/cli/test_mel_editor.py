@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,17 @@ def test_the_textmate_grammar_has_every_function() -> None:
     pattern = json.loads(GRAMMAR.read_text())["repository"]["call"]["match"]
     names = pattern.removeprefix(r"\b(").partition(")")[0].split("|")
     assert names == sorted({*KINDS, *SUGAR})
+
+
+def test_the_language_server_ends_cleanly_after_shutdown_and_exit():
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": {"processId": None, "rootUri": None, "capabilities": {}}},
+        {"method": "initialized", "params": {}},
+        {"id": 2, "method": "shutdown"},
+        {"method": "exit"},
+    ]
+    bodies = [json.dumps({"jsonrpc": "2.0", **message}).encode() for message in messages]
+    sent = b"".join(b"Content-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies)
+    command = [sys.executable, "-m", "worldprotocol", "domain", "lsp"]
+    ended = subprocess.run(command, check=False, input=sent, capture_output=True, env=environment() | ENV)
+    assert (ended.returncode, ended.stderr) == (0, b"")

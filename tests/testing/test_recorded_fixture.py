@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import cel  # noqa: F401 - its extension cannot be loaded anew by each in-process run of pytest
 import pytest
 
 from tests.golden import garden
@@ -290,6 +291,18 @@ def test_what_a_test_does_after_the_end_of_the_log_is_added_only_on_purpose(proj
     project.run(makes=0)
     project.test = TEST
     project.run(code=1).stdout.fnmatch_lines(["*The test ends before this event; played again, nothing more happens."])
+
+
+def test_a_refused_addition_names_the_event_that_holds_other_code(project: Project) -> None:
+    project.recorded()
+    before = project.golden.read_bytes()
+    position = project.position("policy.adopted")
+    project.shop = SHOP + "\n# the module's text is part of the identity of its rules\n"
+    more = '    world.act("bot", "sell", {"item": "tea", "count": 1})\n'
+    project.test = TEST.replace("\n\ndef test", f"{more}\n\ndef test").replace("== 6", "== 5")
+    ran = project.run("--record=new", code=1)
+    ran.stdout.fnmatch_lines([f"*Nothing was added: event {position}, policy.adopted, names other code*"])
+    assert project.golden.read_bytes() == before
 
 
 @pytest.mark.requirement("CARD-tests", "CARD-replay")

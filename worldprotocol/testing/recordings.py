@@ -311,12 +311,12 @@ class Recording:
         """Compare what was played with what was recorded, up to the first divergence that is wanted."""
         __tracebackhide__ = True
         assert self.checked is not None
-        is_exact = True
+        other_code = None  # the first event that differs in names of code only
         for position, (then, now) in enumerate(zip_longest(recorded.log.read(), world.log.read()), 1):
             if any(one.position <= position for one in self.checked.found):
                 return  # what comes after a wanted divergence follows from it
             if then is None:
-                self._goes_on(world, position, is_exact=is_exact)
+                self._goes_on(world, position, other_code)
                 return
             if now is not None and (then.leaf == now.leaf or _wire(then) == _wire(now)):
                 continue
@@ -327,18 +327,22 @@ class Recording:
                 if not self.owner.unexpected(self.path, [found]):
                     return
                 self._fail(rendered(recorded, found, self.checked, self.path.name))
-            is_exact = False
+            other_code = other_code or position
 
-    def _goes_on(self, world: Realm, position: int, *, is_exact: bool) -> None:
+    def _goes_on(self, world: Realm, position: int, other_code: int | None) -> None:
         __tracebackhide__ = True
-        if self.owner.mode == "new" and is_exact:
+        if self.owner.mode == "new" and other_code is None:
             self._write(world)
             return
         words = (
             f"{self.path.name} ends with event {position - 1}, the test continues: {event_at(world, position).TOPIC}."
         )
-        if self.owner.mode == "new":
-            self._fail(f"{words} The code is another one than that which was recorded; --record=all records anew.")
+        if other_code is not None and self.owner.mode == "new":
+            self._fail(
+                f"{words} Nothing was added: event {other_code}, {event_at(world, other_code).TOPIC}, names other code "
+                "than was recorded, and recorded events are not changed. --record=all records anew. The identity of a "
+                "rule covers its whole module, so keep rules in a module that is not edited with the scenes."
+            )
         self._fail(f"{words} --record=new adds what is new.")
 
     def _fail(self, words: str) -> None:

@@ -6,6 +6,8 @@ the package pygls, which the extra ``lsp`` installs.
 
 from __future__ import annotations
 
+import os
+import sys
 from bisect import bisect_right
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -148,7 +150,8 @@ def serve() -> None:
         import pygls.lsp.server  # noqa: F401 - whether it is installed
     except ImportError:
         raise missing_extra("Language servers", "pygls", "lsp") from None
-    _server(MelDocuments()).start_io()
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:  # pygls closes it, and the command still flushes its own
+        _server(MelDocuments()).start_io(stdout=out)
 
 
 def _server(documents: MelDocuments) -> LanguageServer:
