@@ -104,6 +104,28 @@ def test_a_call_whose_proposal_an_equal_one_began_is_proposed_again(realm: Realm
         one.begin(ToolCall("a", "file.edit", FILE | {"path": "/src/lib.py"}))
 
 
+def test_a_call_that_continued_the_proposal_of_an_equal_one_is_made_once(realm: Realm, clock: ManualClock) -> None:
+    one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
+    assert isinstance(two.begin(edit("b")), Allowed)
+    first = one.begin(edit("a"))
+    two.report("b", {})
+    clock.advance(120_000)
+    realm.settle()
+    begun = one.begin(edit("c"))
+    assert isinstance(begun, Allowed)
+    assert begun.proposal.proposal_id == first.proposal.proposal_id
+    one.report("c", {"bytes": 7})
+    for _ in range(3):
+        made = one.begin(edit("c"))
+        assert isinstance(made, Denied)
+        assert (made.code, made.proposal.proposal_id) == ("MADE_ALREADY", begun.proposal.proposal_id)
+        assert made.result is not None
+        other = two.begin(edit("c"))  # the same key, of another agent
+        assert isinstance(other, Denied if other.proposal.is_terminal else Allowed)
+        assert other.proposal.submitted.actor.actor_id == "two"
+        two.report("c", {})
+
+
 def test_a_call_is_given_up_whose_first_proposal_an_equal_one_began(realm: Realm, clock: ManualClock) -> None:
     one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
     assert isinstance(two.begin(edit("b")), Allowed)

@@ -23,7 +23,6 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.claim_events import EffectClaimed
 from world.model.snapshot import EffectAnswer, ErrorValue
-from world.read_models.decoding import decoded
 from world.state.effect_claim import EffectClaim
 from world.state.ports import Performed
 from world.state.proposal import Proposal
@@ -37,6 +36,7 @@ from worldprotocol.agents.call_values import (
     is_claim_of,
     is_proposed_as,
 )
+from worldprotocol.agents.claim_keys import claims_with_keys, ended_claimed_by
 from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
 from worldprotocol.api.realm import Realm
@@ -103,6 +103,8 @@ class ToolCalls:
         check_key(call.key)
         known = self._known(call)
         issued = self._realm.issue(self._actor_id, call.action, dict(call.input), scope=call.scope)
+        if known is None and call.has_own_id:
+            known = ended_claimed_by(self._realm, self._actor_id, issued.intent_key, call.key)
         if known is not None:
             asked = known.submitted.intent.body
             if (asked.type, asked.input) != (issued.body.type, issued.body.input):
@@ -357,8 +359,7 @@ class ToolCalls:
     def _is_of_another(self, call: ToolCall, proposal: Proposal) -> bool:
         """Return whether a proposal is of an equal call: that one has begun it, or proposed it where none has."""
         if proposal.claims or proposal.ended_claims:
-            events = (decoded(one) for one in self._realm.log.stream(proposal.proposal_id))
-            claims = [one for one in events if isinstance(one, EffectClaimed) and one.key is not None]
+            claims = claims_with_keys(self._realm, proposal.proposal_id)
             if claims:
                 return not any(is_claim_of(call.key, one) for one in claims)
         return not is_proposed_as(call.key, proposal.intent.intent_id)
@@ -428,7 +429,7 @@ class ToolCalls:
         return self._made_and_ended(call, proposal)
 
     def _made_and_ended(self, call: ToolCall, proposal: Proposal) -> Answer | None:
-        if not is_proposed_as(call.key, proposal.intent.intent_id):
+        if not call.has_own_id and not is_proposed_as(call.key, proposal.intent.intent_id):
             return None
         name = proposal.proposal_id
         results = [one for one in proposal.ended_claims.values() if one.is_answered]
