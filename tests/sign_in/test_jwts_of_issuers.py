@@ -289,6 +289,14 @@ def test_a_configuration_that_is_not_safe_is_refused(given: dict[str, Any], word
         OidcConfig(**given)
 
 
+def test_a_missing_file_of_keys_is_named_by_its_setting(running: RunningIssuer) -> None:
+    """The answer is given before anybody is signed in, so it has no path of the server."""
+    config = OidcConfig(issuer=running.url, audience="kiosk", jwks_file="/srv/private/keys.json")
+    message = refusal(OidcIssuer(config), running.signed(claims(running)), "ISSUER_UNAVAILABLE")
+    assert "its jwks_file cannot be read (No such file or directory)" in message
+    assert "/srv/private" not in message
+
+
 def test_issuers_have_names_and_addresses_of_their_own() -> None:
     one, two = ({"issuer": f"https://{name}.example", "client_id": "a"} for name in ("one", "two"))
     with pytest.raises(ValueError, match="of its own"):
