@@ -76,7 +76,7 @@ def _body(action: str | None, given: str | None, scope: tuple[str, ...], intent:
     from worldprotocol.cli.support.input_reading import STDIN, read_argument, read_object
 
     if (action is None) == (intent is None):
-        raise click.UsageError("Say what to ask about: ACTION or --intent FILE.")
+        raise click.UsageError("Say what to ask about: either ACTION or --intent FILE.")
     if intent is not None:
         if given is not None or scope:
             raise click.UsageError("--input and --scope go with ACTION.")
