@@ -262,13 +262,6 @@ def test_a_generator_that_never_ends_its_effects_is_stopped() -> None:
     assert len(done.answered) == MAX_EFFECTS
 
 
-def test_a_failure_without_texts_is_a_mistake_of_the_action() -> None:
-    context: Any = ActionContext.__new__(ActionContext)
-    for code, message in ((5, "words"), ("CODE", ValueError("words"))):
-        with pytest.raises(TypeError, match="a code and a message, both texts"):
-            context.fail(code, message)
-
-
 def test_a_domain_failure_keeps_its_code() -> None:
     def go(ctx: ActionContext) -> None:
         ctx.fail("TOO_MANY", "there are too many", limit=3)

@@ -154,10 +154,7 @@ class ActionContext(Generic[S]):
 
         Raises:
             ActionFailedError: always; the engine catches it.
-            TypeError: the code or the message is no text.
         """
-        if not (isinstance(code, str) and isinstance(message, str)):
-            raise TypeError(f"ctx.fail takes a code and a message, both texts, not {code!r:.60} and {message!r:.60}")
         raise ActionFailedError(code, message, freeze(context) if context else None)
 
 
