@@ -6,15 +6,20 @@ import shutil
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from world.audit.sealing import last_commit
 from world.clock import ManualClock
 from world.errors import RefusedError
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import TIME_LIMIT_MS, ToolCalls
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
+from worldprotocol.export.archive.cutting import CutPlan, cut
+from worldprotocol.export.archive.manifest import ArchiveFolder
 
 GRACE_MS = 5_000
 FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False}
@@ -124,6 +129,46 @@ def test_a_call_that_continued_the_proposal_of_an_equal_one_is_made_once(realm: 
         assert isinstance(other, Denied if other.proposal.is_terminal else Allowed)
         assert other.proposal.submitted.actor.actor_id == "two"
         two.report("c", {})
+
+
+def test_a_call_in_doubt_that_continued_the_proposal_of_an_equal_one_is_made_once(
+    realm: Realm, clock: ManualClock
+) -> None:
+    one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
+    assert isinstance(two.begin(edit("b")), Allowed)
+    first = one.begin(edit("a"))
+    two.report("b", {})
+    clock.advance(120_000)
+    realm.settle()
+    begun = one.begin(edit("c"))
+    assert isinstance(begun, Allowed)
+    assert begun.proposal.proposal_id == first.proposal.proposal_id
+    clock.advance(TIME_LIMIT_MS + GRACE_MS + 1)
+    realm.settle()
+    for value in (None, {"bytes": 7}):  # in doubt, and after a person has resolved it
+        if value is not None:
+            realm.host.resolve(first.proposal.proposal_id, "happened", by="ann", reason="I saw it", value=value)
+        made = one.begin(edit("c"))
+        assert isinstance(made, Denied)
+        assert (made.code, made.proposal.proposal_id) == ("MADE_ALREADY", first.proposal.proposal_id)
+        assert (None if made.result is None else made.result.value) == value
+
+
+def test_a_call_is_made_whose_equals_are_archived(realm: Realm) -> None:
+    calls = ToolCalls(realm, "one")
+    for key in ("a", "b", "c"):
+        assert isinstance(calls.begin(edit(key)), Allowed)
+        calls.report(key, {})
+    upto = last_commit(realm.log, realm.log.head().size - 1)
+    archive = cast("ArchiveFolder", SimpleNamespace(digest="0" * 64))
+    assert cut(realm.log, CutPlan((archive,), upto, 0), by="operator", now_ms=0).removed
+    assert isinstance(calls.begin(edit("d")), Allowed)
+    calls.report("d", {})
+    again = calls.begin(edit("d"))
+    assert isinstance(again, Denied)
+    assert again.code == "MADE_ALREADY"
+    with pytest.raises(RefusedError, match="was removed from this log"):
+        calls.begin(edit("a"))  # nobody can say what became of it, so it is not made
 
 
 def test_a_call_is_given_up_whose_first_proposal_an_equal_one_began(realm: Realm, clock: ManualClock) -> None:

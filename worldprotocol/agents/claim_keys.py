@@ -11,23 +11,25 @@ from typing import Final
 from world.events.claim_events import EffectClaimed
 from world.read_models.decoding import decoded
 from world.state.proposal import Proposal
-from worldprotocol.agents.call_values import is_claim_of
+from worldprotocol.agents.call_values import ToolCall, is_claim_of, is_proposed_as
 from worldprotocol.api.realm import Realm
 
-__all__ = ["NEWEST", "claims_with_keys", "ended_claimed_by"]
+__all__ = ["NEWEST", "claims_with_keys", "ended_claimed_by", "is_of_another"]
 
 NEWEST: Final = 32
 """How many ended proposals of the same meaning are searched for the claim of a call, the newest first."""
 
 
 def claims_with_keys(realm: Realm, proposal_id: str) -> list[EffectClaimed]:
-    """Return all claims that were made of the effects of a proposal with a key, in order.
+    """Return the claims that were made of the effects of a proposal with a key, in order.
+
+    Claims whose contents were removed from a cut log are left out.
 
     Args:
         realm: the realm.
         proposal_id: an open or an ended proposal.
     """
-    events = realm.log.stream(proposal_id)
+    events = realm.log.read(stream=proposal_id, skip_archived=True)
     claims = [decoded(one) for one in events if one.topic == EffectClaimed.TOPIC]
     return [one for one in claims if isinstance(one, EffectClaimed) and one.key is not None]
 
@@ -49,3 +51,18 @@ def ended_claimed_by(realm: Realm, actor_id: str, intent_key: str, key: str) -> 
             if found.submitted.actor.actor_id == actor_id:
                 return found
     return None
+
+
+def is_of_another(realm: Realm, call: ToolCall, proposal: Proposal) -> bool:
+    """Return whether a proposal is of an equal call: that one has begun it, or proposed it where none has.
+
+    Args:
+        realm: the realm.
+        call: the call.
+        proposal: a proposal that it may have, open or ended.
+    """
+    if proposal.claims or proposal.ended_claims:
+        claims = claims_with_keys(realm, proposal.proposal_id)
+        if claims:
+            return not any(is_claim_of(call.key, one) for one in claims)
+    return not is_proposed_as(call.key, proposal.intent.intent_id)

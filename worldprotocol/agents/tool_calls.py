@@ -36,7 +36,7 @@ from worldprotocol.agents.call_values import (
     is_claim_of,
     is_proposed_as,
 )
-from worldprotocol.agents.claim_keys import claims_with_keys, ended_claimed_by
+from worldprotocol.agents.claim_keys import ended_claimed_by, is_of_another
 from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
 from worldprotocol.api.realm import Realm
@@ -119,7 +119,7 @@ class ToolCalls:
             name = call.key if number == 1 else f"{call.key}{ATTEMPT}{number}"
             intent = structs.replace(issued, intent_id=name)
             proposal = submit_keyed(self._realm, intent, trace=call.trace, branch=call.branch)
-            if not self._is_of_another(call, proposal):
+            if not is_of_another(self._realm, call, proposal):
                 break
         return proposal
 
@@ -349,20 +349,16 @@ class ToolCalls:
         return next((claim for claim in claims if is_claim_of(key, claim)), None)
 
     def _known(self, call: ToolCall) -> Proposal | None:
-        """Return the open proposal of a call that was submitted or claimed with this key."""
+        """Return the open proposal of a call that was submitted or claimed with this key, also one that is in doubt."""
         claimed = self._claimed(call.key)
         if claimed is not None:
             return self._realm.proposal(claimed.proposal_id)
-        found = (one for one in self._own() if is_proposed_as(call.key, one.intent.intent_id))
-        return next((one for one in found if not self._is_of_another(call, one)), None)
-
-    def _is_of_another(self, call: ToolCall, proposal: Proposal) -> bool:
-        """Return whether a proposal is of an equal call: that one has begun it, or proposed it where none has."""
-        if proposal.claims or proposal.ended_claims:
-            claims = claims_with_keys(self._realm, proposal.proposal_id)
-            if claims:
-                return not any(is_claim_of(call.key, one) for one in claims)
-        return not is_proposed_as(call.key, proposal.intent.intent_id)
+        found = [
+            one
+            for one in self._own()
+            if is_proposed_as(call.key, one.intent.intent_id) or (call.has_own_id and one.ended_claims)
+        ]
+        return next((one for one in found if not is_of_another(self._realm, call, one)), None)
 
     def _open_twin(self, intent_key: str, *, is_begun_too: bool = False) -> Proposal | None:
         """Return an open proposal of the same meaning: one whose call was begun, if that counts too, else one that was
@@ -408,7 +404,7 @@ class ToolCalls:
         if proposal.is_terminal:
             return self._ended(call, proposal)
         is_own = any(is_claim_of(call.key, claim) for claim in proposal.claims.values())
-        if not is_own and self._is_of_another(call, proposal):
+        if not is_own and is_of_another(self._realm, call, proposal):
             return None
         return Denied(
             proposal,
@@ -420,7 +416,7 @@ class ToolCalls:
         if proposal.status == "rejected":
             decision = proposal.decision
             return Denied(proposal, "REJECTED", "" if decision is None else decision.reason)
-        if call.has_own_id and self._is_of_another(call, proposal):
+        if call.has_own_id and is_of_another(self._realm, call, proposal):
             return None
         if proposal.status == "superseded":
             return Denied(proposal, "SUPERSEDED", "It was withdrawn, or the realm changed before it was decided.")
@@ -432,12 +428,12 @@ class ToolCalls:
         if not call.has_own_id and not is_proposed_as(call.key, proposal.intent.intent_id):
             return None
         name = proposal.proposal_id
-        results = [one for one in proposal.ended_claims.values() if one.is_answered]
-        if not results:
+        ended = list(proposal.ended_claims.values())  # in order; a person may have answered in place of the last one
+        if not ended:
             action = proposal.intent.body.type
             why = f"The action {action} requests no effect {EFFECT}, so there is no call to make (docs/agents.md)."
             raise RefusedError(ErrorCode.INVALID_ACTION, why, proposal_id=name)
-        made = proposal.journal.get(results[-1].requirement_id)
+        made = proposal.journal.get(ended[-1].requirement_id)
         return Denied(proposal, "MADE_ALREADY", f"The call {call.key} was made already ({name}).", made)
 
 
