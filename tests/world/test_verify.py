@@ -19,6 +19,7 @@ from world.audit.index_checks import IndexAudit
 from world.audit.replay import replay
 from world.audit.verify import VerificationReport, verify
 from world.errors import DamagedLogError, RefusedError
+from world.events.realm_events import WorldSealed
 from world.log import NewEvent, TreeHead, open_log
 from world.log.sql.statement import LOG_SHIFT
 from world.model.canonical_json import canonical_bytes
@@ -91,6 +92,23 @@ def test_events_appended_during_the_pass_are_no_difference(
         assert report.head.size == report.events  # a saved head vouches for checked events only
         monkeypatch.undo()
         assert verify(realm.log).index == "whole"
+
+
+@pytest.mark.requirement("CARD-audit")
+def test_a_branch_of_an_early_world_that_begins_during_the_pass_is_no_damage(
+    log_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    performed = IndexAudit.__init__
+
+    def with_a_branch(*arguments: Any) -> None:
+        performed(*arguments)
+        realm.create_branch(f"late{realm.log.head().size}", early)
+
+    with record(log_url) as realm:
+        _, sealed, *_ = realm.log.read(topics=[WorldSealed.TOPIC])
+        early = json.loads(sealed.state)["worldId"]
+        monkeypatch.setattr(IndexAudit, "__init__", with_a_branch)
+        assert verify(realm.log).findings == ()
 
 
 @pytest.mark.requirement("CARD-audit")

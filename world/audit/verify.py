@@ -139,17 +139,18 @@ def verify(
     """
     snapshot = _starting_point(log)
     saved = (against,) if isinstance(against, TreeHead) else tuple(against or ())
+    head = log.stored_head()  # what is appended from here on is not checked, and no branch of it is asked for
     try:
-        asked = branch_points(log, log.stored_head().size)
+        asked = branch_points(log, head.size)
     except (DamagedLogError, RefusedError):
         asked = set()  # the pass reports the damage
-    checker, head = _Checker(log, asked, snapshot), log.stored_head()
+    checker = _Checker(log, asked, snapshot)
     try:
         findings = verify_tree(log, saved, progress, checker.take, checker.is_removed, size=head.size)
     except ForgottenWorldError:  # another branch reached discarded worlds again; check again and keep them
         with suppress(DamagedLogError):  # the pass reports the damage
-            asked |= revisited_worlds(log, log.stored_head().size, after=checker.upto)
-        checker, head = _Checker(log, asked, snapshot, is_last=True), log.stored_head()
+            asked |= revisited_worlds(log, head.size, after=checker.upto)
+        checker = _Checker(log, asked, snapshot, is_last=True)
         findings = verify_tree(log, saved, progress, checker.take, checker.is_removed, size=head.size)
     findings += checker.finish()
     return VerificationReport(
