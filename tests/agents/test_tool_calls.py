@@ -194,6 +194,9 @@ def test_calls_whose_keys_begin_alike_are_different_ones(realm: Realm) -> None:
     first = calls.submit(ToolCall("a~b", "file.edit", FILE | {"path": "/src/lib.py"}))
     second = calls.submit(edit("a"))
     assert (first.intent.intent_id, second.intent.intent_id) == ("a~b", "a")
+    tried = ToolCall("c~d", "file.edit", FILE | {"path": "/src/main.py"}, attempt="once")
+    assert isinstance(calls.begin(tried), Allowed)
+    assert calls.submit(ToolCall("c", "file.edit", FILE | {"path": "/docs"})).intent.intent_id == "c"
 
 
 def test_a_call_outlives_the_session_whose_open_proposal_it_continued(realm: Realm) -> None:

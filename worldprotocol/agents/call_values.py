@@ -145,7 +145,7 @@ def not_yet(proposal_id: str, waits_for: str) -> str:
 
 def is_claim_of(key: str, claim: EffectClaimed) -> bool:
     """Return whether a claim is that of the call with this key, or of an attempt at it."""
-    return claim.key is not None and (claim.key == key or claim.key.startswith(f"{key}{ATTEMPT}"))
+    return claim.key is not None and key in (claim.key, claim.key.rpartition(ATTEMPT)[0])
 
 
 def is_proposed_as(key: str, intent_id: str) -> bool:
