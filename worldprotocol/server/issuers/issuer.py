@@ -125,7 +125,8 @@ class OidcIssuer:
     def _unavailable(self, error: Exception) -> RefusedError:
         words = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None:  # callers that are not signed in read this
-            words = f"its jwks_file cannot be read ({error.strerror})"
+            file = "a file for TLS" if self.config.jwks_file is None else "its jwks_file"
+            words = f"{file} cannot be read ({error.strerror})"
         self._failure = f"The issuer {self.config.issuer} cannot be used: {words}. Try again later."
         self._failed = self._clock()
         return RefusedError(ErrorCode.ISSUER_UNAVAILABLE, self._failure)
