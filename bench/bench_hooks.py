@@ -41,7 +41,8 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
     subprocess.run([*program, "init", str(realm), "--template", "coding-agents"], check=True, stdout=subprocess.DEVNULL)
     config = realm / "world.toml"
     text = config.read_text(encoding="utf-8").replace('root = "project"', f"root = {json.dumps(str(project))}")
-    config.write_text(f"{text}\n[server]\nrequests_per_second = 100000\nburst = 100000\n", encoding="utf-8")
+    text = text.replace("[server]\n", "[server]\nrequests_per_second = 100000\nburst = 100000\n")
+    config.write_text(text, encoding="utf-8")
     with Realm.from_config(read_config(config)) as opened:
         opened.register("ann", "human", binding={"kind": "auto_approve"})
         opened.register("bot", "agent", binding={"kind": "policy_rules", "policy": "coding-agents", "ask": ["ann"]})

@@ -183,8 +183,8 @@ ADMINISTRATION: list[tuple[str, list[str], type, int]] = [
     ("all", ["actor", "add", "new", "--kind", "agent", "--auto-approve"], ActorBound, 1),
     ("all", ["actor", "bind", "new", "--ask", "ann"], ActorBound, 1),
     ("all", ["rights", "grant", "new", "reader", "--redact", "inputs"], RightGranted, 1),
-    ("all", ["rights", "revoke", "new", "reader", "--reason", "over"], RightRevoked, 1),
     ("all", ["token", "create", "--actor", "new"], TokenCreated, 3),
+    ("all", ["rights", "revoke", "new", "reader", "--reason", "over"], RightRevoked, 1),
     ("all", ["lease", "acquire", "FILE:/cut/one", "FILE:/cut/two"], VerdictGiven, 1),
     ("all", ["lease", "acquire", "--session", "mine", "FILE:/cut/three"], VerdictGiven, 1),
 ]
