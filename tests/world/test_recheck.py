@@ -138,7 +138,7 @@ def thirsty(request: Any) -> Any:
     return {"kind": "intent", "body": {"type": "pour", "input": {"bed": "north", "litres": 500}}}
 
 
-@pytest.mark.requirement("INT-12.2")
+@pytest.mark.requirement("CARD-replay", "INT-12.2")
 def test_a_projection_that_selects_something_else_or_is_missing_is_named(address: str) -> None:
     assert codes(rechecked(address, projections=[thirsty])) == {"PROJECTION_DIVERGED"}
     assert codes(rechecked(address, projections=[])) == {"CANNOT_RECHECK"}
