@@ -26,6 +26,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 pytest_plugins = [
     "pytester",
+    "tests.plugins.forms",
     "tests.plugins.examples",
     "tests.plugins.conformance",
     "tests.plugins.backends",
