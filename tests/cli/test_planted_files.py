@@ -103,7 +103,7 @@ def leaves(name: str, found: click.Command) -> Iterator[str]:
 
 EVERY = [leaf for name, entry in COMMANDS.items() for leaf in leaves(name, entry.load())]
 FEW = {"settle", "recheck", "run"}
-"""Commands that executed a planted file once: `make test` runs these, `make test-all` every one, `make test-ci` some."""
+"""Commands that executed a planted file once: `make test` runs these, `make test-all` every one, `test-ci` some."""
 
 
 @dataclass(frozen=True)
