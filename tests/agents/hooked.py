@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -70,11 +72,13 @@ class Claude:
         served: the server.
         actor: whose token it has.
         session: id of its session.
+        is_rewritten: whether the hook says how it was installed, so that shell commands are rewritten.
     """
 
     served: Served
     actor: str = "claude"
     session: str = "session-1"
+    is_rewritten: bool = False
 
     @property
     def project(self) -> Path:
@@ -91,8 +95,13 @@ class Claude:
             "hook_event_name": name,
             **members,
         }
+        installed = {
+            "Wp-Hook-Server": quote(self.served.url, safe=""),
+            "Wp-Hook-Program": quote(shlex.join(COMMAND), safe=""),
+        }
         with self.served.client(self.actor) as client:
-            return client.post("/v1/realms/main/hooks/claude-code", json=body)
+            headers = installed if self.is_rewritten else {}
+            return client.post("/v1/realms/main/hooks/claude-code", json=body, headers=headers)
 
     def before(self, tool: str, call_id: str | None = None, **given: Any) -> tuple[str, str, dict[str, Any]]:
         """Ask whether a call may be made: the decision, its reason, and the whole answer."""

@@ -270,11 +270,21 @@ class ServerConfig(Section):
         return self.placing(folder, "socket", "tls_certificate", "tls_key").model_copy(update={"oidc": oidc})
 
 
+class CommandConfig(Section):
+    """Section ``[[agents.commands]]``: what a shell command changes, and the hosts that it connects to."""
+
+    words: Annotated[list[str], Field(min_length=1)]
+    writes: list[str] = ["/**"]  # noqa: RUF012
+    hosts: list[str] = []  # noqa: RUF012
+
+
 class AgentsConfig(Section):
     """Section ``[agents]``."""
 
     root: str = "."
-    confine: bool = False
+    confine: Literal["auto"] | bool = "auto"
+    boundary: Literal["container"] | None = None
+    commands: list[CommandConfig] = Field(default_factory=list)
     wait_s: int = Field(default=540, ge=0, le=3_600)
     unclaimed_s: int = Field(default=900, ge=1)
 

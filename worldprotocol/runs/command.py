@@ -32,7 +32,7 @@ from host.confinement import (
 from host.confinement.descendants import RUN
 from host.confinement.private import private_folder
 from host.environment import HostEnvironment
-from host.observation import Operations, tracing
+from host.observation import Operations, Watch, tracing
 from host.observation.operations import printable
 from host.observation.system_calls import decision_of
 from host.observation.tracing import TraceReader
@@ -41,9 +41,9 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
-from worldprotocol.runs.governed import GovernedRun, Outcome
+from worldprotocol.runs.outcomes import Kind, Outcome
 
-__all__ = ["CommandResult", "CommandRunOptions", "Talk", "confinement_support", "run_command"]
+__all__ = ["CommandResult", "CommandRunOptions", "ObservedRun", "Talk", "confinement_support", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
@@ -72,6 +72,9 @@ class CommandRunOptions:
         env: its whole environment; None is ``PASSED_ENV`` of this process's, or all of it where it is unconfined.
         read: further paths outside the workspace that it may read.
         passes: further variables of this process's environment by name, or ``NAME=VALUE``.
+        as_possible: where the kernel cannot confine it, it runs all the same, with the environment of a confined
+            command: the operator states that a container holds it.
+        at_end: called with its folder of temporary files after it has ended.
     """
 
     unconfined: bool = False
@@ -80,6 +83,8 @@ class CommandRunOptions:
     env: Mapping[str, str] | None = None
     read: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
+    at_end: Callable[[str], None] | None = None
+    as_possible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ def confinement_support(namespaces_by: namespaces.Wanted = "auto") -> Confinemen
 
 
 def run_command(
-    run: GovernedRun,
+    run: ObservedRun,
     premises: HostEnvironment,
     argv: Sequence[str],
     run_options: CommandRunOptions,
@@ -160,7 +165,7 @@ def run_command(
             ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are released.
     """
     running = _Running(run, premises, run_options, talk)
-    held_by = ("content",) if run_options.unconfined else confinement_support(premises.namespaces_by).held_by
+    held_by = confinement_support(premises.namespaces_by).held_by if running.is_confined else ("content",)
     run.open(
         "command" if talk is None else "python",
         stop=running.stop,
@@ -171,6 +176,8 @@ def run_command(
     try:
         with private_folder(run.run_id) as private:
             code = running.run(argv, private)
+            if run_options.at_end is not None:
+                run_options.at_end(private)
     except BaseException as error:
         with _undisturbed():
             run.end("interrupted", reason=f"{type(error).__name__}: {error}")
@@ -194,6 +201,43 @@ def run_command(
     return CommandResult(run.run_id, ended, code, running.why or run.lost or reason, tuple(run.not_given_back))
 
 
+class ObservedRun(Protocol):
+    """A run whose leases are granted: it is opened, observed, and ended."""
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+
+    @property
+    def watch(self) -> Watch:
+        """Checks and records what it does."""
+
+    @property
+    def lost(self) -> str | None:
+        """Why its leases are lost; None while they are held."""
+
+    @property
+    def not_given_back(self) -> list[str]:
+        """What should have been restored and was not."""
+
+    def open(
+        self,
+        kind: Kind,
+        *,
+        stop: Callable[[str], None],
+        held_by: Sequence[str],
+        cannot_reach: Callable[[bytes], bool],
+        command: Sequence[str],
+    ) -> None:
+        """Begin; see ``GovernedRun.open``."""
+
+    def was_there(self, path: bytes) -> bool:
+        """Whether a path of the workspace existed before."""
+
+    def end(self, outcome: Outcome, *, exit_code: int | None = None, reason: str | None = None) -> Outcome:
+        """End; see ``GovernedRun.end``."""
+
+
 class Talk(Protocol):
     """Communicates with a command over its pipes."""
 
@@ -213,7 +257,7 @@ class _Running:
     """One running command."""
 
     def __init__(
-        self, run: GovernedRun, premises: HostEnvironment, run_options: CommandRunOptions, talk: Talk | None = None
+        self, run: ObservedRun, premises: HostEnvironment, run_options: CommandRunOptions, talk: Talk | None = None
     ) -> None:
         self._run = run
         self._premises = premises
@@ -225,6 +269,13 @@ class _Running:
         self._operations: Operations | None = None
         self._granted: tuple[bytes, ...] | None = None
         self.why: str | None = None
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether the kernel confines it."""
+        if self._wishes.unconfined:
+            return False
+        return not self._wishes.as_possible or confinement_support(self._premises.namespaces_by).why_not is None
 
     def stop(self, why: str) -> None:
         """End the command with all its descendants."""
@@ -254,7 +305,7 @@ class _Running:
             write=[private],
         )  # the watcher observes child processes, so confined=True
         confinement = UNCONFINED
-        if not run_options.unconfined:
+        if self.is_confined:
             rules, tree = self._walls(found, private, [run_options.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
             decide = decision_of(self._run.watch, self._operations)
