@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from host.confinement import ALLOW, Deny, RunningCommand, SocketAddress, SystemCallRequest, tracee, watcher
 from host.confinement.bpf import program
-from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, watched
+from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, MODES, watched
 from host.confinement.tracee import Tracee, UnreadableError
 from tests.host.confining import PYTHON, Ground, allow, can_hold, ground, noting
 from tests.support.patience import PATIENCE_S
@@ -60,6 +60,27 @@ def test_every_watched_call_waits(kind):
         assert answer(code, kind.audit, number, 1, 2, 3, 4, 5, 6) == NOTIFY, name
     for numbers in GROUPS.values():
         assert answer(code, kind.audit, numbers[kind.column]) == NOTIFY
+
+
+def test_no_call_sets_the_bits_that_give_a_program_the_rights_of_its_owner(kind):
+    code, numbers = program(kind), {name: number for number, (name, _) in watched(kind).items()}
+    for name, (mode, flags) in MODES.items():
+        if name not in numbers:
+            continue
+        for bits in (0o4755, 0o2755, 0o6000):
+            arguments = [0] * 6
+            arguments[mode] = bits
+            if flags is not None:
+                assert answer(code, kind.audit, numbers[name], *arguments) == NOTIFY, (
+                    "it makes no file, so it has no mode"
+                )
+                arguments[flags] = os.O_CREAT
+            assert answer(code, kind.audit, numbers[name], *arguments) == ERRNO | errno.EPERM, name
+            if flags is not None:
+                arguments[flags] = os.O_TMPFILE & ~os.O_DIRECTORY
+                assert answer(code, kind.audit, numbers[name], *arguments) == ERRNO | errno.EPERM, name
+            arguments[mode] = 0o1777
+            assert answer(code, kind.audit, numbers[name], *arguments) == NOTIFY, name
 
 
 @given(number=st.integers(0, 600))
