@@ -31,7 +31,7 @@ ACTORS: Mapping[str, tuple[str, list[Right]]] = {
 FILES = {"src/app.py": "x = 1\n", "src/lib.py": "y = 2\n", ".env": "SECRET=1\n"}
 
 
-def founded(folder: Path, agents: str = "", *, confined: bool = False) -> Place:
+def founded(folder: Path, agents: str = "", *, confined: bool = False, commands: str = "") -> Place:
     """Found a realm from the template, beside a project; commands are confined to it if that is asked for."""
     realm, project = folder / "realm", folder / "project"
     for name, text in FILES.items():
@@ -42,7 +42,10 @@ def founded(folder: Path, agents: str = "", *, confined: bool = False) -> Place:
     text = config.read_text().replace('root = "project"', f"root = {json.dumps(str(project))}")
     text = text.replace("unclaimed_s = 900", "") if "unclaimed_s" in agents else text
     if confined:
-        text = text.replace("confine = false", "confine = true") + f"\n[workspace]\nroot = {json.dumps(str(project))}\n"
+        text = (
+            text.replace("confine = false", "confine = true")
+            + f"\n[workspace]\nroot = {json.dumps(str(project))}\n{commands}"
+        )
     text = text.replace("[server]\n", "[server]\nrequests_per_second = 10000\nburst = 10000\n")
     config.write_text(text.replace("wait_s = 540", agents or "wait_s = 30"))
     place = Place(realm, str(realm / "world.db"))
@@ -58,9 +61,9 @@ def founded(folder: Path, agents: str = "", *, confined: bool = False) -> Place:
 
 
 @contextmanager
-def hooked(folder: Path, agents: str = "", *, confined: bool = False) -> Iterator[Served]:
+def hooked(folder: Path, agents: str = "", *, confined: bool = False, commands: str = "") -> Iterator[Served]:
     """Serve a new realm of coding agents; the arguments are those of ``founded``."""
-    with serving(founded(folder, agents, confined=confined)) as served:
+    with serving(founded(folder, agents, confined=confined, commands=commands)) as served:
         yield served
 
 

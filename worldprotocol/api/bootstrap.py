@@ -318,6 +318,7 @@ def environment_of(
         keep_ms=rendered.keep_days * DAY_MS,
         keep_bytes=rendered.keep_bytes,
         namespaces_by=rendered.namespaces,
+        hidden=rendered.hidden,
     )
 
 

@@ -94,6 +94,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from host.workspace.hidden import HIDDEN
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
@@ -128,6 +129,7 @@ class WorkspaceConfig(Section):
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
     guarded: list[str] = Field(default_factory=list)
+    hidden: list[str] = list(HIDDEN)  # noqa: RUF012
     hard_links: Literal["refuse", "allow"] = "refuse"
     namespaces: Literal["auto", "unshare", "bubblewrap"] = "auto"
     keep_days: int = Field(default=14, ge=0)

@@ -140,6 +140,7 @@ def _premises(terms: Mapping[str, Any], token_file: str | None) -> HostEnvironme
         RuntimePaths.standard(**paths, private=private),
         given["unwatched"],
         namespaces_by=given["namespaces"],
+        hidden=given["hidden"],
     )
 
 

@@ -308,7 +308,8 @@ class _Running:
         if self.is_confined:
             rules, tree = self._walls(found, private, [run_options.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
-            decide = decision_of(self._run.watch, self._operations)
+            hides = None if tree is not None else self._premises.hides(declaration.triples)
+            decide = decision_of(self._run.watch, self._operations, hides)
             confinement = Confinement(rules, decide, tree, self._premises.namespaces_by)
         traced, trace = self._traced(argv, private)
         stream = None if self._talk is None else subprocess.PIPE
