@@ -25,7 +25,7 @@ from worldprotocol.agents.hooks.forms import (
 from worldprotocol.agents.project import Project
 
 RECORDED = [json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "recorded").glob("*.json"))]
-HOOK = InstalledHook("https://realms.example:8437", "main", "/home/me/token")
+HOOK = InstalledHook("https://realms.example:8437", "main", "/etc/agents/token")
 CASES = [
     pytest.param(document, case, id=f"{document['client']} {number} {case['event']['hook_event_name']}")
     for document in RECORDED
@@ -128,7 +128,7 @@ def test_answers_have_the_documented_form(client: str) -> None:
     assert (is_decision(client, deny), refusal(client, deny)) == (True, "because")
 
 
-LINE = "worldctl --server https://realms.example:8437 run --realm main --call K --token-file /home/me/token"
+LINE = "worldctl --server https://realms.example:8437 run --realm main --call K --token-file /etc/agents/token"
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "gemini"])
