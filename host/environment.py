@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Unpack
@@ -36,6 +36,7 @@ from host.observation.system_calls import decision_of
 from host.system_paths import is_below
 from host.workspace import IGNORE, PRIVATE, Workspace
 from host.workspace.comparison import FolderNames, compared_names
+from host.workspace.hidden import hidden_below, is_hidden
 from host.workspace.workspace_id import give_workspace_id, read_workspace_id
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -64,6 +65,7 @@ class HostEnvironment:
         keep_ms: retention of backups of ended sessions, in ms.
         keep_bytes: limit of the size of all backups together; beyond it the oldest are deleted.
         namespaces_by: the program that creates the namespaces of commands.
+        hidden: names of files that confined commands find empty, unless they are declared by their own names.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class HostEnvironment:
         keep_ms: int = KEEP_MS,
         keep_bytes: int = KEEP_BYTES,
         namespaces_by: namespaces.Wanted = "auto",
+        hidden: Iterable[str] = (),
     ) -> None:
         """Store the parts; nothing is read yet."""
         private = () if runtime is None else runtime.private
@@ -87,6 +90,7 @@ class HostEnvironment:
         self.keep_ms = keep_ms
         self.keep_bytes = keep_bytes
         self.namespaces_by: namespaces.Wanted = namespaces_by
+        self._hidden = tuple(hidden)
         self._workspace_id: str | None = None
 
     @property
@@ -182,6 +186,7 @@ class HostEnvironment:
             except RefusedError as refused:
                 if "namespaces" not in refused.details or namespaces.available(wanted).maker == maker:
                     raise
+        decide = decision_of(watch, operations, self.hides(triples))
         return start(argv, env=env, confinement=Confinement(rules, decide), **options)
 
     def needed(self, *, command: str | None, private: Iterable[str], execute: Iterable[str] = ()) -> Runtime:
@@ -211,11 +216,30 @@ class HostEnvironment:
             folders: that must exist in the tree, by path or by descriptor.
         """
         named = (f"/proc/self/fd/{one}" if isinstance(one, int) else one for one in folders)
-        own = (*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE))
+        own = [*self.runtime.private, os.path.join(self.workspace.root_bytes, PRIVATE)]
+        if self._hidden:
+            hides = self.hides(triples)
+            own += filter(hides, hidden_below(self.workspace.root_bytes, self._hidden))
         existing = [os.path.realpath(os.fsencode(one)) for one in named]
         return tree_for(
             triples, self.workspace, runtime, rules, private=own, guarded=self.runtime.guarded, folders=existing
         )
+
+    def hides(self, triples: Iterable[Triple]) -> Callable[[bytes], bool]:
+        """Return a function that says whether an absolute path is hidden from a command.
+
+        Args:
+            triples: the declared triples; a file that one of them names itself is not hidden.
+        """
+        root = self.workspace.root_bytes
+        files = [one.resource for one in triples if one.resource.type == "FILE" and not one.resource.subtree]
+        shown = {os.path.join(root, self.workspace.path_of(one)) for one in files}
+
+        def is_one(path: bytes) -> bool:
+            names = path.removeprefix(root).split(b"/") if is_below(path, root) else ()
+            return path not in shown and any(is_hidden(os.fsdecode(name), self._hidden) for name in names)
+
+        return is_one
 
     # The workspace's id
 

@@ -9,7 +9,7 @@ import errno
 import struct
 from typing import Final
 
-from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, Machine, watched
+from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MODES, Machine, watched
 
 __all__ = ["program"]
 
@@ -38,6 +38,8 @@ _NEW_TIME: Final = 0x80  # for clone this bit is part of the signal's number
 _UNIX, _INET, _INET6, _NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
 _TYPE_MASK, _RAW, _PACKET = 0xF, 3, 10
 _PLAIN: Final = (0, 6, 17)  # the type's own, TCP, UDP
+_SET_ID: Final = 0o6000
+_MAKES_FILE: Final = 0o20000100  # O_CREAT, and the bit of O_TMPFILE that is its own
 _FASTOPEN: Final = 0x20000000
 _ATTACH, _SEIZE = 16, 0x4206
 
@@ -57,7 +59,7 @@ def program(machine: Machine) -> bytes:
     for name, entry in ARGUED.items():
         code += _when(entry[column], _BY_ARGUMENTS[name])
     for number, (name, _) in watched(machine).items():
-        code += _when(number, _SENDING.get(name, [_return(_NOTIFY)]))
+        code += _when(number, _SENDING.get(name, [*_unless_special(name), _return(_NOTIFY)]))
     for name, (*numbers, aim) in AIMED.items():
         code += _when(numbers[column], _ON_PROCESSES.get(name, _ON_SOMEBODY if aim.own else [_return(_NOTIFY)]))
     code += [part for pair in GROUPS.values() for part in _when(pair[column], [_return(_NOTIFY)])]
@@ -102,6 +104,15 @@ def _unless_any(flags: int) -> Code:
 def _unless_fastopen(index: int, then: Code) -> Code:
     """Refuse to send data while opening a connection (TCP fast open): Landlock tests connect alone."""
     return [_argument(index), _op(_HAS_ANY, _FASTOPEN, 0, 1), _deny(errno.EOPNOTSUPP), *then]
+
+
+def _unless_special(name: str) -> Code:
+    """Forbid to set the setuid and setgid bits by a call that sets the mode of a file."""
+    if name not in MODES:
+        return []
+    mode, flags = MODES[name]
+    tested = [_argument(mode), _op(_HAS_ANY, _SET_ID, 0, 1), _deny(errno.EPERM)]
+    return tested if flags is None else [_argument(flags), _op(_HAS_ANY, _MAKES_FILE, 0, len(tested)), *tested]
 
 
 _SENDING: Final[dict[str, Code]] = {

@@ -26,7 +26,7 @@ from world.klis.triple import Triple
 if TYPE_CHECKING:
     from host.workspace.root import Workspace
 
-__all__ = ["Runtime", "rules_for", "single_names"]
+__all__ = ["Runtime", "readable_folders", "rules_for", "single_names"]
 
 _CONSUME: Final = Access.READ | Access.EXECUTE
 _CHANGE: Final = _CONSUME | Access.WRITE
@@ -170,6 +170,18 @@ def single_names(triples: Iterable[Triple], workspace: Workspace) -> dict[bytes,
             name = location.path.removeprefix(location.above).lstrip(b"/").partition(b"/")[0]
             names.setdefault(location.above, set()).add(name)
     return names
+
+
+def readable_folders(triples: Iterable[Triple], workspace: Workspace) -> tuple[bytes, ...]:
+    """Return the folders that a declaration permits to read with everything below.
+
+    Args:
+        triples: the manifest's.
+        workspace: the workspace whose root is ``FILE:/``.
+    """
+    reads = [one for one in triples if one.predicate is Predicate.CONSUMES and one.covers]
+    located = [_find(workspace, one.resource) for one in reads if one.resource.type == "FILE"]
+    return tuple(one.path for one in located if one.kind == "folder")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ __all__ = [
     "FORBIDDEN",
     "GROUPS",
     "MACHINES",
+    "MODES",
     "Aim",
     "Machine",
     "Shape",
@@ -28,7 +29,7 @@ __all__ = [
     "watched",
 ]
 
-Follows = Literal["never", "always", "open", "how", "unless nofollow", "if follow"]
+Follows = Literal["never", "always", "open", "unless nofollow", "if follow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,6 @@ _CREAT: Final = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
 _CALLS: Final[dict[str, tuple[int | None, int | None, Shape]]] = {
     "open": (2, None, Shape("open", _ONE, flags=1, follows="open")),
     "openat": (257, 56, Shape("open", _AT, flags=2, follows="open")),
-    "openat2": (437, 437, Shape("open", _AT, flags=2, follows="how")),
     "creat": (85, None, Shape("open", _ONE, fixed=_CREAT, follows="always")),
     "unlink": (87, None, Shape("unlink", _ONE)),
     "unlinkat": (263, 35, Shape("unlink", _AT, flags=2)),
@@ -104,6 +104,23 @@ _CALLS: Final[dict[str, tuple[int | None, int | None, Shape]]] = {
     "execve": (59, 221, Shape("execve", _ONE, follows="always")),
     "execveat": (322, 281, Shape("execve", _AT, flags=4, follows="unless nofollow")),
 }
+
+MODES: Final = {
+    "open": (2, 1),
+    "openat": (3, 2),
+    "creat": (1, None),
+    "mknod": (1, None),
+    "mknodat": (2, None),
+    "chmod": (1, None),
+    "fchmod": (1, None),
+    "fchmodat": (2, None),
+    "fchmodat2": (2, None),
+}
+"""Watched calls that set the mode of a file: the argument with it, and the one with flags that say whether it counts.
+
+The bits that give a program the rights of its owner or group are refused in the filter, where no thread can change them
+after they were tested. ``mkdir`` ignores them.
+"""
 
 GROUPS: Final = {"setsid": (112, 157), "setpgid": (109, 154)}
 """Calls by which a process leaves its group: recorded, so that all descendants can be found and ended."""
@@ -155,6 +172,7 @@ AIMED: Final[dict[str, tuple[int, int, Aim]]] = {
 ABSENT: Final[dict[str, tuple[int | None, int | None]]] = {
     "clone3": (435, 435),
     "io_uring_setup": (425, 425),
+    "openat2": (437, 437),  # its mode is behind a pointer: another thread can change it after it was looked at
     "setxattrat": (463, 463),
     "removexattrat": (466, 466),
     "open_tree_attr": (467, 467),

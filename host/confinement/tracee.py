@@ -25,7 +25,6 @@ __all__ = ["Tracee", "UnreadableError", "bound_to", "read_call", "signed"]
 _AT_FDCWD: Final = -100
 _AT_SYMLINK_NOFOLLOW, _AT_SYMLINK_FOLLOW, _AT_REMOVEDIR, _AT_EMPTY_PATH = 0x100, 0x400, 0x200, 0x1000
 _O_CREAT, _O_EXCL, _O_NOFOLLOW = os.O_CREAT, os.O_EXCL, getattr(os, "O_NOFOLLOW", 0)
-_RESOLVE_IN_ROOT, _RESOLVE_NO_SYMLINKS = 0x10, 0x04
 _PAGE: Final = 4096
 _PATH_MAX: Final = 4096
 _MAX_ARGUMENTS: Final = 64
@@ -252,12 +251,10 @@ def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int,
             if held is None
             else SystemCallRequest(shape.name, syscall, tracee.pid, (held.path,), (held,), follows=True)
         )
-    flags, resolves = shape.fixed, 0
+    flags = shape.fixed
     if shape.flags is not None:
         flags = arguments[shape.flags] & 0xFFFFFFFF
-        if shape.follows == "how":
-            flags, _, resolves = struct.unpack("=QQQ", tracee.exactly(arguments[shape.flags], 24))
-    follows = _follows(shape, flags) and not resolves & _RESOLVE_NO_SYMLINKS
+    follows = _follows(shape, flags)
     empty = bool(shape.name != "open" and flags & _AT_EMPTY_PATH)
     found: list[Named] = []
     for index, (folder, argument) in enumerate(shape.paths):
@@ -266,7 +263,7 @@ def _file_call(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int,
             continue
         fd = None if folder is None else signed(arguments[folder])
         may_be_null = shape.name == "utime" and folder is not None
-        target = _target(tracee, fd, arguments[argument], follows and index == 0, empty, may_be_null, resolves)
+        target = _target(tracee, fd, arguments[argument], follows and index == 0, empty, may_be_null)
         if target is None and shape.name == "link":
             return _new_name(tracee, syscall, shape, arguments)
         if target is None:
@@ -299,12 +296,12 @@ def _new_name(tracee: Tracee, syscall: str, shape: Shape, arguments: tuple[int, 
     """Return the request of a link that names a file without a name."""
     folder, argument = shape.paths[1]
     fd = None if folder is None else signed(arguments[folder])
-    target = _target(tracee, fd, arguments[argument], False, False, False, 0)
+    target = _target(tracee, fd, arguments[argument], False, False, False)
     return None if target is None else SystemCallRequest("mknod", syscall, tracee.pid, (target.path,), (target,))
 
 
 def _follows(shape: Shape, flags: int) -> bool:
-    if shape.follows in ("open", "how"):
+    if shape.follows == "open":
         return not flags & _O_NOFOLLOW and flags & (_O_CREAT | _O_EXCL) != _O_CREAT | _O_EXCL
     if shape.follows == "unless nofollow":
         return not flags & _AT_SYMLINK_NOFOLLOW
@@ -314,7 +311,7 @@ def _follows(shape: Shape, flags: int) -> bool:
 
 
 def _target(
-    tracee: Tracee, folder: int | None, address: int, follow: bool, empty: bool, may_be_null: bool, resolves: int
+    tracee: Tracee, folder: int | None, address: int, follow: bool, empty: bool, may_be_null: bool
 ) -> Named | None:
     if not address and may_be_null and folder is not None and folder != _AT_FDCWD:
         return tracee.file(folder)
@@ -325,8 +322,6 @@ def _target(
         if folder is None or folder == _AT_FDCWD:
             return tracee.find(b".", None, follow=True)
         return tracee.file(folder)
-    if resolves & _RESOLVE_IN_ROOT:
-        raise UnreadableError(errno.EAGAIN)  # names differ there; callers fall back to openat
     return tracee.find(text, folder, follow=follow)
 
 

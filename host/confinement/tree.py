@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from host.confinement.landlock import Access, Rules
-from host.confinement.rules import Runtime, single_names
+from host.confinement.rules import Runtime, readable_folders, single_names
 from host.system_paths import SHARED_MEMORY, is_below
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
@@ -98,7 +98,7 @@ def tree_for(
     if any(triple.predicate is Predicate.RENAMES for triple in declared):
         frames = _together(frames, rules, workspace.root_bytes)
     frames = {path: names for path, names in frames.items() if not _is_within(path, whole)}
-    making = _Making(rules.grants, frames, workspace.root_bytes)
+    making = _Making(rules.grants, frames, workspace.root_bytes, readable_folders(declared, workspace))
     making.mount()
     for named in runtime.named:
         making.follow(named)
@@ -136,10 +136,17 @@ def _together(frames: dict[bytes, set[bytes]], rules: Rules, root: bytes) -> dic
 class _Making:
     """A tree under construction."""
 
-    def __init__(self, grants: Mapping[bytes, Access], frames: Mapping[bytes, set[bytes]], root: bytes) -> None:
+    def __init__(
+        self,
+        grants: Mapping[bytes, Access],
+        frames: Mapping[bytes, set[bytes]],
+        root: bytes,
+        readable: Iterable[bytes] = (),
+    ) -> None:
         self._grants = {path: access for path, access in grants.items() if access & ~Access.LIST}
         self._frames = frames
         self._root = root
+        self._readable = tuple(readable)
         self._mounts: dict[bytes, bool] = {}
         self._covers: set[bytes] = set()
         self._folders: set[bytes] = set()
@@ -174,6 +181,8 @@ class _Making:
                         self._cover_beside(path)
                 elif entry.is_dir() and self._leads(path):
                     self._cover_beside(path)
+                elif _is_within(path, self._readable):
+                    self._mounts[path] = False
                 else:
                     self._covers.add(path)
 

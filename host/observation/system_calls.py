@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 from host.confinement.calls import ALLOW, Decide, Deny, SystemCallRequest, Verdict
@@ -14,18 +15,23 @@ from world.klis.predicate import Predicate
 
 __all__ = ["decision_of", "operations_of"]
 
+_OPENING: Final = frozenset({"open", "link", "rename", "truncate"})
 _ANY_PORT: Final = "listening at any port"
 
 
-def decision_of(watch: Watch, operations: Operations) -> Decide:
+def decision_of(watch: Watch, operations: Operations, hides: Callable[[bytes], bool] | None = None) -> Decide:
     """Return a function that decides on system calls by a watch.
 
     Args:
         watch: checks the operations.
         operations: maps calls to operations.
+        hides: whether a path is hidden: it cannot be opened then, which is no violation. None where a file tree of the
+            command's own covers hidden files.
     """
 
     def decide(call: SystemCallRequest) -> Verdict:
+        if hides is not None and call.name in _OPENING and any(map(hides, call.paths)):
+            return Deny()
         try:
             watch.check(operations_of(operations, call), depth="child")
         except ScopeViolationError:

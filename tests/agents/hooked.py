@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -29,7 +31,7 @@ ACTORS: Mapping[str, tuple[str, list[Right]]] = {
 FILES = {"src/app.py": "x = 1\n", "src/lib.py": "y = 2\n", ".env": "SECRET=1\n"}
 
 
-def founded(folder: Path, agents: str = "", *, confined: bool = False) -> Place:
+def founded(folder: Path, agents: str = "", *, confined: bool = False, commands: str = "") -> Place:
     """Found a realm from the template, beside a project; commands are confined to it if that is asked for."""
     realm, project = folder / "realm", folder / "project"
     for name, text in FILES.items():
@@ -40,7 +42,10 @@ def founded(folder: Path, agents: str = "", *, confined: bool = False) -> Place:
     text = config.read_text().replace('root = "project"', f"root = {json.dumps(str(project))}")
     text = text.replace("unclaimed_s = 900", "") if "unclaimed_s" in agents else text
     if confined:
-        text = text.replace("confine = false", "confine = true") + f"\n[workspace]\nroot = {json.dumps(str(project))}\n"
+        text = (
+            text.replace("confine = false", "confine = true")
+            + f"\n[workspace]\nroot = {json.dumps(str(project))}\n{commands}"
+        )
     text = text.replace("[server]\n", "[server]\nrequests_per_second = 10000\nburst = 10000\n")
     config.write_text(text.replace("wait_s = 540", agents or "wait_s = 30"))
     place = Place(realm, str(realm / "world.db"))
@@ -56,9 +61,9 @@ def founded(folder: Path, agents: str = "", *, confined: bool = False) -> Place:
 
 
 @contextmanager
-def hooked(folder: Path, agents: str = "", *, confined: bool = False) -> Iterator[Served]:
+def hooked(folder: Path, agents: str = "", *, confined: bool = False, commands: str = "") -> Iterator[Served]:
     """Serve a new realm of coding agents; the arguments are those of ``founded``."""
-    with serving(founded(folder, agents, confined=confined)) as served:
+    with serving(founded(folder, agents, confined=confined, commands=commands)) as served:
         yield served
 
 
@@ -70,11 +75,13 @@ class Claude:
         served: the server.
         actor: whose token it has.
         session: id of its session.
+        is_rewritten: whether the hook says how it was installed, so that shell commands are rewritten.
     """
 
     served: Served
     actor: str = "claude"
     session: str = "session-1"
+    is_rewritten: bool = False
 
     @property
     def project(self) -> Path:
@@ -91,8 +98,13 @@ class Claude:
             "hook_event_name": name,
             **members,
         }
+        installed = {
+            "Wp-Hook-Server": quote(self.served.url, safe=""),
+            "Wp-Hook-Program": quote(shlex.join(COMMAND), safe=""),
+        }
         with self.served.client(self.actor) as client:
-            return client.post("/v1/realms/main/hooks/claude-code", json=body)
+            headers = installed if self.is_rewritten else {}
+            return client.post("/v1/realms/main/hooks/claude-code", json=body, headers=headers)
 
     def before(self, tool: str, call_id: str | None = None, **given: Any) -> tuple[str, str, dict[str, Any]]:
         """Ask whether a call may be made: the decision, its reason, and the whole answer."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from worldprotocol.agents.command_kinds import kinds_of
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.command_words import read_command
 from worldprotocol.agents.intents import Intent, command, delete, edit, patch, read, search
 from worldprotocol.agents.project import Project
@@ -31,7 +32,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 def ran(project: Project, text: str, *, is_confined: bool = False) -> Intent:
-    return command(project, "Bash", text, str(project.root), is_confined=is_confined)
+    return command(
+        project, "Bash", text, str(project.root), terms=CommandTerms("namespaces" if is_confined else "none")
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,9 +217,13 @@ def test_a_pattern_that_matches_too_much_is_not_understood(project: Project, mon
     assert scanned == []  # outside of the project nothing is searched
 
 
-def test_a_confined_command_takes_its_leases_itself(project: Project) -> None:
+def test_a_confined_command_leases_what_it_may_change(project: Project) -> None:
     held = ran(project, "make", is_confined=True)
-    assert (held.input["confined"], held.input["writes"]) == (True, [])
+    assert (held.input["confined"], held.input["writes"]) == (True, ["/*"])
+    reading = ran(project, "git status && ls", is_confined=True)
+    assert (reading.input["confined"], reading.input["reads"], reading.input["writes"]) == (True, ["/*"], [])
+    outside = command(project, "Bash", "make", "/", terms=CommandTerms("namespaces"))
+    assert outside.input["confined"] is False
     network = ran(project, "git push", is_confined=True)  # it cannot do its work confined
     assert (network.input["confined"], network.input["writes"]) == (False, ["/*"])
 

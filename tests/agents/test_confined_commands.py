@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.hooked import Claude, hooked, proposals, refusals
+from tests.agents.hooked import Claude, hooked, proposals
 from tests.agents.test_hooks_command import worldctl
 from tests.cli.realm import environment
 from tests.server.served import Served
-from world.events.run_events import RunOpened
 
 pytestmark = pytest.mark.slow
 
@@ -23,49 +22,55 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def begun(agent: Claude, command: str) -> tuple[subprocess.Popen[str], str]:
-    """Ask whether a command may run, and run what the answer says; return the process and the id of the call."""
+def agent_of(served: Served, session: str, actor: str = "claude") -> Claude:
+    return Claude(served, actor, session, is_rewritten=True)
+
+
+def line_of(agent: Claude, command: str) -> tuple[str, str]:
+    """Ask whether a command may run; return the command line that the answer says, and the id of the call."""
     decision, reason, answer = agent.before("Bash", command=command, description="x")
     assert decision == "allow", reason
     given = answer["updatedInput"]
     assert given["description"] == "x"
-    assert " run --agent claude " in given["command"]
+    assert f" --server {agent.served.url} run --realm main --call claude-code:" in given["command"]
+    return str(given["command"]), str(answer["id"])
+
+
+def started(agent: Claude, line: str, folder: Path | None = None) -> subprocess.Popen[str]:
+    """Start a command line in the shell of the agent."""
     variables = environment() | {"WORLDCTL_TOKEN": agent.served.place.tokens[agent.actor]}
-    process = subprocess.Popen(
-        ["bash", "-c", given["command"]],
-        cwd=agent.project,
+    return subprocess.Popen(
+        ["bash", "-c", line],
+        cwd=folder or agent.project,
         env=variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    return process, str(answer["id"])
 
 
-def ran(agent: Claude, command: str) -> tuple[int, str, str]:
+def ran(agent: Claude, command: str, then: str = "") -> tuple[int, str, str]:
     """Run a command as the answer says, and report it: exit code, and what it printed."""
-    process, call_id = begun(agent, command)
+    line, call_id = line_of(agent, command)
+    process = started(agent, line + then)
     out, err = process.communicate()
     agent.after(call_id, "Bash", {"stdout": out, "stderr": err})
     return process.returncode, out, err
 
 
 def test_a_command_changes_the_project_under_leases_of_its_own(served: Served) -> None:
-    agent = Claude(served, session="ordinary")
+    agent = agent_of(served, "ordinary")
     assert ran(agent, "echo hi > src/made.txt && cat src/made.txt")[:2] == (0, "hi\n")
     assert (agent.project / "src/made.txt").read_text() == "hi\n"
     call = proposals(served)[-1]
     assert (call["intent"]["body"]["type"], call["status"]) == ("command.run", "completed")
     assert call["intent"]["body"]["input"]["confined"] is True
-    with served.place.realm() as realm:
-        opened = [one for _, one in realm.events() if isinstance(one, RunOpened)]
-    assert [one.agent_id for one in opened][-1:] == ["claude"]
     assert ran(agent, hidden_writing(agent.project / "src/hidden.txt"))[0] == 0
     assert (agent.project / "src/hidden.txt").read_text() == "evil\n"
 
 
 def test_a_command_that_fails_keeps_what_it_changed_but_not_after_a_violation(served: Served) -> None:
-    agent = Claude(served, session="failing")
+    agent = agent_of(served, "failing")
     assert ran(agent, "echo fixed > src/fixed.txt; exit 3")[0] == 3  # such as a linter that mends what it reports
     assert (agent.project / "src/fixed.txt").read_text() == "fixed\n"
     beside = hidden_writing(agent.project / "../beside.txt")
@@ -74,7 +79,7 @@ def test_a_command_that_fails_keeps_what_it_changed_but_not_after_a_violation(se
 
 
 def test_git_works_with_its_hooks(served: Served) -> None:
-    agent = Claude(served, session="git")
+    agent = agent_of(served, "git")
     subprocess.run(["git", "init", "-q", "-b", "main", "."], cwd=agent.project, check=True)
     installed = worldctl("hooks", "install", "git", "--project", str(agent.project), "--server", served.url)
     assert installed.returncode == 0, installed.stderr
@@ -104,7 +109,7 @@ def hidden_writing(path: Path) -> str:
     ],
 )
 def test_what_its_words_do_not_say_is_held_by_the_kernel(served: Served, target: str) -> None:
-    agent = Claude(served, session=f"attacks {target}")
+    agent = agent_of(served, f"attacks {target}")
     (agent.project / ".claude").mkdir(exist_ok=True)
     (agent.project / ".git/hooks").mkdir(parents=True, exist_ok=True)
     for name in (".claude/settings.json", ".git/hooks/pre-push"):
@@ -121,7 +126,7 @@ def test_what_its_words_do_not_say_is_held_by_the_kernel(served: Served, target:
 
 
 def test_a_command_sees_no_token(served: Served) -> None:
-    agent = Claude(served, session="token")
+    agent = agent_of(served, "token")
     (served.place.folder / "token").write_text(served.place.tokens["claude"])
     for command in ("set", "cat /proc/*/environ", f"cat {served.place.folder}/token"):
         code, out, err = ran(agent, command)
@@ -130,7 +135,7 @@ def test_a_command_sees_no_token(served: Served) -> None:
 
 
 def test_a_command_reaches_no_network(served: Served) -> None:
-    agent = Claude(served, session="network")
+    agent = agent_of(served, "network")
     code, out, _ = ran(
         agent, f"python3 -c 'import urllib.request as u; print(u.urlopen(\"{served.url}/health\").status)'"
     )
@@ -138,16 +143,13 @@ def test_a_command_reaches_no_network(served: Served) -> None:
 
 
 def test_a_command_waits_for_a_file_that_another_agent_edits(served: Served) -> None:
-    first, second = Claude(served, "other", "first"), Claude(served, "claude", "second")
+    first, second = agent_of(served, "first", "other"), agent_of(served, "second")
     decision, _, edit = first.edit("src/app.py")
     assert decision == "allow"
-    process, call_id = begun(second, "echo 'z = 3' >> src/app.py")
-    while not refusals(served, "claude"):
-        with pytest.raises(subprocess.TimeoutExpired):  # it is held
-            process.wait(0.3)
+    decision, reason, _ = second.before("Bash", command="echo 'z = 3' >> src/app.py", description="x")
+    assert (decision, "Not yet" in reason) == ("deny", True)
     (first.project / "src/app.py").write_text("x = 2\n")
     first.after(edit["id"])
-    _, err = process.communicate()
-    second.after(call_id, "Bash")
-    assert process.returncode == 0, err
-    assert (first.project / "src/app.py").read_text() == "x = 2\nz = 3\n"
+    while second.before("Bash", command="echo 'z = 3' >> src/app.py", description="x")[0] != "allow":
+        pass  # it continues the proposal that waited, whose leases are granted after a while
+    assert (first.project / "src/app.py").read_text() == "x = 2\n"

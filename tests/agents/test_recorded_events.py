@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from world.errors import RefusedError
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.hooks.clients import CLIENTS
 from worldprotocol.agents.hooks.decisions import is_decision, refusal
-from worldprotocol.agents.hooks.forms import CallBegins, CallEnds, HookEvent, Other, SessionEnds
+from worldprotocol.agents.hooks.forms import (
+    CallBegins,
+    CallEnds,
+    HookEvent,
+    InstalledHook,
+    Other,
+    SessionEnds,
+    rewritten,
+)
 from worldprotocol.agents.project import Project
 
 RECORDED = [json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "recorded").glob("*.json"))]
-CONFINEMENT = ["worldctl", "--config", "/realm/world.toml", "run", "--agent", "bot"]
+HOOK = InstalledHook("https://realms.example:8437", "main", "/etc/agents/token")
 CASES = [
     pytest.param(document, case, id=f"{document['client']} {number} {case['event']['hook_event_name']}")
     for document in RECORDED
@@ -27,7 +37,7 @@ AGENTS = sorted(CLIENTS.keys() - {"mcp-proxy"})
 
 def read(document: Any, event: Any, *, is_confined: bool = False) -> HookEvent:
     project = Project(document["root"])
-    return CLIENTS[document["client"]].read(event, project, confinement=CONFINEMENT if is_confined else None)
+    return CLIENTS[document["client"]].read(event, project, terms=CommandTerms("namespaces" if is_confined else "none"))
 
 
 def test_every_agent_has_recorded_examples() -> None:
@@ -79,6 +89,7 @@ def answers(client: str, *, is_confined: bool) -> tuple[dict[str, Any], dict[str
     event = {**event, "tool_input": {**event["tool_input"], "command": "make x"}}
     begun = read(document, event, is_confined=is_confined)
     assert isinstance(begun, CallBegins)
+    begun = replace(begun, rewrites=rewritten(HOOK, "K", begun, Path("/srv/project")) if is_confined else None)
     adapter = CLIENTS[client]
     return adapter.allow(begun, "fine"), adapter.deny(begun, "because"), "make x"
 
@@ -117,16 +128,23 @@ def test_answers_have_the_documented_form(client: str) -> None:
     assert (is_decision(client, deny), refusal(client, deny)) == (True, "because")
 
 
-@pytest.mark.parametrize("client", AGENTS)
+LINE = "worldctl --server https://realms.example:8437 run --realm main --call K --token-file /etc/agents/token"
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "gemini"])
 def test_a_confined_command_is_changed_in_the_documented_form(client: str) -> None:
     allow, _, text = answers(client, is_confined=True)
     inner = allow.get("hookSpecificOutput", {})
-    [given] = [one for one in (inner.get("updatedInput"), inner.get("tool_input"), allow.get("updated_input")) if one]
-    words = " ".join(CONFINEMENT)
-    assert given["command"] == f"{words} --retry --keep --writes '/**' --deletes '/**' -- sh -c '{text}'"
+    [given] = [one for one in (inner.get("updatedInput"), inner.get("tool_input")) if one]
+    assert given["command"] == f"{LINE} -- bash -c '{text}'"
     if client in ("claude-code", "codex"):  # Codex accepts a changed input with this decision only
         assert inner["permissionDecision"] == "allow"
     assert is_decision(client, allow)
+
+
+def test_cursor_is_not_known_to_run_a_changed_command_so_that_none_is_confined() -> None:
+    allow, _, _ = answers("cursor", is_confined=True)
+    assert allow == ALLOWS["cursor"]
 
 
 @pytest.mark.parametrize("client", AGENTS)

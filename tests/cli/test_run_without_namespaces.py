@@ -42,8 +42,8 @@ def realm(template: Path, tmp_path: Path) -> CliRealm:
     return Inside(folder)
 
 
-KEPT_CAPABILITIES = 0x800005FB
-"""Owners, modes, signals, users, low ports, capabilities of files."""
+KEPT_CAPABILITIES = 0x5FB
+"""Owners, modes, signals, users, low ports."""
 
 SCRIPT = str(Path(__file__).with_name("without_namespaces.py"))
 

@@ -17,6 +17,7 @@ from world.state.proposal import Proposal
 
 __all__ = [
     "ATTEMPT",
+    "EFFECT",
     "Allowed",
     "Answer",
     "Denied",
@@ -28,6 +29,9 @@ __all__ = [
     "is_proposed_as",
     "not_yet",
 ]
+
+EFFECT: Final = "tool.call"
+"""Type of the effect that is the performance of a call."""
 
 ATTEMPT: Final = "~"
 """Between the key of a call and the name of an attempt, in the key of a claim, or a number, in the id of an intent."""

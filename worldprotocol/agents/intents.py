@@ -19,7 +19,8 @@ from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from worldprotocol.agents.command_kinds import KINDS, kinds_of
 from worldprotocol.agents.command_places import places_of
-from worldprotocol.agents.command_words import read_command
+from worldprotocol.agents.command_terms import EVERYTHING, CommandTerms
+from worldprotocol.agents.command_words import SimpleCommand, read_command
 from worldprotocol.agents.project import Place, Project
 
 __all__ = [
@@ -36,7 +37,6 @@ __all__ = [
     "search",
 ]
 
-EVERYTHING: Final = "/*"
 _PATCHED: Final = re.compile(r"^[ \t]*\*\*\* (?:(?:Update|Add|Delete) File|Move to): (.+)$", re.MULTILINE)
 _DELETED: Final = re.compile(r"^[ \t]*\*\*\* Delete File: ", re.MULTILINE)
 HARMLESS: Final = frozenset({"read"})
@@ -106,7 +106,7 @@ def delete(project: Project, tool: str, path: str, cwd: str) -> Intent:
     return _file("file.delete", tool, project.place(path, cwd), "write")
 
 
-def command(project: Project, tool: str, text: str, cwd: str, *, is_confined: bool) -> Intent:
+def command(project: Project, tool: str, text: str, cwd: str, *, terms: CommandTerms) -> Intent:
     """Return the intent of running a shell command.
 
     Args:
@@ -114,8 +114,8 @@ def command(project: Project, tool: str, text: str, cwd: str, *, is_confined: bo
         tool: name of the agent's tool.
         text: the command.
         cwd: its working directory.
-        is_confined: whether commands are run by ``worldctl run``, which takes their leases; those that need the network
-            or the machine are not.
+        terms: how commands run; those that need the network or the machine, or begin outside of the project, are not
+            confined.
     """
     commands, is_opaque = read_command(text)
     named = places_of(project, commands, project.absolute(cwd))
@@ -123,21 +123,28 @@ def command(project: Project, tool: str, text: str, cwd: str, *, is_confined: bo
     if named.is_outside:
         kinds = [kind for kind in KINDS if kind in kinds or kind == "outside"]
     only_reads = HARMLESS.issuperset(kinds)
-    is_held = is_confined and UNCONFINED.isdisjoint(kinds)
+    folder = project.place(cwd, cwd)
+    vectors = [] if is_opaque else [(_vector(one), kinds_of([one], False) == ["read"]) for one in commands]
+    is_held = folder.is_inside and UNCONFINED.isdisjoint(kinds)
     return Intent(
         "command.run",
         {
             "command": text,
-            "cwd": project.place(cwd, cwd).path,
+            "cwd": folder.path,
             "kinds": kinds,
-            "reads": [EVERYTHING] if only_reads and not is_held else [],
-            "writes": [] if only_reads or is_held else [EVERYTHING],
-            "confined": is_held,
+            **terms.of(text, vectors, str(project.root), is_held=is_held),
             "tool": tool,
             "touches": named.touches,
             "guarded": not only_reads and (named.is_guarded or project.names_guarded(text)),
         },
     )
+
+
+def _vector(command: SimpleCommand) -> list[str] | None:
+    """Return the argument vector of a command; None where the shell replaces some of its words."""
+    if any(word.is_expanded or word.is_pattern for word in command.words):
+        return None
+    return [word.text for word in command.words]
 
 
 def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:

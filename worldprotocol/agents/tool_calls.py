@@ -28,6 +28,7 @@ from world.state.ports import Performed
 from world.state.proposal import Proposal
 from worldprotocol.agents.call_values import (
     ATTEMPT,
+    EFFECT,
     Allowed,
     Answer,
     Denied,
@@ -37,19 +38,12 @@ from worldprotocol.agents.call_values import (
     is_proposed_as,
 )
 from worldprotocol.agents.claim_keys import ended_claimed_by, is_of_another
+from worldprotocol.agents.command_runs import is_run
 from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
 from worldprotocol.api.realm import Realm
 
-__all__ = [
-    "EFFECT",
-    "TIME_LIMIT_MS",
-    "TOOL_CALL",
-    "ToolCalls",
-]
-
-EFFECT: Final = "tool.call"
-"""Type of the effect that is the performance of a call."""
+__all__ = ["EFFECT", "TIME_LIMIT_MS", "TOOL_CALL", "ToolCalls"]
 
 TIME_LIMIT_MS: Final = 3_600_000
 """Time for which a call may run before it is in doubt, in ms; a call may state a shorter one (``timeLimitMs``)."""
@@ -235,6 +229,15 @@ class ToolCalls:
         """
         claim = self._claim(key)
         return None if claim is None else self._complete(claim, failure, value)
+
+    def is_run(self, key: str) -> bool:
+        """Return whether an open call is made by ``worldctl run --call``, whose report ends it.
+
+        Args:
+            key: the key with which it was begun.
+        """
+        claimed = self._claimed(key)
+        return claimed is not None and is_run(self._realm.proposal(claimed.proposal_id))
 
     def extend(self, key: str) -> bool:
         """Extend the time of a call that is still being made.

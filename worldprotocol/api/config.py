@@ -94,6 +94,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from host.workspace.hidden import HIDDEN
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
@@ -128,6 +129,7 @@ class WorkspaceConfig(Section):
     read: list[str] = Field(default_factory=list)
     write: list[str] = Field(default_factory=list)
     guarded: list[str] = Field(default_factory=list)
+    hidden: list[str] = list(HIDDEN)  # noqa: RUF012
     hard_links: Literal["refuse", "allow"] = "refuse"
     namespaces: Literal["auto", "unshare", "bubblewrap"] = "auto"
     keep_days: int = Field(default=14, ge=0)
@@ -270,11 +272,21 @@ class ServerConfig(Section):
         return self.placing(folder, "socket", "tls_certificate", "tls_key").model_copy(update={"oidc": oidc})
 
 
+class CommandConfig(Section):
+    """Section ``[[agents.commands]]``: what a shell command changes, and the hosts that it connects to."""
+
+    words: Annotated[list[str], Field(min_length=1)]
+    writes: list[str] = ["/**"]  # noqa: RUF012
+    hosts: list[str] = []  # noqa: RUF012
+
+
 class AgentsConfig(Section):
     """Section ``[agents]``."""
 
     root: str = "."
-    confine: bool = False
+    confine: Literal["auto"] | bool = "auto"
+    boundary: Literal["container"] | None = None
+    commands: list[CommandConfig] = Field(default_factory=list)
     wait_s: int = Field(default=540, ge=0, le=3_600)
     unclaimed_s: int = Field(default=900, ge=1)
 

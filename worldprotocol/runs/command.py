@@ -41,7 +41,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
-from worldprotocol.runs.governed import GovernedRun, Outcome
+from worldprotocol.runs.outcomes import ObservedRun, Outcome
 
 __all__ = ["CommandResult", "CommandRunOptions", "Talk", "confinement_support", "run_command"]
 
@@ -72,6 +72,9 @@ class CommandRunOptions:
         env: its whole environment; None is ``PASSED_ENV`` of this process's, or all of it where it is unconfined.
         read: further paths outside the workspace that it may read.
         passes: further variables of this process's environment by name, or ``NAME=VALUE``.
+        as_possible: where the kernel cannot confine it, it runs all the same, with the environment of a confined
+            command: the operator states that a container holds it.
+        at_end: called with its folder of temporary files after it has ended.
     """
 
     unconfined: bool = False
@@ -80,6 +83,8 @@ class CommandRunOptions:
     env: Mapping[str, str] | None = None
     read: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
+    at_end: Callable[[str], None] | None = None
+    as_possible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ def confinement_support(namespaces_by: namespaces.Wanted = "auto") -> Confinemen
 
 
 def run_command(
-    run: GovernedRun,
+    run: ObservedRun,
     premises: HostEnvironment,
     argv: Sequence[str],
     run_options: CommandRunOptions,
@@ -160,7 +165,7 @@ def run_command(
             ``CONFINEMENT_FAILED``, ``NO_TRACER``; nothing was run then, and the leases are released.
     """
     running = _Running(run, premises, run_options, talk)
-    held_by = ("content",) if run_options.unconfined else confinement_support(premises.namespaces_by).held_by
+    held_by = confinement_support(premises.namespaces_by).held_by if running.is_confined else ("content",)
     run.open(
         "command" if talk is None else "python",
         stop=running.stop,
@@ -171,6 +176,8 @@ def run_command(
     try:
         with private_folder(run.run_id) as private:
             code = running.run(argv, private)
+            if run_options.at_end is not None:
+                run_options.at_end(private)
     except BaseException as error:
         with _undisturbed():
             run.end("interrupted", reason=f"{type(error).__name__}: {error}")
@@ -213,7 +220,7 @@ class _Running:
     """One running command."""
 
     def __init__(
-        self, run: GovernedRun, premises: HostEnvironment, run_options: CommandRunOptions, talk: Talk | None = None
+        self, run: ObservedRun, premises: HostEnvironment, run_options: CommandRunOptions, talk: Talk | None = None
     ) -> None:
         self._run = run
         self._premises = premises
@@ -225,6 +232,13 @@ class _Running:
         self._operations: Operations | None = None
         self._granted: tuple[bytes, ...] | None = None
         self.why: str | None = None
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether the kernel confines it."""
+        if self._wishes.unconfined:
+            return False
+        return not self._wishes.as_possible or confinement_support(self._premises.namespaces_by).why_not is None
 
     def stop(self, why: str) -> None:
         """End the command with all its descendants."""
@@ -254,10 +268,11 @@ class _Running:
             write=[private],
         )  # the watcher observes child processes, so confined=True
         confinement = UNCONFINED
-        if not run_options.unconfined:
+        if self.is_confined:
             rules, tree = self._walls(found, private, [run_options.cwd or os.getcwd(), env.get("HOME", "/")])
             self._granted = tuple(place for place, access in rules.grants.items() if access & _CHANGING)
-            decide = decision_of(self._run.watch, self._operations)
+            hides = None if tree is not None else self._premises.hides(declaration.triples)
+            decide = decision_of(self._run.watch, self._operations, hides)
             confinement = Confinement(rules, decide, tree, self._premises.namespaces_by)
         traced, trace = self._traced(argv, private)
         stream = None if self._talk is None else subprocess.PIPE

@@ -12,14 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from host.backups import CHANGES
 from host.environment import HostEnvironment
 from host.observation import Violation, Watch
 from host.observation.audit import exempt
-from host.workspace.differences import EntryDifference, differences
+from host.workspace.differences import EntryDifference
 from host.workspace.scan import Scan, take
 from world.clock import IdSource
 from world.engine.writer import Writer
@@ -35,6 +35,7 @@ from world.pipeline.leasing.existence import check_existence
 from world.state.realm_view import RealmView
 from worldprotocol.api.leases import Cancel, Leases
 from worldprotocol.api.leasing.handle import LeaseHandle
+from worldprotocol.runs.contents import ContentFindings, findings
 from worldprotocol.runs.record import Kind, Outcome, RunRecord
 from worldprotocol.runs.retention import prune_sometimes
 from worldprotocol.runs.undoing import give_back, granted_since
@@ -48,12 +49,6 @@ LOST: Final = "Its leases were lost: they expired or were revoked."
 LOOK_S: Final = 0.5
 """Interval of checks that the leases are still held, in seconds."""
 
-_BY_KIND: Final = {
-    "created": (Predicate.PROVIDES,),
-    "changed": (Predicate.MUTATES,),
-    "mode": (Predicate.MUTATES,),
-    "deleted": (Predicate.DELETES, Predicate.RENAMES),
-}
 _LOGGER = logging.getLogger("worldprotocol")
 
 
@@ -85,15 +80,6 @@ class RunOptions:
     progress: Callable[[int], None] | None = None
 
     __repr__ = fields_repr
-
-
-@dataclass(slots=True)
-class _ContentFindings:
-    """Result of the comparison of contents."""
-
-    changes: list[EntryDifference] = field(default_factory=list)
-    undeclared: list[EntryDifference] = field(default_factory=list)
-    foreign: list[EntryDifference] = field(default_factory=list)
 
 
 class GovernedRun:
@@ -354,33 +340,19 @@ class GovernedRun:
             progress=self._wishes.progress,
         )
 
-    def _compared(self) -> _ContentFindings:
+    def _compared(self) -> ContentFindings:
         """Compare the changes in the workspace with the declaration: this depth finds every change, afterwards."""
-        found = _ContentFindings()
         if self._before is None:
-            return found
+            return ContentFindings()
         after = self._scan()
         assert after is not None
         later = granted_since(self._protocol.archive, self._position, but=self._own_verdicts())
         others = [*self._others, *later]
-        for difference in differences(self._before, after, self._premises.workspace.names):
-            predicates = _BY_KIND.get(difference.kind)
-            if predicates is None:
-                continue
-            resource = self._premises.workspace.resource_at(difference.relative)
-            rendered = f"found {difference.kind} in the content"
-            seen = [Seen(predicate, resource, rendered) for predicate in predicates]
-            declared = next((one for one in seen if not self.watch.outside([one])), None)
-            if declared is not None:
-                found.changes.append(difference)
-                self.watch.note([declared], depth="content")
-            elif self._cannot_reach(difference.relative) or _is_of(others, resource):
-                found.foreign.append(difference)
-            else:
-                found.changes.append(difference)
-                found.undeclared.append(difference)
-                self.watch.note(seen[:1], depth="content")
-        return found
+
+        def is_foreign(relative: bytes, resource: Resource) -> bool:
+            return self._cannot_reach(relative) or _is_of(others, resource)
+
+        return findings(self._before, after, self.watch, self._premises.workspace, is_foreign)
 
     def _held_by_others(self, realm: RealmView) -> list[Triple]:
         own = set(self.held.lease_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from host.observation import Observation, Violation, Watch
 from host.observation.audit import exempt
@@ -24,11 +24,9 @@ from world.events.run_events import (
 )
 from world.klis.triple import Triple
 from world.pipeline.unit_of_work import UnitOfWork
+from worldprotocol.runs.outcomes import Kind, Outcome
 
 __all__ = ["Kind", "Outcome", "RunRecord", "parts"]
-
-Kind = Literal["python", "command"]
-Outcome = Literal["completed", "failed", "violated", "lost", "interrupted"]
 
 FLUSH_S: Final = 1.0
 """Longest delay between an observation and its event, in seconds."""

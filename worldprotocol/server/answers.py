@@ -12,6 +12,7 @@ from worldprotocol.server.answer_schemas import (
     ID,
     INT,
     OBJECT,
+    RUN_TERMS,
     TEXT,
     WORLD,
     Schema,
@@ -322,6 +323,9 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         ),
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
+    "calls.run": RUN_TERMS,
+    "calls.extend": (shape(goesOn=FLAG), {"goesOn": True}),
+    "calls.end": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "hooks.call": (
         OBJECT,
         {
@@ -403,6 +407,9 @@ BODIES: Final[dict[str, Any]] = {
         "input": {"tool": "refund", "arguments": {"order": "o-1"}},
         "attempt": "1",
     },
+    "calls.run": {"key": "claude-code:s-1:toolu_01", "text": "make", "boundary": "namespaces"},
+    "calls.extend": {"key": "claude-code:s-1:toolu_01"},
+    "calls.end": {"key": "claude-code:s-1:toolu_01", "exitCode": 0, "heldBy": ["namespaces"]},
     "hooks.call": {
         "hook_event_name": "PreToolUse",
         "session_id": "s-1",

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Response
 from fastapi.telemetry import TelemetryConfig
 
 from worldprotocol.server import problems
-from worldprotocol.server.governed import calls  # noqa: F401
+from worldprotocol.server.governed import calls, command_runs  # noqa: F401
 from worldprotocol.server.governed.mcp_endpoint import mcp_routes
 from worldprotocol.server.limits import BodyLimit
 from worldprotocol.server.metrics import Counted

@@ -27,6 +27,9 @@ __all__ = [
     "ProposalFilter",
     "Release",
     "Revocation",
+    "RunToBegin",
+    "RunToContinue",
+    "RunToEnd",
     "Settlement",
     "SignatureOfIntent",
     "SourceToProject",
@@ -214,6 +217,36 @@ class CallToBegin(StrictBody):
     trace: dict[str, Any] | None = None
     branch: Name | None = None
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
+
+
+class RunToContinue(StrictBody):
+    """The run of a shell command, by the key of its call."""
+
+    key: Name
+
+
+class RunToBegin(RunToContinue):
+    """The run of a shell command that is about to begin: the text it was given, and the boundary that it found."""
+
+    text: Word
+    boundary: Literal["namespaces", "container", "none"]
+    isUnconfined: bool = False  # noqa: N815
+
+
+class RunToEnd(RunToContinue):
+    """How the run of a shell command ended: by an exit code, or a code and a reason; and what was observed.
+
+    ``isWithin`` says of a violation that it only concerned files of the workspace.
+    """
+
+    exitCode: int | None = None  # noqa: N815
+    code: Annotated[str, Field(pattern="^[A-Z_]{1,64}$")] | None = None
+    reason: Annotated[str, Field(max_length=10_000)] = ""
+    heldBy: Annotated[list[Name], Field(max_length=20)] = []  # noqa: N815
+    changed: Annotated[list[Word], Field(max_length=1_000)] = []
+    isWithin: bool = False  # noqa: N815
+    observed: Annotated[list[dict[str, Any]], Field(max_length=10_000)] = []
+    violations: Annotated[list[dict[str, Any]], Field(max_length=1_000)] = []
 
 
 class LeaseRequest(StrictBody):

@@ -125,8 +125,8 @@ class Moves:
             raise
         service.realms[old.name] = new
         old.log_watch.close()
-        if old.watching is not None:
-            old.watching.cancel()
+        for task in old.watching:
+            task.cancel()
         waiting = asyncio.ensure_future(self._close_left(old.realm, old.log_watch))
         self._left[waiting] = old.realm, old.log_watch
         waiting.add_done_callback(lambda done: self._left.pop(done, None))

@@ -7,23 +7,27 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.state.realm_view import RealmView
+from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
 from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
-from worldprotocol.api.config import ServerConfig
+from worldprotocol.api.config import ServerConfig, WorkspaceConfig
 from worldprotocol.api.lookup.past_views import PastViews
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.telemetry.writes import time_writes
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey
+from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
+from worldprotocol.server.governed.running_calls import RunningCalls
+from worldprotocol.server.governed.silent_runs import watch_runs
 from worldprotocol.server.governed.unclaimed import watch_unclaimed
 from worldprotocol.server.issuers.issuer import flows_of, shared_key
 from worldprotocol.server.jobs.program import RealmProgram, program_of
@@ -53,15 +57,38 @@ class AgentsOfRealm:
 
     Args:
         project: the project that they work in.
-        confinement: words of the command to which shell commands are rewritten; None leaves them as they are.
+        boundary: what confines shell commands.
         wait_s: longest wait of a call for its answer, in seconds.
         unclaimed_s: time after which an allowed call that its agent has not begun is cancelled, in seconds.
+        commands: what is declared of shell commands.
+        workspace: settings of the workspace, with absolute paths; None is the project alone.
+        private: files of the engine that no command reads.
+        running: the runs of shell commands in progress.
     """
 
     project: Project
-    confinement: Sequence[str] | None
+    boundary: Boundary
     wait_s: float
     unclaimed_s: float
+    commands: tuple[DeclaredCommand, ...] = ()
+    workspace: WorkspaceConfig | None = None
+    private: tuple[str, ...] = ()
+    running: RunningCalls = field(default_factory=RunningCalls)
+
+    def terms(self, actor_id: str, *, is_rewritten: bool) -> CommandTerms:
+        """Return the terms of the shell commands of an agent.
+
+        Args:
+            actor_id: the agent.
+            is_rewritten: whether its commands can be rewritten, without which they are not confined.
+        """
+        boundary = self.boundary if is_rewritten else "none"
+        return CommandTerms(boundary, self.commands, partial(self.running.is_widened, actor_id))
+
+    def workspace_to_wire(self) -> dict[str, Any]:
+        """Return the workspace as a run needs it: its settings, and the files of the engine in it or beside it."""
+        found = self.workspace or WorkspaceConfig(root=str(self.project.root))
+        return {**found.model_dump(mode="json"), "private": list(self.private)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +138,7 @@ class HostedRealm:
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
     reopen: Callable[[], RealmToServe | None] | None = None
-    watching: asyncio.Task[None] | None = None
+    watching: Sequence[asyncio.Task[None]] = ()
     fault: str | None = None
 
     def checkpoint(self, size: int | None) -> Checkpoint:
@@ -223,7 +250,8 @@ class Service:
             self.moves.follow(one.name)  # where it was closed before the log was followed
         if one.agents is not None:
             watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
-            one.watching = asyncio.create_task(watch)
+            runs = watch_runs(one.realm, one.agents.running, self.threads)
+            one.watching = [asyncio.create_task(watch), asyncio.create_task(runs)]
 
     def hosted(self, one: RealmToServe, jobs: RealmJobs) -> HostedRealm:
         """Return a realm as the service has it while it serves the realm at one place.
@@ -292,8 +320,8 @@ class Service:
         self.moves.begin_stop()
         for one in self.realms.values():
             one.log_watch.close()
-            if one.watching is not None:
-                one.watching.cancel()
+            for task in one.watching:
+                task.cancel()
             one.jobs.begin_stop()
 
     async def stop(self) -> None:

@@ -41,7 +41,7 @@ _SIGNALS_PYTHON_IGNORES = (13, 25)  # SIGPIPE, SIGXFSZ
 _RLIMIT_CORE = 4
 _SET_MASK = 2
 _LANDLOCK_ADD_RULE = 445
-_KEPT_CAPABILITIES = 0x800005FB  # of root: owners, modes, signals, users, low ports, capabilities of files
+_KEPT_CAPABILITIES = 0x5FB  # of root: owners, modes, signals, users, low ports
 
 
 def _namespaces() -> Any:

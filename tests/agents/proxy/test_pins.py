@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from world.errors import RefusedError
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.hooks.forms import CallBegins, CallContinues, CallEnds
 from worldprotocol.agents.project import Project
 from worldprotocol.agents.proxy.events import ProxyEvents, begins, continues, ends
@@ -118,7 +119,7 @@ def test_what_is_no_pin_in_the_state_is_none() -> None:
 
 def test_events_of_a_proxy_read_as_they_were_written(tmp_path: Path) -> None:
     def read(event: dict[str, Any]) -> Any:
-        return ProxyEvents().read(event, Project(tmp_path), confinement=None)
+        return ProxyEvents().read(event, Project(tmp_path), terms=CommandTerms())
 
     begun = read(begins(CALL, wait_s=2.5))
     assert isinstance(begun, CallBegins)
@@ -151,4 +152,4 @@ def test_events_of_a_proxy_read_as_they_were_written(tmp_path: Path) -> None:
 def test_events_in_another_form_are_refused(tmp_path: Path, member: dict[str, Any]) -> None:
     event = {**begins(CALL, wait_s=1), **member}
     with pytest.raises(RefusedError):
-        ProxyEvents().read(event, Project(tmp_path), confinement=None)
+        ProxyEvents().read(event, Project(tmp_path), terms=CommandTerms())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from world.extras import missing_extra
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.frameworks.gate import ToolGate, Tools
 from worldprotocol.agents.frameworks.outcomes import MadeBefore, Permit
 from worldprotocol.agents.hooks.claude_code import ClaudeCode
@@ -71,7 +72,7 @@ class GovernedHooks:
         return {"PreToolUse": [before], "PostToolUse": [after], "PostToolUseFailure": [after]}
 
     async def _before(self, event: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        begins = ClaudeCode().read(cast(Mapping[str, Any], event), self._project, confinement=None)
+        begins = ClaudeCode().read(cast(Mapping[str, Any], event), self._project, terms=CommandTerms())
         assert isinstance(begins, CallBegins)
         given: dict[str, Any] = event.get("tool_input") or {}  # type: ignore[assignment]
         intent = begins.intent if self._is_of_project else None
@@ -87,7 +88,7 @@ class GovernedHooks:
         return cast(HookJSONOutput, answer)
 
     async def _after(self, event: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        ended = ClaudeCode().read(cast(Mapping[str, Any], event), self._project, confinement=None)
+        ended = ClaudeCode().read(cast(Mapping[str, Any], event), self._project, terms=CommandTerms())
         assert isinstance(ended, CallEnds)
         permit = self._permits.pop((ended.session, ended.call_id), None)
         if permit is not None:

@@ -16,15 +16,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from worldprotocol.agents import intents
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
-    Confinement,
     HookEvent,
     Other,
     SessionEnds,
     input_of,
-    rewritten,
     text_of,
 )
 from worldprotocol.agents.project import Project
@@ -42,12 +41,12 @@ PATCH: Final = "apply_patch"
 class ClaudeCode:
     """Adapter of Claude Code; see ``forms.HookAdapter``."""
 
-    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+    def read(self, event: Mapping[str, Any], project: Project, *, terms: CommandTerms) -> HookEvent:
         """Return what an event means; see ``forms.HookAdapter.read``."""
         name = text_of(event, "hook_event_name")
         session = text_of(event, "session_id")
         if name == "PreToolUse":
-            return self._begins(event, session, project, confinement=confinement)
+            return self._begins(event, session, project, terms=terms)
         if name in ("PostToolUse", "PostToolUseFailure", "PermissionDenied"):
             call_id = text_of(event, "tool_use_id")
             if name == "PostToolUse":
@@ -56,9 +55,7 @@ class ClaudeCode:
             return CallEnds(session, call_id, "failed" if name == "PostToolUseFailure" else "not made", detail)
         return SessionEnds(session) if name == "SessionEnd" else Other()
 
-    def _begins(
-        self, event: Mapping[str, Any], session: str, project: Project, *, confinement: Confinement | None
-    ) -> CallBegins:
+    def _begins(self, event: Mapping[str, Any], session: str, project: Project, *, terms: CommandTerms) -> CallBegins:
         tool, call_id, cwd = text_of(event, "tool_name"), text_of(event, "tool_use_id"), text_of(event, "cwd")
         given = input_of(event)
         if tool in EDITS:
@@ -69,15 +66,14 @@ class ClaudeCode:
             pattern = text_of(given, "pattern", "") if tool == "Glob" else ""
             intent = intents.search(project, tool, text_of(given, "path", ""), cwd, pattern)
         elif tool == SHELL:
-            is_confined = confinement is not None
-            intent = intents.command(project, tool, text_of(given, "command"), cwd, is_confined=is_confined)
+            intent = intents.command(project, tool, text_of(given, "command"), cwd, terms=terms)
         elif tool == PATCH:
             intent = intents.patch(project, tool, text_of(given, "command"), cwd)
         elif tool == "WebFetch":
             intent = intents.fetch(tool, text_of(given, "url"))
         else:
             intent = intents.named_tool(tool, dict(given))
-        return CallBegins(session, call_id, tool, intent, rewrites=rewritten(confinement, given, intent))
+        return CallBegins(session, call_id, tool, intent, shell=given if tool == SHELL else None)
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that permits a call."""
@@ -94,9 +90,9 @@ class ClaudeCode:
 class Codex(ClaudeCode):
     """Adapter of Codex; see ``forms.HookAdapter``."""
 
-    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+    def read(self, event: Mapping[str, Any], project: Project, *, terms: CommandTerms) -> HookEvent:
         """Return what an event means; see ``forms.HookAdapter.read``."""
-        found = super().read(event, project, confinement=confinement)
+        found = super().read(event, project, terms=terms)
         return replace(found, follows=True) if isinstance(found, CallBegins) and found.tool == PATCH else found
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Hooks of Cursor: preToolUse, postToolUse, postToolUseFailure and sessionEnd.
 
 In: ``conversation_id``, ``workspace_roots``, ``tool_name``, ``tool_input``, ``tool_use_id``. Out, for preToolUse:
-``permission`` with ``agent_message`` and, for a confined command, ``updated_input``.
+``permission`` with ``agent_message``. It is not known to run a changed ``updated_input``, so its commands are never
+confined: a person decides about each.
 Source: https://cursor.com/docs/hooks.
 """
 
@@ -11,16 +12,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from worldprotocol.agents import intents
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
-    Confinement,
     HookEvent,
     Other,
     SessionEnds,
     content_id,
     input_of,
-    rewritten,
     text_of,
 )
 from worldprotocol.agents.intents import Intent
@@ -39,7 +39,7 @@ ENDS: Final = {"postToolUse": "made", "postToolUseFailure": "failed"}
 class CursorAgent:
     """Adapter of Cursor; see ``forms.HookAdapter``."""
 
-    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+    def read(self, event: Mapping[str, Any], project: Project, *, terms: CommandTerms) -> HookEvent:
         """Return what an event means; see ``forms.HookAdapter.read``."""
         name = text_of(event, "hook_event_name")
         session = text_of(event, "conversation_id", event.get("session_id"))
@@ -54,16 +54,12 @@ class CursorAgent:
             return CallEnds(session, call_id, "made", event.get("tool_output"))
         if name == "postToolUseFailure":
             return CallEnds(session, call_id, "failed", event.get("error_message"))
-        intent = _intent(event, tool, given, project, is_confined=confinement is not None)
-        rewrites = rewritten(confinement, given, intent)
-        return CallBegins(session, call_id, tool, intent, has_own_id=call_id == own, rewrites=rewrites)
+        intent = _intent(event, tool, given, project)
+        return CallBegins(session, call_id, tool, intent, has_own_id=call_id == own)
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that permits a call."""
-        answer: dict[str, Any] = {"permission": "allow"}
-        if begun.rewrites is not None:
-            answer["updated_input"] = dict(begun.rewrites)
-        return answer
+        return {"permission": "allow"}
 
     def deny(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that refuses a call, with a reason for the agent."""
@@ -80,9 +76,7 @@ def _cwd(event: Mapping[str, Any], given: Mapping[str, Any]) -> str:
     return text_of(event, "cwd")
 
 
-def _intent(
-    event: Mapping[str, Any], tool: str, given: Mapping[str, Any], project: Project, *, is_confined: bool
-) -> Intent:
+def _intent(event: Mapping[str, Any], tool: str, given: Mapping[str, Any], project: Project) -> Intent:
     cwd = _cwd(event, given)
     named = given.get("file_path") or given.get("path") or given.get("target_file") or given.get("target_notebook")
     if tool in EDITS:
@@ -98,7 +92,7 @@ def _intent(
     if tool == "WebFetch":
         return intents.fetch(tool, text_of(given, "url"))
     if tool == SHELL:
-        return intents.command(project, tool, text_of(given, "command"), cwd, is_confined=is_confined)
+        return intents.command(project, tool, text_of(given, "command"), cwd, terms=CommandTerms())
     if tool.startswith("MCP:"):
         server, _, called = tool.removeprefix("MCP:").strip().rpartition("/")
         return intents.mcp_call(server or "unnamed", called, dict(given))

@@ -5,23 +5,27 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.agents.call_values import content_of
+from worldprotocol.agents.command_terms import CommandTerms
+from worldprotocol.agents.command_words import read_command
 from worldprotocol.agents.intents import Intent
 from worldprotocol.agents.project import Project
+from worldprotocol.runs.call_folder import folder_file
 
 __all__ = [
     "CallBegins",
     "CallContinues",
     "CallEnds",
-    "Confinement",
     "HookAdapter",
     "HookEvent",
+    "InstalledHook",
     "Other",
     "SessionEnds",
     "content_id",
@@ -33,8 +37,11 @@ __all__ = [
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9._:-]")  # not the mark of an attempt either
 MAX_KEY: Final = 180
-_EVERYWHERE: Final = "/**"
-_DELETING: Final = frozenset({"remove", "code", "test"})
+SHELL: Final = "bash"
+"""The shell that agents use."""
+
+_CHANGING_FOLDER: Final = frozenset({"cd", "pushd", "popd"})
+_EVALUATING: Final = frozenset({".", "eval", "source"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class CallBegins:
         tool: name of the tool.
         intent: what the call is.
         has_own_id: whether the agent gives each call an id of its own; otherwise ``call_id`` is made of its content.
+        shell: input of a tool whose member ``command`` is run by a shell, and which may be rewritten; None is another.
         rewrites: input of the tool in place of the given one, where the call is allowed; None keeps it.
         follows: whether earlier calls of the same tool in this session have ended: the agent makes them one at a time,
             and does not report those that fail.
@@ -62,6 +70,7 @@ class CallBegins:
     tool: str
     intent: Intent
     has_own_id: bool = True
+    shell: Mapping[str, Any] | None = None
     rewrites: Mapping[str, Any] | None = None
     follows: bool = False
     worker: str | None = None
@@ -124,21 +133,34 @@ class Other:
 
 HookEvent = CallBegins | CallContinues | CallEnds | SessionEnds | Other
 
-Confinement = Sequence[str]
-"""Words of a command that runs others under leases, such as ``worldctl --config world.toml run --agent bot``."""
+
+@dataclass(frozen=True, slots=True)
+class InstalledHook:
+    """How the hook that sent an event was installed.
+
+    Args:
+        server: address of the server, as the hook dialled it.
+        realm: name of the realm there.
+        token_file: file with the agent's token; None is the environment variable ``WORLDCTL_TOKEN``.
+        program: the words that start ``worldctl``.
+    """
+
+    server: str
+    realm: str
+    token_file: str | None = None
+    program: tuple[str, ...] = ("worldctl",)
 
 
 class HookAdapter(Protocol):
     """The hooks of one coding agent: how its events read, and how answers are written."""
 
-    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+    def read(self, event: Mapping[str, Any], project: Project, *, terms: CommandTerms) -> HookEvent:
         """Return what an event means.
 
         Args:
             event: the JSON that the agent sends.
             project: the project it works in.
-            confinement: words of the command that confines shell commands, up to its options that declare places, to
-                which they are rewritten; None leaves them as they are.
+            terms: how its shell commands run.
 
         Raises:
             RefusedError: ``INVALID_VALUE`` for an event that is not in the documented form.
@@ -189,24 +211,33 @@ def text_of(event: Mapping[str, Any], name: str, default: str | None = None) -> 
     return value
 
 
-def rewritten(confinement: Confinement | None, given: Mapping[str, Any], intent: Intent) -> dict[str, Any] | None:
-    """Return the input of a shell tool that runs its command confined, under leases; None where it stays as it is.
+def rewritten(hook: InstalledHook, key: str, begun: CallBegins, root: Path) -> dict[str, Any] | None:
+    """Return the input of a shell tool that runs its command by ``worldctl run --call``; None where it stays as it is.
 
-    A command that is not understood may delete nothing, unless its words say that it deletes or runs programs. What a
-    command changed before it failed stays, as it does where it is not confined; what a violation changed is restored.
+    Where the words change the folder, or say nothing certain, the agent's shell enters the folder in which the command
+    ended, so that the next call begins there.
 
     Args:
-        confinement: see ``Confinement``; None confines nothing.
-        given: the input.
-        intent: what the call is, from ``worldprotocol.agents.intents``.
+        hook: how the hook was installed.
+        key: the key of the call.
+        begun: the call.
+        root: the workspace.
     """
-    if confinement is None or not intent.input.get("confined"):
+    if begun.shell is None:
         return None
-    kinds = set(intent.input["kinds"])
-    if kinds == {"read"}:
-        declared = ["--env", "GIT_OPTIONAL_LOCKS=0", "--reads", _EVERYWHERE]
-    else:
-        deletes = kinds & _DELETING or ("write" in kinds and "unknown" not in kinds)
-        declared = ["--writes", _EVERYWHERE, *(("--deletes", _EVERYWHERE) if deletes else ())]
-    command = [*confinement, "--retry", "--keep", *declared, "--", "sh", "-c", intent.input["command"]]
-    return {**given, "command": shlex.join(command)}
+    text = begun.intent.input["command"]
+    place = ["--server", hook.server, "run", "--realm", hook.realm, "--call", key]
+    file = [] if hook.token_file is None else ["--token-file", hook.token_file]
+    unconfined = [] if begun.intent.input["confined"] else ["--unconfined"]
+    line = shlex.join([*hook.program, *place, *file, *unconfined, "--", SHELL, "-c", text])
+    if _may_change_folder(text):
+        line += f'; s=$?; cd -- "$(cat {shlex.quote(str(folder_file(root, key)))} 2>/dev/null)"; (exit $s)'
+    return {**begun.shell, "command": line}
+
+
+def _may_change_folder(text: str) -> bool:
+    """Return whether a shell may be in another folder after a text."""
+    commands, is_opaque = read_command(text)
+    words = [one.text for command in commands for one in command.words]
+    programs = [command.words[0].text for command in commands if command.words]
+    return is_opaque or not _CHANGING_FOLDER.isdisjoint(words) or not _EVALUATING.isdisjoint(programs)

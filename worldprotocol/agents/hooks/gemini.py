@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from worldprotocol.agents import intents
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
-    Confinement,
     HookEvent,
     Other,
     SessionEnds,
     content_id,
     input_of,
-    rewritten,
     text_of,
 )
 from worldprotocol.agents.intents import Intent
@@ -38,7 +37,7 @@ _URL: Final = re.compile(r"https?://[^\s<>\"']+")
 class Gemini:
     """Adapter of Gemini CLI; see ``forms.HookAdapter``."""
 
-    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+    def read(self, event: Mapping[str, Any], project: Project, *, terms: CommandTerms) -> HookEvent:
         """Return what an event means; see ``forms.HookAdapter.read``."""
         name, session = text_of(event, "hook_event_name"), text_of(event, "session_id")
         if name == "SessionEnd":
@@ -51,9 +50,9 @@ class Gemini:
             response = event.get("tool_response")
             error = response.get("error") if isinstance(response, Mapping) else None
             return CallEnds(session, call_id, "failed" if error else "made", error or response)
-        intent = _intent(event, tool, given, project, is_confined=confinement is not None)
-        rewrites = rewritten(confinement, given, intent)
-        return CallBegins(session, call_id, tool, intent, has_own_id=False, rewrites=rewrites)
+        intent = _intent(event, tool, given, project, terms=terms)
+        shell = given if tool == SHELL else None
+        return CallBegins(session, call_id, tool, intent, has_own_id=False, shell=shell)
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that permits a call."""
@@ -68,7 +67,7 @@ class Gemini:
 
 
 def _intent(
-    event: Mapping[str, Any], tool: str, given: Mapping[str, Any], project: Project, *, is_confined: bool
+    event: Mapping[str, Any], tool: str, given: Mapping[str, Any], project: Project, *, terms: CommandTerms
 ) -> Intent:
     cwd = text_of(event, "cwd")
     if tool in EDITS:
@@ -87,7 +86,7 @@ def _intent(
     if tool == SHELL:
         below = given.get("dir_path") or given.get("directory") or ""
         where = f"{cwd}/{below}" if isinstance(below, str) and below else cwd
-        return intents.command(project, tool, text_of(given, "command"), where, is_confined=is_confined)
+        return intents.command(project, tool, text_of(given, "command"), where, terms=terms)
     context = event.get("mcp_context")
     if isinstance(context, Mapping):
         return intents.mcp_call(text_of(context, "server_name"), text_of(context, "tool_name", tool), dict(given))

@@ -13,11 +13,11 @@ from typing import Any, Final, Literal
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.agents import intents
+from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallContinues,
     CallEnds,
-    Confinement,
     HookEvent,
     text_of,
 )
@@ -70,7 +70,7 @@ def _named(call: Mapping[str, Any]) -> dict[str, Any]:
 class ProxyEvents:
     """Adapter of the proxy; see ``forms.HookAdapter``."""
 
-    def read(self, event: Mapping[str, Any], project: Project, *, confinement: Confinement | None) -> HookEvent:
+    def read(self, event: Mapping[str, Any], project: Project, *, terms: CommandTerms) -> HookEvent:
         """Return what an event means; see ``forms.HookAdapter.read``."""
         session, call_id, process = (text_of(event, name) for name in ("session", "callId", "process"))
         if not _PROCESS.fullmatch(process):

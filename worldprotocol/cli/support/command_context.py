@@ -252,6 +252,8 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
     is_offline = any(" ".join(words[: count + 1]) in OFFLINE for count in range(len(words)))
     if desk.named_server is None or (is_offline and "server" not in desk.typed):
         return
+    if path == "run" and context.params.get("call") is not None:  # the server has the call, this machine the workspace
+        return
     from world.error_codes import ErrorCode
     from world.errors import RefusedError
     from worldprotocol.server.commands.command_words import local_reason, only_otherwise

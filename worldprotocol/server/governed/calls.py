@@ -21,8 +21,9 @@ from worldprotocol.server.call import Authorized, Call, answer
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key
 from worldprotocol.server.operations.effects import completed
+from worldprotocol.server.service import AgentsOfRealm
 
-__all__ = ["WORKER", "begun"]
+__all__ = ["WORKER", "agents_of", "begun"]
 
 WORKER: Final = "calls"
 """Name of the worker in the claims of such calls."""
@@ -74,6 +75,21 @@ async def report_call(call: Authorized, body: EffectResultToRecord) -> Response:
             )
 
     return await completed(call, body, check)
+
+
+def agents_of(call: Call) -> AgentsOfRealm:
+    """Return how the realm of a request takes calls of coding agents.
+
+    Raises:
+        RefusedError: ``HOOKS_NOT_CONFIGURED``.
+    """
+    if call.hosted.agents is None:
+        raise RefusedError(
+            ErrorCode.HOOKS_NOT_CONFIGURED,
+            f"The realm {call.hosted.name} takes no hooks: add the section [agents] to its world.toml, and start the "
+            "server again.",
+        )
+    return call.hosted.agents
 
 
 def _form(found: Answer) -> dict[str, Any]:

@@ -6,8 +6,11 @@ agent; a request that fails has a status that is no success, which the installed
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
+from urllib.parse import unquote
 
 from fastapi import Body, Request, Response
 
@@ -23,14 +26,23 @@ from worldprotocol.agents.call_values import (
     digest_of,
     not_yet,
 )
+from worldprotocol.agents.command_runs import RUN
 from worldprotocol.agents.hooks.clients import CLIENTS
-from worldprotocol.agents.hooks.forms import CallBegins, CallContinues, CallEnds, HookAdapter, SessionEnds, key_of
+from worldprotocol.agents.hooks.forms import (
+    CallBegins,
+    CallContinues,
+    CallEnds,
+    HookAdapter,
+    InstalledHook,
+    SessionEnds,
+    key_of,
+    rewritten,
+)
 from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
-from worldprotocol.server.governed.calls import begun
+from worldprotocol.server.governed.calls import agents_of, begun
 from worldprotocol.server.operation_table import handles
-from worldprotocol.server.service import AgentsOfRealm
 
 __all__ = ["answered_hook", "read_pins"]
 
@@ -43,33 +55,45 @@ Event = Annotated[dict[str, Any], Body(description="The event, as the agent send
 @handles("hooks.call")
 async def answered_hook(call: Authorized, request: Request, client: str, body: Event) -> Response:
     """Judge a call of a tool, record its result, or give up the calls of a session that ended."""
-    adapter, agents = CLIENTS.get(client), call.hosted.agents
+    adapter, agents = CLIENTS.get(client), agents_of(call)
     if adapter is None:
         raise RefusedError(
             ErrorCode.INVALID_VALUE, f"There are no hooks of {client[:80]!r}; there are those of {', '.join(CLIENTS)}."
         )
-    if agents is None:
-        raise RefusedError(
-            ErrorCode.HOOKS_NOT_CONFIGURED,
-            f"The realm {call.hosted.name} takes no hooks: add the section [agents] to its world.toml, and start the "
-            "server again.",
-        )
-    words = agents.confinement
-    confinement = None if words is None else [*words, "--agent", call.actor_id]
-    event = await call.run(partial(adapter.read, body, agents.project, confinement=confinement))
+    hook = _installed(request, call.hosted.name)
+    terms = agents.terms(call.actor_id, is_rewritten=hook is not None)
+    event = await call.run(partial(adapter.read, body, agents.project, terms=terms))
     calls = ToolCalls(call.realm, call.actor_id, getattr(event, "worker", None) or client)
     if isinstance(event, CallBegins):
         subagent = body.get("agent_id")
-        trace = {"agentId": subagent[:MAX_DETAIL]} if isinstance(subagent, str) else {}
-        return answer(await _before(call, request, (adapter, calls, client), event, trace))
+        trace: dict[str, Any] = {"agentId": subagent[:MAX_DETAIL]} if isinstance(subagent, str) else {}
+        if event.shell is not None and hook is not None:
+            trace[RUN] = True
+        return answer(await _before(call, request, (adapter, calls, client), event, (trace, hook)))
     if isinstance(event, CallEnds):
-        await call.run(partial(_after, calls, key_of(client, event.session, event.call_id), event))
+        key = key_of(client, event.session, event.call_id)
+        if event.outcome == "not made" or not await call.run(partial(calls.is_run, key)):
+            await call.run(partial(_after, calls, key, event))
+        else:  # its run reports; in the background, it may not even have begun
+            agents.running.expect(call.verified, key)
     elif isinstance(event, CallContinues):
         key = key_of(client, event.session, event.call_id)
         return answer({"isBeingMade": await call.run(partial(calls.extend, key))})
     elif isinstance(event, SessionEnds):
         await call.run(partial(_ended, calls, event.session, "The session of the agent ended."))
     return answer({})
+
+
+def _installed(request: Request, realm: str) -> InstalledHook | None:
+    """Return how the hook that sent a request was installed; None where it does not say it.
+
+    A request that says something untrue harms its own sender alone: a run that cannot report leaves its call in doubt.
+    """
+    server, file, program = (request.headers.get(f"Wp-Hook-{name}") for name in ("Server", "Token-File", "Program"))
+    if not server:
+        return None
+    words = shlex.split(unquote(program)) if program else ["worldctl"]
+    return InstalledHook(unquote(server), realm, unquote(file) if file else None, tuple(words))
 
 
 @handles("mcp.pins")
@@ -80,15 +104,18 @@ async def read_pins(call: Authorized, server: str) -> Response:
 
 
 async def _before(
-    call: Call, request: Request, by: tuple[HookAdapter, ToolCalls, str], event: CallBegins, more: dict[str, str]
+    call: Call,
+    request: Request,
+    by: tuple[HookAdapter, ToolCalls, str],
+    event: CallBegins,
+    known: tuple[dict[str, Any], InstalledHook | None],
 ) -> dict[str, Any]:
-    adapter, calls, client = by
+    (adapter, calls, client), (more, hook) = by, known
     trace = {"client": client, "session": event.session, "callId": event.call_id, "tool": event.tool, **more}
     key = key_of(client, event.session, event.call_id)
     intent, exclusive = event.intent, event.excludes_equal
     tool_call = ToolCall(key, intent.action, intent.input, event.has_own_id, trace, excludes_equal=exclusive)
-    agents: AgentsOfRealm | None = call.hosted.agents
-    assert agents is not None
+    agents = agents_of(call)
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
     try:
         if event.follows:
@@ -100,6 +127,8 @@ async def _before(
     if found is None:
         return adapter.deny(event, "The request was given up before there was an answer.")
     if isinstance(found, Allowed):
+        if hook is not None:
+            event = replace(event, rewrites=rewritten(hook, key, event, agents.project.root))
         told = adapter.allow(event, f"Allowed by proposal {found.proposal.proposal_id}.")
     else:
         told = adapter.deny(event, _why(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,10 +13,11 @@ import click
 from worldprotocol.cli.support.command_context import CommandContext, command
 
 if TYPE_CHECKING:
-    from worldprotocol.api.config import Config, ServerConfig
+    from worldprotocol.api.config import AgentsConfig, Config, ServerConfig, WorkspaceConfig
     from worldprotocol.api.realm import Realm
     from worldprotocol.export.proofs.checkpoint import Checkpoint
     from worldprotocol.export.proofs.note import SigningKey
+    from worldprotocol.runs.boundary import Boundary
     from worldprotocol.server.commands.output import CommandRequest
     from worldprotocol.server.service import AgentsOfRealm, RealmToServe, Service
 
@@ -160,6 +160,7 @@ def _at_place(
 
 def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm | None:
     """Return how a realm takes calls of coding agents; None where it has no section ``[agents]``."""
+    from worldprotocol.agents.command_terms import DeclaredCommand
     from worldprotocol.agents.project import Project
     from worldprotocol.api.config import CONFIG_NAME
     from worldprotocol.server.service import AgentsOfRealm
@@ -171,33 +172,30 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
     log = realm.log.address.path
     beside = [f"{log}{ending}" for ending in ("", "-wal", "-shm", ".sock")] if log else []
     own: list[str | Path] = [file, *beside, *config.own_files()]
-    command = _confinement(config, file) if section.confine else None
     project = Project(config.folder / Path(section.root).expanduser(), own)
     if not project.root.is_dir():
         remark = f"[agents] root: there is no folder {project.root}; all files of agents elsewhere are outside of it."
         desk.out.remark(f"{remark} Correct {file}, or create the folder.")
-    return AgentsOfRealm(project, command, section.wait_s, section.unclaimed_s)
-
-
-def _confinement(config: Config, file: Path) -> list[str]:
-    """Return the words of the command that confines the shell commands of coding agents.
-
-    Raises:
-        RefusedError: ``INVALID_CONFIG`` where the workspace of the realm is not the project of the agents.
-    """
-    from world.error_codes import ErrorCode
-    from world.errors import RefusedError
-
     workspace = config.placed_workspace()
-    root = (config.folder / Path(config.agents.root if config.agents else ".").expanduser()).resolve()
-    if workspace is None or Path(workspace.root) != root:
-        found = "there is none" if workspace is None else f"it is {workspace.root}"
-        raise RefusedError(
-            ErrorCode.INVALID_CONFIG,
-            f"[agents] confine = true needs a section [workspace] with the root {root}; {found}. Correct {file}.",
-        )
-    beside = Path(sys.executable).with_name("worldctl")  # not `python -m`, which imports from the working directory
-    return [str(beside) if beside.exists() else "worldctl", "--config", str(file), "run"]
+    is_of_project = workspace is not None and Path(workspace.root).resolve() == project.root
+    return AgentsOfRealm(
+        project,
+        _boundary(section, workspace if is_of_project else None),
+        section.wait_s,
+        section.unclaimed_s,
+        tuple(DeclaredCommand(tuple(one.words), tuple(one.writes), tuple(one.hosts)) for one in section.commands),
+        workspace if is_of_project else None,
+        tuple(str(path) for path in own),
+    )
+
+
+def _boundary(section: AgentsConfig, workspace: WorkspaceConfig | None) -> Boundary:
+    """Return what confines the shell commands of coding agents; ``none`` without a workspace that is their project."""
+    from worldprotocol.runs.boundary import boundary_of
+
+    if section.confine is False or workspace is None:
+        return "none"
+    return section.boundary or boundary_of(workspace.namespaces)
 
 
 def _beside(configured: str | None, realm: Realm) -> Path | None:

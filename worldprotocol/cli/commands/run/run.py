@@ -109,8 +109,9 @@ _QUOTE: Final = "if that results from a pattern that the shell replaced, quote t
 @click.option("--require-signature", is_flag=True, help="Accept a signed manifest only.")
 @click.option("--by", metavar="ID", help="The caller; the agent itself unless it is a --manifest.")
 @click.option("--report", metavar="FILE", help="Write the verification log there, as JSON; - is stdout.")
+@click.option("--call", metavar="KEY", help="Run the text of an allowed call of a coding agent, with --server.")
 @with_desk
-def run(desk: CommandContext, argv: tuple[str, ...], report: str | None, **asked: Any) -> int:
+def run(desk: CommandContext, argv: tuple[str, ...], report: str | None, call: str | None, **asked: Any) -> int:
     """Run a command that may do what it declares and nothing else.
 
     It gets its leases first, waiting or dying as Wait-Die says, and what it may change is backed up before. A violation
@@ -120,7 +121,14 @@ def run(desk: CommandContext, argv: tuple[str, ...], report: str | None, **asked
     The exit code is the command's own, but for 120: it violated its scope; 121: its leases were lost; 122: it ran, but
     its end could not be recorded; 123: it died, ask again; 124: it waited too long; 125: refused, nothing was run; 126:
     not executable; 127: no such command. Broken off before it began, it is 130 (Ctrl-C) or 143.
+
+    With --call it runs what a coding agent was allowed, under the leases of that call; the hooks of the agent put this
+    into its command line.
     """
+    if call is not None:
+        from worldprotocol.cli.commands.run.call import run_allowed
+
+        return run_allowed(desk, call, argv, is_unconfined=asked["unconfined"])
     from world.errors import WorldProtocolError
     from worldprotocol.cli.support.opening import open_with_workspace
 
@@ -130,7 +138,12 @@ def run(desk: CommandContext, argv: tuple[str, ...], report: str | None, **asked
             result = _governed(desk, world, argv, asked)
             _tell(desk, world, result, report)
     except WorldProtocolError as error:
-        return _refused(desk, error)
+        return refused(desk, error)
+    return exit_code_of(result)
+
+
+def exit_code_of(result: CommandResult) -> int:
+    """Return the exit code of a run: the command's own, unless it violated its scope or lost its leases."""
     return {"violated": VIOLATED, "lost": LOST}.get(result.outcome, result.exit_code)
 
 
@@ -232,7 +245,8 @@ def _tell(desk: CommandContext, world: Realm, result: CommandResult, report: str
             file.write(json.dumps(wire, ensure_ascii=False).encode() + b"\n")
 
 
-def _refused(desk: CommandContext, error: Any) -> int:
+def refused(desk: CommandContext, error: Any) -> int:
+    """Report what kept a command from being run, and return the exit code."""
     from worldprotocol.cli.program import report_error
 
     code = CODES.get(error.code, REFUSED)

@@ -1,0 +1,41 @@
+"""The boundary of a workspace: what keeps a command from everything that its declaration does not name.
+
+``namespaces`` is the kernel's: user, mount, process and network namespaces, with Landlock and seccomp. ``container`` is
+what an operator states of the machine on which the agents run. Landlock alone is ``none``: a process that swaps a
+folder for a link at the right moment defeats names that were checked before. Source: docs/host.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from host.confinement import landlock, namespaces, watcher
+
+__all__ = ["BOUNDARIES", "Boundary", "boundary_of", "holds"]
+
+Boundary = Literal["namespaces", "container", "none"]
+"""What confines a command."""
+
+BOUNDARIES: Final = ("namespaces", "container", "none")
+
+
+def boundary_of(namespaces_by: namespaces.Wanted = "auto") -> Literal["namespaces", "none"]:
+    """Return the boundary that this machine gives to a command; it is tried once in a process.
+
+    Args:
+        namespaces_by: permitted creators of namespaces.
+    """
+    supports = (landlock.available(), watcher.available())
+    if any(one.why_not is not None for one in supports) or namespaces.available(namespaces_by).why_not is not None:
+        return "none"
+    return "namespaces"
+
+
+def holds(stated: str, found: Boundary) -> bool:
+    """Return whether a boundary that was found is at least the one that a proposal states.
+
+    Args:
+        stated: the proposal's; a container is stated by the operator, and cannot be found from within.
+        found: that of ``boundary_of``.
+    """
+    return stated != "namespaces" or found == "namespaces"

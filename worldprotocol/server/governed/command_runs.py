@@ -1,0 +1,58 @@
+"""Operations of ``worldctl run --call``: begin the run of an allowed shell command, continue it, and end it.
+
+The process that runs the command is on the machine of the workspace; it asks every few seconds whether it continues. A
+run that is silent has ended, and its result is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Response
+
+from world.state.effect_claim import EffectReport, read_form
+from worldprotocol.agents.command_runs import VIOLATED, CommandRuns, RunRequest
+from worldprotocol.server.bodies import RunToBegin, RunToContinue, RunToEnd
+from worldprotocol.server.call import Authorized, answer
+from worldprotocol.server.governed.calls import agents_of
+from worldprotocol.server.operation_table import handles
+
+__all__: list[str] = []
+
+
+@handles("calls.run")
+async def begin_run(call: Authorized, body: RunToBegin) -> Response:
+    """Begin the run of an allowed shell command; the answer is its text, its scope and its workspace."""
+    agents = agents_of(call)
+    runs = CommandRuns(call.realm, call.actor_id)
+    request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
+    terms = await call.run(lambda: runs.begin(request))
+    agents.running.hear(call.verified, body.key)
+    return answer({**terms, "workspace": agents.workspace_to_wire()})
+
+
+@handles("calls.extend")
+async def extend_run(call: Authorized, body: RunToContinue) -> Response:
+    """Return whether a run continues."""
+    running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
+    goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
+    if goes_on:
+        running.hear(call.verified, body.key)
+    return answer({"goesOn": goes_on})
+
+
+@handles("calls.end")
+async def end_run(call: Authorized, body: RunToEnd) -> Response:
+    """Record how a run ended, which completes the effect of its call."""
+    running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
+    report = read_form(EffectReport, {"result": {}, "observed": body.observed, "violations": body.violations})
+    value: dict[str, Any] = {"exitCode": body.exitCode, "heldBy": body.heldBy, "changed": body.changed}
+    failure = None if body.code is None else (body.code, body.reason)
+    try:
+        ended = await call.run(lambda: runs.end(body.key, value, failure, report))
+    finally:
+        running.end(call.actor_id, body.key)
+    given = ended.intent.body.input
+    if body.code == VIOLATED and body.isWithin and given.get("confined"):
+        running.widen(call.actor_id, given["command"])
+    return answer({"proposalId": ended.proposal_id, "status": ended.status})
