@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from world.core import ComputeContext, genesis
+from world.core import ComputeContext, genesis, load_schema
+from world.core.domain_rules import RULES
 from world.engine.domain_adoption import emit_domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -46,12 +47,15 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, developm
         development: mark the realm as one in which ``worldctl dev`` may adopt changes.
 
     Raises:
-        RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
+        RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``; ``INVALID_SCHEMA`` for a domain that only earlier rules
+            accept.
     """
     if work.realm.founded is not None:
         raise RefusedError(
             ErrorCode.ALREADY_FOUNDED, "This log has been founded; open it instead of founding it again."
         )
+    if work.domain.schema.rules != RULES:
+        load_schema(work.domain.schema.portable)  # refuses what only earlier rules accept
     first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
     work.emit(
         REALM_STREAM,

@@ -37,6 +37,7 @@ from world.code.keyword_options import check_names
 from world.code.references import load_reference
 from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
+from world.core.domain_rules import RULES
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -249,7 +250,7 @@ def compose(
     given = options or ComponentOptions()
     check_names(given, ComponentOptions)
     folder, secrets, workspace = given.get("folder"), given.get("secrets"), given.get("workspace")
-    loaded = load_any_domain(domain, base=folder).copied()
+    loaded = load_any_domain(domain, base=folder, oldest_rules=1).copied()
     ids = given.get("ids") or SystemIds()
     limits = given.get("limits") or Limits()
     time_limit = TimeLimit(limits.max_call_ms)
@@ -391,10 +392,10 @@ def rebuild_index(
     return size
 
 
-def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) -> Domain:
+def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None, oldest_rules: int = RULES) -> Domain:
     """Load a domain from an object, a reference or a file.
 
-    A reference is ``module:attribute`` or ``file.py:attribute``.
+    A reference is ``module:attribute`` or ``file.py:attribute``. For ``oldest_rules`` see ``world.core.load_domain``.
 
     Raises:
         RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and the codes of ``world.core.load_domain``.
@@ -403,7 +404,7 @@ def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) ->
         return domain
     text = str(domain)
     if isinstance(domain, Path) or text.endswith((".json", ".yaml", ".yml", ".mel")):
-        return load_domain((base or Path()) / text)
+        return load_domain((base or Path()) / text, oldest_rules=oldest_rules)
     found = load_reference(text, base=base)
     if not isinstance(found, Domain):
         raise RefusedError(ErrorCode.NOT_A_DOMAIN, f"{text!r} is a {type(found).__name__}; it should be a Domain.")

@@ -95,7 +95,7 @@ def fitting(
     from world.core import ComputeContext, genesis
     from worldprotocol.api.bootstrap import load_any_domain
 
-    loaded = load_any_domain(domain, base=folder)
+    loaded = load_any_domain(domain, base=folder, oldest_rules=1)
     (limits or Limits()).in_time(lambda: genesis(loaded, ComputeContext(now=0, random_seed=""), data))
     return loaded
 
