@@ -143,10 +143,9 @@ class Domain(Generic[S]):
             schema_hash: of the adopted schema.
             rules: version of the rules that the adoption records.
         """
-        made = vars(self).get("schema")  # not made yet for a domain that only earlier rules accept
-        if made is not None and self.is_form(schema_hash, rules):
+        if "schema" in vars(self) and self.is_form(schema_hash, rules):  # else not made yet, or of earlier rules alone
             return True
-        before = self._rules, self._is_earlier
+        before = {name: part for name, part in vars(self).items() if name in ("_rules", "_is_earlier", "schema")}
         for is_earlier in (False, True):
             self._rules, self._is_earlier = rules, is_earlier
             self._forget_schema()
@@ -155,10 +154,8 @@ class Domain(Generic[S]):
                     return True
             except RefusedError:  # the earlier form cannot express a model that was written since
                 continue
-        self._rules, self._is_earlier = before
         self._forget_schema()
-        if made is not None:
-            self.schema = made
+        vars(self).update(before)
         return False
 
     def in_form(self, schema_hash: str, rules: int | None) -> Domain[S] | None:

@@ -393,12 +393,11 @@ def rebuild_index(
 
 
 def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None, oldest_rules: int = RULES) -> Domain:
-    """Load a domain from an object, a reference or a file.
-
-    A reference is ``module:attribute`` or ``file.py:attribute``. For ``oldest_rules`` see ``world.core.load_domain``.
+    """Load a domain from an object, a file, or a reference: ``module:attribute`` or ``file.py:attribute``.
 
     Raises:
-        RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and the codes of ``world.core.load_domain``.
+        RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and the codes of ``world.core.load_domain``, where
+            ``oldest_rules`` is told.
     """
     if isinstance(domain, Domain):
         return domain
