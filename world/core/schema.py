@@ -40,6 +40,7 @@ __all__ = [
     "DomainSchema",
     "PythonRef",
     "SchemaFault",
+    "check_newest",
     "load_schema",
     "unchecked_schema",
 ]
@@ -208,6 +209,19 @@ def load_schema(portable: Any, rules: int = RULES) -> DomainSchema:
             faults=[fault.to_wire() for fault in faults],
         )
     return unchecked_schema(frozen, rules)
+
+
+def check_newest(schema: DomainSchema) -> None:
+    """Refuse a schema that only earlier rules of a domain accept, since it cannot be adopted again.
+
+    Args:
+        schema: loaded under any rules.
+
+    Raises:
+        RefusedError: ``INVALID_SCHEMA`` with every fault under the newest rules.
+    """
+    if schema.rules != RULES:
+        load_schema(schema.portable)
 
 
 def unchecked_schema(portable: Any, rules: int = RULES) -> DomainSchema:

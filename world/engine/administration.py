@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from world.core import ComputeContext, genesis, load_schema
-from world.core.domain_rules import RULES
+from world.core import ComputeContext, genesis
+from world.core.schema import check_newest
 from world.engine.domain_adoption import emit_domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -54,8 +54,7 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, developm
         raise RefusedError(
             ErrorCode.ALREADY_FOUNDED, "This log has been founded; open it instead of founding it again."
         )
-    if work.domain.schema.rules != RULES:
-        load_schema(work.domain.schema.portable)  # refuses what only earlier rules accept
+    check_newest(work.domain.schema)
     first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
     work.emit(
         REALM_STREAM,

@@ -204,8 +204,7 @@ def bootstrap(
         durability=durability,
         progress=progress,
     )
-    take_adopted_form(components.domain, log)
-    views = _packaged_views(log, components.limits, progress)
+    views = _in_adopted_form(log, components, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if (provider := tracer_provider()) is not None:
         from worldprotocol.api.telemetry.tracing import trace_engine
@@ -217,16 +216,17 @@ def bootstrap(
 
 
 def take_adopted_form(domain: Domain, log: EventLog) -> None:
-    """Give a realm's copy of a domain the form in which its log adopted it, where it has that form."""
-    adopted = list(Archive(log).adopted_domains())
-    if adopted:
-        domain.take_form(adopted[-1].schema_hash, adopted[-1].rules or 1)
+    """Give a copy of a domain the form in which its log adopted it, where it has that form, and check its schema."""
+    for adopted in list(Archive(log).adopted_domains())[-1:]:
+        domain.take_form(adopted.schema_hash, adopted.rules or 1)
+    _ = domain.schema
 
 
-def _packaged_views(log: EventLog, limits: Limits, progress: Callable[[int, int], None] | None) -> PackagedViews:
-    """Return the views of installed packages, brought up to date; the log is closed if one is refused."""
+def _in_adopted_form(log: EventLog, parts: Components, progress: Callable[[int, int], None] | None) -> PackagedViews:
+    """Take the form of the adoption, and return packages' views, up to date; close the log where either is refused."""
     try:
-        views = PackagedViews.installed(time_limit=TimeLimit(limits.max_call_ms))
+        take_adopted_form(parts.domain, log)
+        views = PackagedViews.installed(time_limit=TimeLimit(parts.limits.max_call_ms))
         views.catch_up(log, progress)
     except BaseException:
         log.close()
