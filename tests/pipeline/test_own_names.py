@@ -138,6 +138,17 @@ def test_a_realm_with_such_a_domain_is_not_founded_and_leaves_no_file(tmp_path: 
         assert list(tmp_path.glob("own.db*")) == []
 
 
+def test_a_domain_with_faults_is_refused_when_a_realm_is_founded_or_opened_with_it(tmp_path: Path) -> None:
+    faulty = writing()
+    faulty.flow("broken", {"kind": "no such kind"})
+    with pytest.raises(RefusedError, match="fault"):
+        Realm.create(str(tmp_path / "other.db"), domain=faulty)
+    with Realm.create(str(tmp_path / "own.db"), domain=writing()):
+        pass
+    with pytest.raises(RefusedError, match="fault"):
+        Realm.open(str(tmp_path / "own.db"), domain=faulty)
+
+
 @pytest.mark.requirement("IC-mel", "HC-flow")
 def test_a_once_guard_runs_once_in_an_execution_and_leaves_no_mark_in_the_state() -> None:
     guards = "$mel.guards.intent"
