@@ -141,7 +141,6 @@ class Host:
             options.get("secrets") or Secrets(),
             self._view,
         )
-        _ = domain.schema
 
     @property
     def domain(self) -> Domain:

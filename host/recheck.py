@@ -1,7 +1,8 @@
 """Recheck of executions from their record.
 
 No effect is repeated: results come from the journal. Compared, and reported in this order: the schema, the ids of the
-requests, the outcome, the error's signature, the patches one by one, the hash of the state, and the ids of the world.
+requests, the outcome, the error's signature, the patches one by one (or what they make of each member, where another
+proposal made the same world), the hash of the state, and the ids of the world.
 Source: design section 1 (recheck); WP-hash, WP-world, IC-reqid.
 """
 
@@ -16,6 +17,8 @@ from world.errors import DivergenceError, RefusedError
 from world.events.realm_events import WorldSealed
 from world.model.canonical_json import canonical_bytes
 from world.model.identity import content_id, requirement_id, signature, snapshot_hash, world_id
+from world.model.immutable_json import FrozenDict
+from world.model.patch import EMPTY, Patch, apply_patches
 from world.model.record import to_wire
 from world.model.snapshot import ErrorValue, Requirement
 from world.state.ports import Enforcement, ExecutionOrder, StepOutcome
@@ -79,15 +82,34 @@ def _comparisons(
         yield "the id of a request", requirement.id, _derived_id(order, recorded.schema_hash, requirement)
     yield "the outcome", recorded.outcome, _ending(outcome)
     yield "the error", _signed(recorded.error), _signed(outcome.error)
-    if recorded.created_by == order.proposal_id:
-        # Otherwise it shares a world of another proposal that reached the same state.
-        then, now = to_wire(recorded.patches), to_wire(outcome.patches)
+    then, now = to_wire(recorded.patches), to_wire(outcome.patches)
+    if recorded.created_by == order.proposal_id or then == now:
         for index in range(max(len(then), len(now))):
             yield f"patch {index}", _at(then, index), _at(now, index)
+    else:
+        yield from _shared(order, recorded, outcome)
     state = snapshot_hash(outcome.snapshot.to_wire())
     yield "the snapshotHash", recorded.snapshot_hash, state
     yield "the contentId", recorded.content_id, content_id(recorded.schema_hash, state)
     yield "the worldId", recorded.world_id, world_id(recorded.schema_hash, state, recorded.parent)
+
+
+def _shared(order: ExecutionOrder, recorded: WorldSealed, outcome: StepOutcome) -> Iterable[Comparison]:
+    """Compare what the patches make of each member, since another proposal reached the recorded state in its own way.
+
+    The marks of once guards below ``$mel``, which older logs have in the state, name the intent and differ always.
+    """
+    then, now = (_after(order, patches) for patches in (recorded.patches, outcome.patches))
+    for name in sorted((then.keys() | now.keys()) - {"$mel"}):
+        yield f"what the patches make of {name!r}", then.get(name), now.get(name)
+        yield f"whether the patches leave {name!r}", name in then, name in now
+
+
+def _after(order: ExecutionOrder, patches: Iterable[Patch]) -> FrozenDict:
+    try:
+        return apply_patches(order.snapshot.data, patches)
+    except RefusedError:  # the record is damaged: verification names it, and its hash differs
+        return EMPTY
 
 
 def _derived_id(order: ExecutionOrder, schema_hash: str, requirement: Requirement) -> str:

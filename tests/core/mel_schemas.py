@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from world.core.expressions.expression import OPERAND_LISTS, OPERANDS
-from world.core.mel.flow_lowering import GUARDS, INTENT_ID, guard_id
+from world.core.flows.causal_guard import GUARDS
+from world.core.mel.flow_lowering import INTENT_ID, guard_id
 
 NAMES = st.sampled_from(["count", "items", "type", "when", "état", "n"])
 ODD = st.sampled_from(["two words", "a.b", "true", "1st", 'quo"te', "back\\slash", "$x", "count", "when"])

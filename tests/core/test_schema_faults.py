@@ -219,8 +219,8 @@ DEPARTURES: list[tuple[str, Any, list[tuple[str, str]]]] = [
             "input.page",
         )
     ),
-    (f"{STEP}/1/path", "$host.x", [("V-003", "$.actions.go.flow.steps[1].path")]),
-    *((f"{STEP}/1/path", path, []) for path in ("$mel", "rows.0", "rows.0.n", "bag.x.y", "user.name")),
+    *((f"{STEP}/1/path", path, [(PLACE, f"{AT_STEP}[1].path")]) for path in ("$host.x", "$mel", "$mel.guards.intent")),
+    *((f"{STEP}/1/path", path, []) for path in ("rows.0", "rows.0.n", "bag.x.y", "user.name")),
     *((f"{STEP}/3/type", value, [(S, f"{AT_STEP}[3]")]) for value in (GONE, 5, "")),
     (f"{STEP}/3/params", 5, [(S, f"{AT_STEP}[3]")]),
     (f"{STEP}/3/params", GONE, []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.test_compute import domain, effect_node, get, lit, put, run, seq, start
-from world.core import EffectAnswer
+from world.core import ComputeContext, EffectAnswer, apply, set_
 from world.model.identity import snapshot_hash
 from world.model.immutable_json import freeze
 
@@ -14,8 +14,15 @@ from world.model.immutable_json import freeze
 def test_state_of_a_host_is_allowed_below_its_own_member_and_nowhere_else() -> None:
     program = domain(go=put("$host.jobs", lit([1])), astray=put("host.jobs", lit([1])), unchecked=True)
     before = start(program)
-    after = run(program).snapshot
+    computed = run(program)
+    assert computed.error is not None
+    assert (computed.error.code, computed.patches) == ("PATH_NOT_FOUND", ())
+    context = ComputeContext(2_000, "i")
+    after = apply(program, before, [set_("$host.jobs", [1])], context)
     assert after.system.last_error is None
+    refused = apply(program, before, [set_("$host", 1)], context)
+    assert refused.system.last_error is not None
+    assert refused.system.last_error.code == "TYPE_MISMATCH"
     assert after.data == {**before.data, "$host": {"jobs": [1]}}
     assert snapshot_hash(after.to_wire()) == snapshot_hash(before.to_wire())
     astray = run(program, "astray").snapshot

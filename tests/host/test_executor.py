@@ -362,10 +362,3 @@ def test_a_host_is_enforcing_unless_told_otherwise() -> None:
 def test_an_unknown_enforcement_mode_is_refused(slip: Any) -> None:
     with pytest.raises(RefusedError, match="Unknown enforcement mode"):
         Host(shop(), EffectRegistry(), enforcement=slip)
-
-
-def test_a_domain_with_faults_is_refused_when_the_host_takes_it_on() -> None:
-    domain = shop()
-    domain.flow("broken", {"kind": "no such kind"})
-    with pytest.raises(RefusedError, match="fault"):
-        Host(domain, EffectRegistry())

@@ -227,7 +227,7 @@ def test_a_conflict_because_more_effects_would_be_asked_for_agrees_with_its_reco
 
 def test_a_world_that_another_proposal_made_is_compared_by_its_state() -> None:
     record = record_of("steer", {"patches": [set_("profile.a", 1).to_wire()]})
-    shared: dict[str, Any] = {"created_by": "proposal-0", "patches": [merge("profile", {"a": 1}).to_wire()]}
+    shared: dict[str, Any] = {"created_by": "proposal-0", "patches": [merge("profile", {"a": 1})]}
     assert recheck(record, **shared) is None
     assert diverged(record, patches=shared["patches"]).details["what"] == "patch 0"
     assert diverged(record, **shared, snapshot_hash="0" * 64).details["what"] == "the snapshotHash"

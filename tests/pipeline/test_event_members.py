@@ -44,7 +44,6 @@ def a_domain() -> Domain:
     fields = {
         "count": {"type": "number", "default": 0},
         "notes": {"type": "array", "default": [], "items": {"type": "any"}},
-        "$host": {"type": "object", "default": {}},
     }
     domain = Domain("urn:test:members", version="1.2.3", state={"fields": fields})
     number = {"type": "object", "fields": {"by": {"type": "number", "required": True}}}

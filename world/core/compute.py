@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from world.core.availability import AvailabilityContext, actor_fields, read_answer
 from world.core.derive import recompute
+from world.core.domain_rules import PORTABLE_NAMES, STRICT_RULES
 from world.core.execution import ComputeContext, EffectAnswer, Execution, Invocation, Program, StopError
 from world.core.expressions.scope import Scope
-from world.core.schema import STRICT_RULES
 from world.core.validate import Change, check_input, check_patch, check_state, told_faults
 from world.core.values import ExpressionError
 from world.error_codes import ErrorCode
@@ -234,7 +234,8 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
     Args:
         program: the domain, with the state spec and the computed values.
         snapshot: the state before.
-        patches: the changes, in order. Patches of ``meta``, which belongs to the engine, are ignored.
+        patches: the changes, in order. Patches of ``meta``, which belongs to the engine, are ignored. Of the top-level
+            names that begin with ``$``, ``$host`` and ``$mel`` may be written, and hold objects.
         context: time and seed of the new snapshot.
 
     Returns:
@@ -244,13 +245,19 @@ def apply(program: Program, snapshot: Snapshot, patches: Iterable[Patch], contex
     for patch in patches:
         if patch.path == "meta" or patch.path.startswith("meta."):
             continue
-        fault = check_patch(program.schema, data, patch, change)
+        is_own = patch.path.partition(".")[0] in PORTABLE_NAMES
+        fault = None if is_own else check_patch(program.schema, data, patch, change)
         code, message = (fault.code, fault.message) if fault else ("", "")
         if not fault:
             try:
                 data = apply_patch(data, patch)
             except RefusedError as refused:
                 code, message = refused.code, refused.message
+        wrong = next(
+            (name for name in PORTABLE_NAMES if is_own and not isinstance(data.get(name, EMPTY), FrozenDict)), ""
+        )
+        if wrong:
+            code, message = "TYPE_MISMATCH", f"The patch of {patch.path!r} does not fit: {wrong} holds an object."
         if code:
             return _unapplied(program, snapshot, ErrorValue.at(code, message, "", patch.path, context.now), context)
     is_changed = data is not snapshot.data

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -29,12 +28,13 @@ from world.code.keyword_options import check_names
 from world.core import declaration_checks as checks
 from world.core.availability import LocalPredicate
 from world.core.declaration_checks import ActionOptions, check_declared, check_predicate, model_of_input, refuse_python
+from world.core.domain_rules import RULES
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
 from world.core.fields_of import earlier_form
 from world.core.migrations import Migration, python_migration
 from world.core.python_action import Action, ActionContext, S, run_python
-from world.core.schema import RULES, DomainSchema, load_schema
+from world.core.schema import DomainSchema, load_schema
 from world.core.state_model.from_pydantic import StateModel, input_model, state_model
 from world.core.state_model.instances import frozen_instance
 from world.core.state_model.validators import validator_faults
@@ -115,7 +115,7 @@ class Domain(Generic[S]):
         portable = self._portable
         if self._is_earlier:
             portable = earlier_form(portable, self._model, {name: one[1] for name, one in self._actions.items()})
-        return replace(load_schema(portable), rules=self._rules)
+        return load_schema(portable, self._rules)
 
     def _forget_schema(self) -> None:
         """Have the schema made again, because what it is made of changed."""
@@ -143,9 +143,9 @@ class Domain(Generic[S]):
             schema_hash: of the adopted schema.
             rules: version of the rules that the adoption records.
         """
-        if self.is_form(schema_hash, rules):
+        if "schema" in vars(self) and self.is_form(schema_hash, rules):  # else not made yet, or of earlier rules alone
             return True
-        before = self._rules, self._is_earlier, self.schema
+        before = {name: part for name, part in vars(self).items() if name in ("_rules", "_is_earlier", "schema")}
         for is_earlier in (False, True):
             self._rules, self._is_earlier = rules, is_earlier
             self._forget_schema()
@@ -154,12 +154,13 @@ class Domain(Generic[S]):
                     return True
             except RefusedError:  # the earlier form cannot express a model that was written since
                 continue
-        self._rules, self._is_earlier, self.schema = before
+        self._forget_schema()
+        vars(self).update(before)
         return False
 
     def in_form(self, schema_hash: str, rules: int | None) -> Domain[S] | None:
         """Return this domain, or a copy, in the form of an adoption (``take_form``); None where it has no such form."""
-        if self.is_form(schema_hash, rules):
+        if "schema" in vars(self) and self.is_form(schema_hash, rules):
             return self
         copy = self.copied()
         return copy if copy.take_form(schema_hash, rules or 1) else None
@@ -444,5 +445,5 @@ class Domain(Generic[S]):
         portable = schema.portable
         domain = cls(schema.id, version=schema.version, state=portable["state"])
         domain._portable, domain.schema = dict(portable), schema
-        domain._migrations = dict(migrations or {})
+        domain._rules, domain._migrations = schema.rules, dict(migrations or {})
         return domain

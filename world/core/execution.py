@@ -164,7 +164,8 @@ class Execution:
 
     __slots__ = (
         "_base", "_computed", "_computed_for", "_scope", "action_id", "answered", "asked", "asked_before", "change",
-        "context", "data", "depth", "invocation", "journal", "keeps", "patches", "program", "schema", "suspended",
+        "context", "data", "depth", "invocation", "journal", "keeps", "marks", "patches", "program", "schema",
+        "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -191,6 +192,7 @@ class Execution:
         self.asked: list[tuple[tuple[str, str, bytes], str]] = []
         self.asked_before: list[tuple[tuple[str, str, bytes], str]] = []
         self.depth = 0
+        self.marks: set[str] = set()  # ids of the once guards that were passed
         self.keeps = False
         self.suspended: Suspended | None = None
         self._base = snapshot

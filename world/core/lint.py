@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from world.core.availability import ACTOR, impure_reads
 from world.core.dependency_order import circles
+from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.core.expressions.expression_ast import check_expression, dependencies, reads_system
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow_lint import FlowReader
 from world.core.resource_declarations import manifest_faults
-from world.core.schema import HOST, SchemaFault
+from world.core.schema import SchemaFault
 from world.core.state_model.dialect import is_model
 from world.model.identity import schema_hash
 from world.model.paths import parse_path
@@ -32,16 +33,22 @@ def is_version(text: object) -> bool:
     return isinstance(text, str) and _VERSION.fullmatch(text) is not None
 
 
-def schema_faults(schema: Any) -> list[SchemaFault]:
-    """Return every fault of a portable schema; none for a good one."""
+def schema_faults(schema: Any, rules: int = RULES) -> list[SchemaFault]:
+    """Return every fault of a portable schema; none for a good one.
+
+    Args:
+        schema: portable, as JSON.
+        rules: version of the rules of the domain (``world.core.domain_rules``).
+    """
     if not isinstance(schema, Mapping):
         return [SchemaFault("SCHEMA_ERROR", "$", "A schema is an object.")]
-    return _ExpressionReader(schema).read()
+    return _ExpressionReader(schema, rules).read()
 
 
 class _ExpressionReader:
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], rules: int) -> None:
         self.schema = schema
+        self.rules = rules
         self.faults: list[SchemaFault] = []
         self.state = ANY
         self.computed: Mapping[str, Any] = {}
@@ -101,7 +108,7 @@ class _ExpressionReader:
         found.extend(
             (f"$.state.fields.{name}", f"The name {name!r} is taken; a path to it would lead elsewhere.")
             for name in state["fields"]
-            if name in _RESERVED
+            if name in _RESERVED or (name.startswith("$") and self.rules >= OWN_NAMES_RULES)
         )
         self._shapes(found)
 
@@ -258,8 +265,8 @@ class _ExpressionReader:
 
     def _patchable(self, path: str) -> bool:
         segments = parse_path(path)
-        if segments and segments[0].startswith("$"):
-            return segments[0] != HOST
+        if path.startswith("$"):
+            return self.rules < OWN_NAMES_RULES and segments[0] != "$host"
         return field_at(self.state, segments, into_free_arrays=False) is not None
 
 

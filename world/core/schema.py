@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from world.core.availability import read_predicate
 from world.core.dependency_order import computed_order
+from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.core.expressions.expression import Evaluate, compile_expression
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow import Flow, compile_flow
@@ -34,29 +35,15 @@ from world.model.immutable_json import FrozenDict, freeze
 from world.model.paths import Segments, parse_path
 
 __all__ = [
-    "HOST",
-    "RULES",
-    "STRICT_RULES",
     "ActionSpec",
     "ComputedSpec",
     "DomainSchema",
     "PythonRef",
     "SchemaFault",
+    "check_newest",
     "load_schema",
     "unchecked_schema",
 ]
-
-
-RULES: Final = 2
-"""Version of the rules of a domain that an adoption records.
-
-Under version 1, that of an adoption that records none, an availability counts by its truth: 1 and "no" are true. Under
-version 2 an availability that is neither true nor false is an error, and the action is unavailable.
-"""
-
-STRICT_RULES: Final = 2
-HOST: Final = "$host"
-"""Name under which hosts keep data of their own; it is no state, and no flow writes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +133,7 @@ class DomainSchema:
         computed: computed values, every one behind those it depends on.
         actions: by name.
         portable: the frozen JSON it was read from, with its hash.
-        rules: version of the rules that its adoption recorded; see ``RULES``.
+        rules: version of the rules that its adoption recorded; see ``world.core.domain_rules``.
         checker: checks a state in the dialect and counts the places it visits.
     """
 
@@ -180,15 +167,16 @@ class DomainSchema:
             if len(self._nodes) >= _MAX_PLACES:
                 self._nodes.clear()
             segments = parse_path(path)
-            is_tool = bool(segments) and segments[0].startswith("$")
+            is_tool = self.rules < OWN_NAMES_RULES and path.startswith("$")
             root = self.state.model
             known = (SchemaNode(),) if is_tool or root is None else places_of(root, segments)
             self._nodes[path] = known
         return known
 
     def _find(self, segments: Segments) -> FieldSpec | None:
-        if segments and segments[0].startswith("$") and segments[0] not in (self.state.fields or {}):
-            return ANY  # the $ namespaces of hosts and tools are no part of a domain's state
+        is_tool = self.rules < OWN_NAMES_RULES and bool(segments) and segments[0].startswith("$")
+        if is_tool and segments[0] not in (self.state.fields or {}):
+            return ANY
         return field_at(self.state, segments, into_free_arrays=False)
 
 
@@ -196,12 +184,13 @@ _UNKNOWN: Final = FieldSpec("any")  # distinguished from every spec by identity
 _MAX_PLACES: Final = 10_000  # number of cached patch paths, which contain indexes and are unbounded
 
 
-def load_schema(portable: Any) -> DomainSchema:
+def load_schema(portable: Any, rules: int = RULES) -> DomainSchema:
     """Load a schema; raise with all its faults.
 
     Args:
         portable: the schema as JSON: id, version, state, computed, actions; types, meta and hash may be
             there.
+        rules: version of the rules; an earlier one for a log that adopted the schema under it.
 
     Raises:
         RefusedError: ``INVALID_SCHEMA``; ``details["faults"]`` has code, path and message of every fault.
@@ -210,7 +199,7 @@ def load_schema(portable: Any) -> DomainSchema:
     from world.core.lint import schema_faults
 
     frozen = freeze(portable)
-    faults = schema_faults(frozen)
+    faults = schema_faults(frozen, rules)
     if faults:
         shown = "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:3])
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
@@ -219,10 +208,23 @@ def load_schema(portable: Any) -> DomainSchema:
             f"The schema has {len(faults)} fault{'s' if len(faults) > 1 else ''}: {shown}{more}",
             faults=[fault.to_wire() for fault in faults],
         )
-    return unchecked_schema(frozen)
+    return unchecked_schema(frozen, rules)
 
 
-def unchecked_schema(portable: Any) -> DomainSchema:
+def check_newest(schema: DomainSchema) -> None:
+    """Refuse a schema that only earlier rules of a domain accept, since it cannot be adopted again.
+
+    Args:
+        schema: loaded under any rules.
+
+    Raises:
+        RefusedError: ``INVALID_SCHEMA`` with every fault under the newest rules.
+    """
+    if schema.rules != RULES:
+        load_schema(schema.portable)
+
+
+def unchecked_schema(portable: Any, rules: int = RULES) -> DomainSchema:
     """Compile a schema without checks; faulty nodes evaluate to error values.
 
     For schemas that ``load_schema`` accepted before, and for tests of unchecked ones.
@@ -240,6 +242,7 @@ def unchecked_schema(portable: Any) -> DomainSchema:
         computed=tuple(computed_order(computed)),
         actions={name: _action(name, spec) for name, spec in frozen["actions"].items()},
         portable=frozen.with_item("hash", own_hash),
+        rules=rules,
     )
 
 

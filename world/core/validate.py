@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct, field
 
+from world.core.domain_rules import OWN_NAMES_RULES, written_own_name
 from world.core.fields import FieldSpec, InvalidValue, check_value
 from world.core.state_model.checking import NEW, Checker, ModelFault, Touched
 from world.model.immutable_json import FrozenDict, FrozenList
@@ -142,6 +143,12 @@ def check_patch(
     """
     if len(parse_path(patch.path)) > MAX_STATE_DEPTH:
         return PatchFault("LIMIT_EXCEEDED", f"A path leads through at most {MAX_STATE_DEPTH} levels.")
+    own = written_own_name(data, patch) if schema.rules >= OWN_NAMES_RULES else None
+    if own is not None:
+        return PatchFault(
+            "PATH_NOT_FOUND",
+            f"The state has no place {patch.path or own!r}: names that begin with $ belong to the engine.",
+        )
     if schema.state.model is not None:
         return _model_patch_fault(schema, data, patch, change)
     place = schema.place(patch.path)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from world.core import ComputeContext, genesis
+from world.core.schema import check_newest
 from world.engine.domain_adoption import emit_domain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -46,12 +47,14 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, developm
         development: mark the realm as one in which ``worldctl dev`` may adopt changes.
 
     Raises:
-        RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
+        RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``; ``INVALID_SCHEMA`` for a domain that only earlier rules
+            accept.
     """
     if work.realm.founded is not None:
         raise RefusedError(
             ErrorCode.ALREADY_FOUNDED, "This log has been founded; open it instead of founding it again."
         )
+    check_newest(work.domain.schema)
     first = work.limits.in_time(lambda: genesis(work.domain, ComputeContext(now=work.at, random_seed=""), data))
     work.emit(
         REALM_STREAM,

@@ -74,10 +74,10 @@ def adopt_domain(work: UnitOfWork, by: str, *, open_proposals: OpenProposals = "
     """
     in_force = domain_in_force(work.realm)
     before = work.domain.schema.hash
-    work.domain.take_newest_form()
-    if work.domain.schema.hash != before:
-        work.prepared = None  # what was prepared compared the earlier form
     try:
+        work.domain.take_newest_form()
+        if work.domain.schema.hash != before:
+            work.prepared = None  # what was prepared compared the earlier form
         return _adopt(work, in_force, by, open_proposals)
     except RefusedError:
         work.domain.take_form(in_force.schema_hash, in_force.rules or 1)

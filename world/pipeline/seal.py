@@ -12,13 +12,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from world.core.domain_rules import OWN_NAMES_RULES
+from world.core.values import strict_equal
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import LINEAGE_STREAM
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import WorldSealed
 from world.model.identity import content_id, requirement_id, world_id
 from world.model.immutable_json import FrozenDict, freeze
-from world.model.patch import Patch
+from world.model.patch import EMPTY, Patch
 from world.model.snapshot import ErrorValue, Requirement, error_state_hash
 from world.pipeline.effect_requests import request_effect
 from world.pipeline.execution_state import failed, leased_by, lost_leases
@@ -70,11 +73,12 @@ def record_world(work: UnitOfWork, content: WorldContent, branch: str, parent: P
         parent: the world that it is based on; None for genesis, whose data is recorded as a whole.
 
     Raises:
-        RefusedError: the log cannot hold the event.
+        RefusedError: the log cannot hold the event; ``INVALID_PATCH`` for a member that no snapshotHash covers.
     """
     error, schema_hash = content.error, work.realm.schema_hash
     snapshot_hash = error_state_hash(content.data, error)
     before = None if parent is None else parent.world_id
+    _refuse_own_names(work, content.data, before)
     new_world = world_id(schema_hash, snapshot_hash, before)
     if before is not None and work.lookup.world_outcome(new_world, before) is not None:
         return new_world
@@ -99,6 +103,22 @@ def record_world(work: UnitOfWork, content: WorldContent, branch: str, parent: P
     )
     work.keep(new_world, content.data, content.computed, height)
     return new_world
+
+
+def _refuse_own_names(work: UnitOfWork, data: FrozenDict, before: str | None) -> None:
+    """Refuse a world that changes top-level members whose names begin with ``$``; equal ids would hide the change."""
+    adopted = work.realm.domain
+    names = [name for name in data if name.startswith("$")]
+    if not names or adopted is None or (adopted.rules or 1) < OWN_NAMES_RULES:
+        return
+    kept = EMPTY if before is None else work.data(before)
+    for name in names:
+        if name not in kept or not strict_equal(kept[name], data[name]):
+            raise RefusedError(
+                ErrorCode.INVALID_PATCH,
+                f"A world cannot hold {name!r}: names that begin with $ belong to the engine, and no hash covers them.",
+                path=name,
+            )
 
 
 def seal(work: UnitOfWork, computed: Computed) -> Iterable[Step]:
@@ -142,7 +162,8 @@ def release(work: UnitOfWork, sealed: Sealed) -> Iterable[Step]:
 
 def _too_large(work: UnitOfWork, proposal: Proposal, refused: RefusedError) -> ErrorValue:
     action = proposal.submitted.intent.body.type
-    return ErrorValue.at("WORLD_TOO_LARGE", refused.message, action, "", work.at)
+    code = "WORLD_TOO_LARGE" if refused.code != ErrorCode.INVALID_PATCH else ErrorCode.INVALID_PATCH
+    return ErrorValue.at(code, refused.message, action, "", work.at)
 
 
 def _restore(work: UnitOfWork, proposal: Proposal, error: ErrorValue) -> None:

@@ -88,7 +88,7 @@ class BacktestSetup:
             RefusedError: the log cannot be opened, or a reference cannot be loaded.
         """
         policy = policy_named(self.policy, self.policies, self.folder)
-        domain = load_any_domain(self.domain, base=self.folder).copied()
+        domain = load_any_domain(self.domain, base=self.folder, oldest_rules=1).copied()
         log = open_for_reading(self.address)
         take_adopted_form(domain, log)
         archive = Archive(log)

@@ -37,6 +37,7 @@ from world.code.keyword_options import check_names
 from world.code.references import load_reference
 from world.code.time_limit import TimeLimit
 from world.core import Domain, load_domain
+from world.core.domain_rules import RULES
 from world.engine.protocol import WorldProtocol
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -203,8 +204,7 @@ def bootstrap(
         durability=durability,
         progress=progress,
     )
-    take_adopted_form(components.domain, log)
-    views = _packaged_views(log, components.limits, progress)
+    views = _in_adopted_form(log, components, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if (provider := tracer_provider()) is not None:
         from worldprotocol.api.telemetry.tracing import trace_engine
@@ -216,16 +216,17 @@ def bootstrap(
 
 
 def take_adopted_form(domain: Domain, log: EventLog) -> None:
-    """Give a realm's copy of a domain the form in which its log adopted it, where it has that form."""
-    adopted = list(Archive(log).adopted_domains())
-    if adopted:
-        domain.take_form(adopted[-1].schema_hash, adopted[-1].rules or 1)
+    """Give a copy of a domain the form in which its log adopted it, where it has that form, and check its schema."""
+    for adopted in list(Archive(log).adopted_domains())[-1:]:
+        domain.take_form(adopted.schema_hash, adopted.rules or 1)
+    _ = domain.schema
 
 
-def _packaged_views(log: EventLog, limits: Limits, progress: Callable[[int, int], None] | None) -> PackagedViews:
-    """Return the views of installed packages, brought up to date; the log is closed if one is refused."""
+def _in_adopted_form(log: EventLog, parts: Components, progress: Callable[[int, int], None] | None) -> PackagedViews:
+    """Take the form of the adoption, and return packages' views, up to date; close the log where either is refused."""
     try:
-        views = PackagedViews.installed(time_limit=TimeLimit(limits.max_call_ms))
+        take_adopted_form(parts.domain, log)
+        views = PackagedViews.installed(time_limit=TimeLimit(parts.limits.max_call_ms))
         views.catch_up(log, progress)
     except BaseException:
         log.close()
@@ -249,7 +250,7 @@ def compose(
     given = options or ComponentOptions()
     check_names(given, ComponentOptions)
     folder, secrets, workspace = given.get("folder"), given.get("secrets"), given.get("workspace")
-    loaded = load_any_domain(domain, base=folder).copied()
+    loaded = load_any_domain(domain, base=folder, oldest_rules=1).copied()
     ids = given.get("ids") or SystemIds()
     limits = given.get("limits") or Limits()
     time_limit = TimeLimit(limits.max_call_ms)
@@ -391,19 +392,18 @@ def rebuild_index(
     return size
 
 
-def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None) -> Domain:
-    """Load a domain from an object, a reference or a file.
-
-    A reference is ``module:attribute`` or ``file.py:attribute``.
+def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None, oldest_rules: int = RULES) -> Domain:
+    """Load a domain from an object, a file, or a reference: ``module:attribute`` or ``file.py:attribute``.
 
     Raises:
-        RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and the codes of ``world.core.load_domain``.
+        RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and the codes of ``world.core.load_domain``, where
+            ``oldest_rules`` is told.
     """
     if isinstance(domain, Domain):
         return domain
     text = str(domain)
     if isinstance(domain, Path) or text.endswith((".json", ".yaml", ".yml", ".mel")):
-        return load_domain((base or Path()) / text)
+        return load_domain((base or Path()) / text, oldest_rules=oldest_rules)
     found = load_reference(text, base=base)
     if not isinstance(found, Domain):
         raise RefusedError(ErrorCode.NOT_A_DOMAIN, f"{text!r} is a {type(found).__name__}; it should be a Domain.")

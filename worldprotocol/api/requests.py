@@ -93,9 +93,11 @@ def fitting(
         RefusedError: ``INVALID_DATA``, ``COMPUTED_TIMED_OUT``, and the codes of the domain.
     """
     from world.core import ComputeContext, genesis
+    from world.core.schema import check_newest
     from worldprotocol.api.bootstrap import load_any_domain
 
     loaded = load_any_domain(domain, base=folder)
+    check_newest(loaded.schema)
     (limits or Limits()).in_time(lambda: genesis(loaded, ComputeContext(now=0, random_seed=""), data))
     return loaded
 

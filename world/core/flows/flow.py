@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from world.core.domain_rules import OWN_NAMES_RULES
 from world.core.execution import MAX_FLOW_DEPTH, Execution, StopError
 from world.core.expressions.expression import Evaluate, compile_expression
+from world.core.flows.causal_guard import CausalGuard, read_guard
 from world.core.values import ExpressionError, kind_of, text
 from world.errors import RefusedError
 from world.model.patch import Patch, PatchOp
@@ -67,6 +69,38 @@ def _seq(node: Mapping[str, Any], at: str, depth: int) -> Flow:
 
 
 def _if(node: Mapping[str, Any], at: str, depth: int) -> Flow:
+    guard = read_guard(node)
+    return _branch(node, at, depth) if guard is None else _causal_guard(guard, node, at, depth)
+
+
+def _causal_guard(guard: CausalGuard, node: Mapping[str, Any], at: str, depth: int) -> Flow:
+    """Return the flow of a once guard; its mark is kept in the execution, and its nodes keep their places.
+
+    Under earlier rules of the domain it is the ``if`` that it is written as, and its mark is in the state.
+    """
+    whole = compile_expression(node["cond"])
+    more = {"kind": "and", "args": [{"kind": "lit", "value": True}, guard.condition]}
+    condition = None if guard.condition is None else compile_expression(more)
+    given = node["then"]["steps"]
+    steps = [compile_flow(step, f"{at}.then.steps[{index}]", depth + 2) for index, step in enumerate(given)]
+
+    def run(execution: Execution, called: str) -> None:
+        is_own = execution.schema.rules >= OWN_NAMES_RULES
+        if is_own and guard.guard_id in execution.marks:
+            return
+        asked = condition if is_own else whole
+        value = True if asked is None else execution.evaluate(asked, called + at)
+        if value is None or value is False:
+            return
+        if is_own:
+            execution.marks.add(guard.guard_id)
+        for step in steps[is_own:]:
+            step(execution, called)
+
+    return run
+
+
+def _branch(node: Mapping[str, Any], at: str, depth: int) -> Flow:
     condition = compile_expression(node["cond"])
     then = compile_flow(node["then"], f"{at}.then", depth + 1)
     otherwise = compile_flow(node["else"], f"{at}.else", depth + 1) if node.get("else") is not None else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from world.core.execution import MAX_FLOW_DEPTH
+from world.core.flows.causal_guard import read_guard
 from world.core.flows.flow import INLINE_EFFECTS, KINDS
 from world.core.values import kind_of
 
@@ -40,6 +41,7 @@ class FlowReader:
         self.add = add
         self.calls: list[str] = []
         self._nodes = 0
+        self._marks: list[Any] = []
 
     def read(self, node: Any, path: str, depth: int = 0) -> None:
         """Check a node and all below it."""
@@ -65,6 +67,9 @@ class FlowReader:
 
     def _if(self, node: Mapping[str, Any], path: str, depth: int) -> None:
         self._operand(node, "cond", path)
+        guard = read_guard(node)
+        if guard is not None:
+            self._marks.append(guard.write)
         if "then" not in node:
             self._shape(path, "An if has a then.")
         for name in ("then", "else"):
@@ -78,7 +83,7 @@ class FlowReader:
             self._operand(node, "value", path)
         if not isinstance(node.get("path"), str):
             self._shape(path, "A patch has a path, a text.")
-        elif not self.patchable(node["path"]):
+        elif not any(node is mark for mark in self._marks) and not self.patchable(node["path"]):
             self.add("V-003", f"{path}.path", f"The state has no place {node['path']!r}.")
 
     def _operand(self, node: Mapping[str, Any], name: str, path: str) -> None:

@@ -15,6 +15,7 @@ from lark import Token
 
 from world.core.execution import MAX_FLOW_DEPTH
 from world.core.expressions.expression import MAX_EXPRESSION_NODES
+from world.core.flows.causal_guard import GUARDS
 from world.core.mel.diagnostics import suggestion
 from world.core.mel.expression_lowering import ExpressionLowering, NameScope
 from world.core.mel.literals import pair_key, text_of
@@ -24,14 +25,13 @@ from world.core.mel.rules import condition_fault
 from world.core.mel.sugar import binary, get, literal
 from world.core.mel.type_lowering import field_parts
 
-__all__ = ["GUARDS", "INTENT_ID", "FlowLowering", "guard_id"]
+__all__ = ["INTENT_ID", "FlowLowering", "guard_id"]
 
 Flow = dict[str, Any]
 Expression = dict[str, Any]
 
 INTENT_ID: Final = "meta.intentId"
-GUARDS: Final = "$mel.guards.intent"
-"""Place of the state where ``onceIntent`` keeps the intents of its blocks."""
+"""Path of the id of the intent."""
 
 MAX_INCLUDES: Final = 16
 """Levels of flows that include each other."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from world.core.fields import field_at
+from world.core.flows.causal_guard import GUARDS
 from world.core.mel.expression_printing import (
     ExpressionPrinter,
     PrintedNames,
@@ -15,7 +16,7 @@ from world.core.mel.expression_printing import (
     json_text,
     key_text,
 )
-from world.core.mel.flow_lowering import GUARDS, INTENT_ID, WAITING, guard_id
+from world.core.mel.flow_lowering import INTENT_ID, WAITING, guard_id
 from world.core.mel.literals import quoted
 from world.core.mel.rules import condition_fault, patch_fault
 from world.core.mel.sugar import get

@@ -38,7 +38,7 @@ class Domains:
             return None
         if known is None:
             try:
-                made = load_domain(adopted.schema)
+                made = load_domain(adopted.schema, oldest_rules=rules)
             except RefusedError:  # portable data that this engine would not adopt
                 return None
             if not made.take_form(adopted.schema_hash, rules):

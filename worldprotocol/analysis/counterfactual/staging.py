@@ -132,7 +132,7 @@ def prepared(question: WhatIf, source: EventLog, scratch: EventLog) -> Replaying
         execute=True,  # effects are requested as recorded, and performed by no handler
     )
     parts = compose(domain=question.domain, options=options)
-    others = [load_any_domain(given, base=question.folder) for given in question.domains]
+    others = [load_any_domain(given, base=question.folder, oldest_rules=1) for given in question.domains]
     domains, time_limit = Domains([parts.domain, *others]), TimeLimit(question.limits.max_call_ms)
     realm = Archive(scratch).realm()
     foreseen = foresee(source, question.start)

@@ -86,7 +86,7 @@ def _domain(desk: CommandContext) -> Domain | None:
         return None
     admit_code(desk, config)
     try:
-        return load_any_domain(config.domain, base=config.folder)
+        return load_any_domain(config.domain, base=config.folder, oldest_rules=1)
     except RefusedError as refused:
         desk.out.remark(f"Without the domain's own code: {refused.message}")
         return None

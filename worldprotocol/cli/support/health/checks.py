@@ -331,7 +331,7 @@ def _domain(config: Config, realm: Any) -> Check:
     from worldprotocol.api.bootstrap import load_any_domain
     from worldprotocol.api.code_fingerprints import changed_versions, is_whole
 
-    loaded = load_any_domain(str(config.domain), base=config.folder)
+    loaded = load_any_domain(str(config.domain), base=config.folder, oldest_rules=1)
     adopted = realm.domain
     domain = None if adopted is None else loaded.in_form(adopted.schema_hash, adopted.rules)
     if domain is None:

@@ -29,7 +29,7 @@ def past_values(desk: CommandContext, archive: Archive) -> PastValuesReader:
         if config.domain is None:
             return PastValuesReader(archive, None)
         admit_code(desk, config)
-        domain = load_any_domain(config.domain, base=config.folder)
+        domain = load_any_domain(config.domain, base=config.folder, oldest_rules=1)
         return PastValuesReader(archive, domain, config.chosen_limits())
     except RefusedError as refused:
         return PastValuesReader(archive, None, why_none=refused.message)

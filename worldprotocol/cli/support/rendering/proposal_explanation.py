@@ -232,7 +232,7 @@ def _domain(desk: CommandContext, world: Realm, proposal: Proposal) -> Domain | 
 
     try:
         config = composed(desk)
-        loaded = load_any_domain(config.domain or "", base=config.folder)
+        loaded = load_any_domain(config.domain or "", base=config.folder, oldest_rules=1)
     except RefusedError:
         return None
     schema_hash = proposal.submitted.schema_hash
