@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from host.backups import Backups, resources_to_save
 from host.confinement import (
@@ -45,13 +45,29 @@ from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import Resource
 from world.klis.triple import Triple
 
-__all__ = ["HostEnvironment"]
+__all__ = ["EnvironmentOptions", "HostEnvironment"]
 
 KEEP_MS: Final = 14 * 86_400_000
 """Default retention of backups of ended sessions, in ms."""
 
 KEEP_BYTES: Final = 10_000_000_000
 """Default limit of the size of all backups together, in bytes."""
+
+
+class EnvironmentOptions(TypedDict, total=False):
+    """Options of ``HostEnvironment``.
+
+    Args:
+        keep_ms: retention of backups of ended sessions, in ms.
+        keep_bytes: limit of the size of all backups together; beyond it the oldest are deleted.
+        namespaces_by: the program that creates the namespaces of commands.
+        hidden: names of files that confined commands find empty, unless they are declared by their own names.
+    """
+
+    keep_ms: int
+    keep_bytes: int
+    namespaces_by: namespaces.Wanted
+    hidden: Iterable[str]
 
 
 class HostEnvironment:
@@ -62,10 +78,7 @@ class HostEnvironment:
         backups: of that workspace.
         runtime: paths of the operating system, as opposed to an agent's work.
         unwatched: names below the root whose content is not compared, such as ``node_modules``.
-        keep_ms: retention of backups of ended sessions, in ms.
-        keep_bytes: limit of the size of all backups together; beyond it the oldest are deleted.
-        namespaces_by: the program that creates the namespaces of commands.
-        hidden: names of files that confined commands find empty, unless they are declared by their own names.
+        **options: see ``EnvironmentOptions``.
     """
 
     def __init__(
@@ -74,11 +87,7 @@ class HostEnvironment:
         backups: Backups,
         runtime: RuntimePaths | None = None,
         unwatched: Iterable[str] = (),
-        *,
-        keep_ms: int = KEEP_MS,
-        keep_bytes: int = KEEP_BYTES,
-        namespaces_by: namespaces.Wanted = "auto",
-        hidden: Iterable[str] = (),
+        **options: Unpack[EnvironmentOptions],
     ) -> None:
         """Store the parts; nothing is read yet."""
         private = () if runtime is None else runtime.private
@@ -87,10 +96,10 @@ class HostEnvironment:
         self.workspace = workspace
         self.backups = backups
         self.runtime = runtime or RuntimePaths.standard()
-        self.keep_ms = keep_ms
-        self.keep_bytes = keep_bytes
-        self.namespaces_by: namespaces.Wanted = namespaces_by
-        self._hidden = tuple(hidden)
+        self.keep_ms = options.get("keep_ms", KEEP_MS)
+        self.keep_bytes = options.get("keep_bytes", KEEP_BYTES)
+        self.namespaces_by: namespaces.Wanted = options.get("namespaces_by", "auto")
+        self._hidden = tuple(options.get("hidden", ()))
         self._workspace_id: str | None = None
 
     @property

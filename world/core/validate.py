@@ -143,7 +143,8 @@ def check_patch(
     """
     if len(parse_path(patch.path)) > MAX_STATE_DEPTH:
         return PatchFault("LIMIT_EXCEEDED", f"A path leads through at most {MAX_STATE_DEPTH} levels.")
-    own = written_own_name(data, patch) if schema.rules >= OWN_NAMES_RULES else None
+    may_own = not patch.path or patch.path[0] == "$"
+    own = written_own_name(data, patch) if may_own and schema.rules >= OWN_NAMES_RULES else None
     if own is not None:
         return PatchFault(
             "PATH_NOT_FOUND",

@@ -397,7 +397,7 @@ def load_any_domain(domain: Domain | str | Path, *, base: Path | None = None, ol
 
     Raises:
         RefusedError: ``NOT_LOADED``, ``NOT_A_DOMAIN``, and the codes of ``world.core.load_domain``, where
-            ``oldest_rules`` is told.
+            ``oldest_rules`` is described.
     """
     if isinstance(domain, Domain):
         return domain
