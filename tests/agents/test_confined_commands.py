@@ -153,3 +153,10 @@ def test_a_command_waits_for_a_file_that_another_agent_edits(served: Served) -> 
     while second.before("Bash", command="echo 'z = 3' >> src/app.py", description="x")[0] != "allow":
         pass  # it continues the proposal that waited, whose leases are granted after a while
     assert (first.project / "src/app.py").read_text() == "x = 2\n"
+
+
+def test_a_command_that_nothing_confines_is_refused_where_commands_have_to_be_confined(served: Served) -> None:
+    earlier = Claude(served, "claude", "earlier")  # its hooks do not say how they were installed
+    decision, reason, _ = earlier.before("Bash", command="ls src", description="x")
+    assert (decision, "CONFINEMENT_MISSING" in reason) == ("deny", True)
+    assert earlier.before("Read", file_path=str(earlier.project / "src/app.py"))[0] == "allow"

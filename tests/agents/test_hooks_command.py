@@ -56,7 +56,11 @@ def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(tmp_pat
                 {
                     "type": "http",
                     "url": "https://r.example.com/v1/realms/main/hooks/claude-code",
-                    "headers": {"Authorization": "Bearer $WORLDCTL_TOKEN"},
+                    "headers": {
+                        "Authorization": "Bearer $WORLDCTL_TOKEN",
+                        "Wp-Hook-Server": "https%3A%2F%2Fr.example.com",
+                        "Wp-Hook-Program": settings["hooks"]["PreToolUse"][0]["hooks"][0]["headers"]["Wp-Hook-Program"],
+                    },
                     "allowedEnvVars": ["WORLDCTL_TOKEN"],
                     "timeout": 600,
                     "onFailure": "block",

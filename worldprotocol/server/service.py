@@ -63,6 +63,7 @@ class AgentsOfRealm:
         commands: what is declared of shell commands.
         workspace: settings of the workspace, with absolute paths; None is the project alone.
         private: files of the engine that no command reads.
+        must_confine: whether shell commands are refused where nothing confines them.
         running: the runs of shell commands in progress.
     """
 
@@ -73,6 +74,7 @@ class AgentsOfRealm:
     commands: tuple[DeclaredCommand, ...] = ()
     workspace: WorkspaceConfig | None = None
     private: tuple[str, ...] = ()
+    must_confine: bool = False
     running: RunningCalls = field(default_factory=RunningCalls)
 
     def terms(self, actor_id: str, *, is_rewritten: bool) -> CommandTerms:

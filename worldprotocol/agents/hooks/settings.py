@@ -167,7 +167,11 @@ def _entry(client: str, form: SettingsForm, place: HookPlace, *, is_before: bool
         hook = {
             "type": "http",
             "url": place.url(client),
-            "headers": {"Authorization": f"Bearer ${VARIABLE}"},
+            "headers": {
+                "Authorization": f"Bearer ${VARIABLE}",
+                "Wp-Hook-Server": quote(place.server, safe=""),
+                "Wp-Hook-Program": quote(shlex.join(place.program), safe=""),
+            },
             "allowedEnvVars": [VARIABLE],
             "timeout": timeout,
         }

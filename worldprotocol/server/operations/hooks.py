@@ -49,6 +49,13 @@ __all__ = ["answered_hook", "read_pins"]
 MAX_DETAIL: Final = 500
 """Characters of an error that are recorded."""
 
+MUST_CONFINE: Final = (
+    "Shell commands are refused here: [agents] confine is true, and nothing confines this one. The operator enables "
+    'user namespaces (`worldctl doctor` says what is missing), states a boundary, or sets confine to "auto"; hooks '
+    "of an earlier release are installed again, and commands of Cursor are never confined."
+)
+"""The answer to a shell command where ``[agents] confine`` is true and the boundary is ``none``."""
+
 Event = Annotated[dict[str, Any], Body(description="The event, as the agent sends it to its hooks.")]
 
 
@@ -117,6 +124,8 @@ async def _before(
     tool_call = ToolCall(key, intent.action, intent.input, event.has_own_id, trace, excludes_equal=exclusive)
     agents = agents_of(call)
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
+    if agents.must_confine and intent.action == "command.run" and intent.input.get("boundary") == "none":
+        return adapter.deny(event, f"{MUST_CONFINE} [{ErrorCode.CONFINEMENT_MISSING}]")
     try:
         if event.follows:
             why = "The agent began its next call."

@@ -186,6 +186,7 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
         tuple(DeclaredCommand(tuple(one.words), tuple(one.writes), tuple(one.hosts)) for one in section.commands),
         workspace if is_of_project else None,
         tuple(str(path) for path in own),
+        section.confine is True,
     )
 
 
