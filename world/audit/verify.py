@@ -40,7 +40,7 @@ from world.events.codec import MALFORMED, TOPICS, decode_event, malformed
 from world.events.lease_events import VerdictGiven
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import EnforcementChosen, LogBranched, LogFounded, WorldSealed
-from world.events.writer_events import WriterOpened
+from world.events.writer_events import WriterClosed, WriterOpened
 from world.log import EventLog, LogFinding, LoggedEvent, TreeHead
 from world.log.audit import MAX_FINDINGS, verify_storage, verify_tree
 from world.log.store import Row
@@ -69,6 +69,7 @@ class VerificationReport:
         against: the tree heads saved elsewhere that the log was compared with.
         archived: for a log without the contents of its first events, how many are missing and up to where.
         branched: for a hypothetical log (``whatif``), the number of its events that come from the original log.
+        closed: the event that closed the log to writers, its last one; None while it is open.
     """
 
     findings: tuple[LogFinding, ...]
@@ -80,6 +81,7 @@ class VerificationReport:
     against: tuple[TreeHead, ...] = ()
     branched: int | None = None
     archived: ArchivedEvents | None = None
+    closed: WriterClosed | None = None
 
     @property
     def ok(self) -> bool:
@@ -91,6 +93,8 @@ class VerificationReport:
         branched: dict[str, Any] = {} if self.branched is None else {"branched": self.branched}
         if self.archived is not None:
             branched["archived"] = msgspec.to_builtins(self.archived)
+        if self.closed is not None:
+            branched["closed"] = {"epoch": self.closed.epoch, "reason": self.closed.reason}
         return {
             **branched,
             "ok": self.ok,
@@ -163,6 +167,7 @@ def verify(
         against=saved,
         branched=checker.branched,
         archived=checker.archived,
+        closed=checker.closed,
     )
 
 
@@ -267,6 +272,11 @@ class _Checker:
         if event is None or not self.upto:
             return None
         return ArchivedEvents(event.upto, self.removed, event.manifest)
+
+    @property
+    def closed(self) -> WriterClosed | None:
+        """The event that closed the log to writers."""
+        return None if self._realm.branched is not None else self._realm.writer.closed
 
     @property
     def branched(self) -> int | None:

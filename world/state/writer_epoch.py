@@ -56,11 +56,20 @@ class WriterEpoch(Struct, frozen=True):
     closed: WriterClosed | None = None
 
 
-def closed_log(closed: WriterClosed) -> RefusedError:
-    """Return the refusal of a log that was closed to writers."""
-    if closed.reason == "move":
-        where = closed.target or "another place"
-        advice = f"it was moved to {where}; open it there."
+def closed_log(closed: WriterClosed, *, place: str | None = None) -> RefusedError:
+    """Return the refusal of a log that was closed to writers.
+
+    Args:
+        closed: the event that closed it.
+        place: where the realm is, once its move has ended.
+    """
+    if place is not None:
+        advice = f"it was moved to {place}; open it there."
+    elif closed.reason == "move":
+        advice = (
+            "its realm is moved to another place. Use the realm by its directory (`--directory`), which knows the "
+            "place; `worldctl verify` of this log names it once the move has ended."
+        )
     else:
         advice = "it was archived; restore the archive (`worldctl realm restore`) to go on."
     return RefusedError(
@@ -68,7 +77,7 @@ def closed_log(closed: WriterClosed) -> RefusedError:
         f"The log was closed to writers in epoch {closed.epoch}: {advice}",
         epoch=closed.epoch,
         reason=closed.reason,
-        target=closed.target,
+        **({} if place is None else {"place": place}),
     )
 
 

@@ -78,7 +78,7 @@ class RemoteContext(CommandContext):
         """Return the realm, which acts as the caller; leaving it does not close it."""
         return self._within(self._request.acting)
 
-    def look(self) -> AbstractContextManager[Realm]:
+    def look(self, *, tells_closed: bool = True) -> AbstractContextManager[Realm]:
         """Return the realm for reading; leaving it does not close it."""
         return self._within(self._request.reader)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
     from world.state.proposal import Proposal
     from worldprotocol.api.bootstrap import EventLog, LoggedEvent
+    from worldprotocol.api.closed_log import ClosedLog
     from worldprotocol.api.config import Config
     from worldprotocol.api.realm import Realm
     from worldprotocol.cli.remote.input_files import InputFiles
@@ -35,6 +36,7 @@ class CommandContext:
         self.directory: str | None = None
         self.token_file: str | None = None
         self.local = False
+        self.is_offline = False  # the command runs on this machine although the environment names a server
         self.typed: set[str] = set()
 
     @property
@@ -59,7 +61,8 @@ class CommandContext:
     @property
     def placed(self) -> tuple[str, str] | None:
         """The directory and the name of the realm that it places; None where the log is named otherwise."""
-        if self.directory is None or self.realm is None or "log" in self.typed or self.named_server is not None:
+        is_remote = self.named_server is not None and not self.is_offline
+        if self.directory is None or self.realm is None or "log" in self.typed or is_remote:
             return None
         return self.directory, self.realm
 
@@ -75,6 +78,8 @@ class CommandContext:
 
     def address(self) -> str:
         """Return the log's address: by the directory, else --log, else WORLD_LOG, else what the configuration says.
+
+        Every command takes the address from here, so that each works where a moved realm is.
 
         Raises:
             RefusedError: ``UNKNOWN_REALM`` and others of a directory; ``NO_CONFIG``, ``INVALID_CONFIG``.
@@ -98,15 +103,33 @@ class CommandContext:
 
         return open_for_acting(self, execute=execute)
 
-    def look(self) -> AbstractContextManager[Realm]:
+    def look(self, *, tells_closed: bool = True) -> AbstractContextManager[Realm]:
         """Open the realm for looking only; a context manager closes it.
+
+        Args:
+            tells_closed: remark that the log was closed to writers.
 
         Raises:
             RefusedError: see ``Realm.open_read_only``.
         """
         from worldprotocol.api.realm import Realm
 
-        return Realm.open_read_only(self.address())
+        realm = Realm.open_read_only(self.address())
+        if tells_closed:
+            from worldprotocol.api.closed_log import closed_at_end
+
+            self.remark_closed(closed_at_end(realm.log))
+        return realm
+
+    def remark_closed(self, closed: ClosedLog | None, realm: str | None = None) -> None:
+        """Remark that a log was closed to writers, so that what it holds is a state of the past.
+
+        Args:
+            closed: why it is closed; None makes no remark.
+            realm: of several, the one that is meant.
+        """
+        if closed is not None:
+            self.out.remark(f"{'The log was' if realm is None else f'{realm}: The log was'} {closed}.")
 
     def archived_upto(self, log: EventLog) -> int:
         """Return the position up to which contents are missing from a cut log, 0 for others, and remark on it."""
@@ -244,13 +267,10 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
     desk.check_server_options()
     path = context.command_path.partition(" ")[2]
     words = path.split()
-    if "directory" in desk.typed and words[0] not in ("realm", "serve"):
-        if desk.realm is None:
-            raise click.UsageError("--directory goes with --realm NAME.")
-        if "log" in desk.typed:
-            raise click.UsageError("--directory and --log contradict each other: the directory has the address.")
     is_offline = any(" ".join(words[: count + 1]) in OFFLINE for count in range(len(words)))
-    if desk.named_server is None or (is_offline and "server" not in desk.typed):
+    desk.is_offline = is_offline and "server" not in desk.typed
+    _check_place(desk, path, is_named=any(context.params.get(name) for name in ("realms", "files")))
+    if desk.named_server is None or desk.is_offline:
         return
     if path == "run" and context.params.get("call") is not None:  # the server has the call, this machine the workspace
         return
@@ -264,6 +284,35 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
         f"`worldctl {path}` {why}, so it does not run on the server {desk.named_server}; leave --server out, or pass "
         "--local where WORLDCTL_SERVER names it.",
     )
+
+
+def _check_place(desk: CommandContext, path: str, *, is_named: bool) -> None:
+    """Refuse options about the place of the realm that contradict each other, or without effect.
+
+    Args:
+        desk: the options.
+        path: the words of the command.
+        is_named: whether the command was given arguments that may name realms.
+
+    Raises:
+        click.UsageError: with what to leave out, or to add.
+    """
+    if "directory" in desk.typed and path.partition(" ")[0] not in ("realm", "serve"):
+        if desk.realm is None and not (is_named and path in NAMES_REALMS):
+            raise click.UsageError("--directory goes with --realm NAME.")
+        if "log" in desk.typed:
+            raise click.UsageError("--directory and --log contradict each other: the directory has the address.")
+        if path in FOUNDS:
+            raise click.UsageError(f"`worldctl {path}` founds a realm in no directory; use `worldctl realm create`.")
+    if "realm" in desk.typed and desk.placed is None and desk.named_server is None:
+        raise click.UsageError("--realm NAME goes with --directory or --server; here it would have no effect.")
+
+
+NAMES_REALMS: Final = ("verify", "recheck", "policy backtest")
+"""Commands whose arguments may be names of realms of a directory."""
+
+FOUNDS: Final = ("init", "new")
+"""Commands that found a realm at an address of their own."""
 
 
 def global_options() -> list[click.Parameter]:

@@ -117,10 +117,22 @@ def open_configured(desk: CommandContext, config: Config, **options: Unpack[Engi
         RefusedError: see ``Realm.from_config``; the codes of ``place_of``.
     """
     if desk.placed is None:
-        return Realm.from_config(config, address=desk.log, **options)
+        with naming_places(desk):
+            return Realm.from_config(config, address=desk.address(), **options)
     from worldprotocol.directory.directory import open_placed
 
     return open_placed(*desk.placed, **{**config.parts(), **options})
+
+
+@contextmanager
+def naming_places(desk: CommandContext) -> Iterator[None]:
+    """Name, in the refusal of a log that its realm has left, the place where the realm is now."""
+    try:
+        yield
+    except RefusedError as refused:
+        from worldprotocol.api.closed_log import naming_place
+
+        raise naming_place(refused, desk.address()) from None
 
 
 def executes(desk: CommandContext, config: Config, default: bool = True) -> bool:
@@ -291,5 +303,5 @@ def open_to_adopt(desk: CommandContext, by: str, open_proposals: OpenProposals) 
         RefusedError: see ``Realm.open_to_adopt``.
     """
     config = composed(desk)
-    with desk.progress(CATCHING_UP) as progress:
+    with desk.progress(CATCHING_UP) as progress, naming_places(desk):
         return Realm.open_to_adopt(desk.address(), by=by, open_proposals=open_proposals, **parts_of(config, progress))

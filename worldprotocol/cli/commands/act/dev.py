@@ -69,7 +69,7 @@ def _check_realm(desk: CommandContext) -> None:
     from worldprotocol.api.config import CONFIG_NAME
     from worldprotocol.api.program_changes import check_development
 
-    if desk.log is None and desk.config is None and not Path(CONFIG_NAME).exists():
+    if desk.placed is None and desk.log is None and desk.config is None and not Path(CONFIG_NAME).exists():
         return  # opening the realm checks it
     try:
         looked = desk.look()

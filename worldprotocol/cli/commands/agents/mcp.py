@@ -127,12 +127,11 @@ def _of_log(desk: CommandContext, actor: str) -> Iterator[RealmPort]:
     """Yield a realm on this machine, which does what is due as long as it is open."""
     from worldprotocol.agents.mcp.local_realm import LocalRealm
     from worldprotocol.api.asynchronous.realm import AsyncRealm
-    from worldprotocol.api.realm import Realm
-    from worldprotocol.cli.support.opening import CATCHING_UP, composed
+    from worldprotocol.cli.support.opening import CATCHING_UP, composed, open_configured
 
     config = composed(desk)
     with (
         desk.progress(CATCHING_UP) as progress,
-        Realm.from_config(config, address=desk.log, progress=progress) as realm,
+        open_configured(desk, config, progress=progress) as realm,
     ):
         yield LocalRealm(AsyncRealm(realm), actor)

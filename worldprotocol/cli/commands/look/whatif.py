@@ -58,7 +58,7 @@ def whatif(
     with desk.look() as looked:
         start, dropped = start_of(looked, begin, drop)
     question = WhatIf(
-        address=desk.log or config.log_address,
+        address=desk.address(),
         domain=str(config.domain),
         start=start,
         domains=domains,

@@ -54,9 +54,8 @@ def ask(
     values = [_set(one) for one in sets]
     config = composed(desk)
     policy = None if named is None else policy_named(named, config.policies, config.folder)
-    address = desk.log or config.log_address
     with open_to_recheck(
-        address,
+        desk.address(),
         domain=config.domain or "",
         policies=config.policies,
         folder=config.folder,

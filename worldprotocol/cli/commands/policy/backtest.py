@@ -10,6 +10,8 @@ import click
 
 from worldprotocol.cli.support.audit_work.options import (
     NamedRealm,
+    closed_logs,
+    closed_wire,
     named_realms,
     realms_argument,
     workers_of,
@@ -19,6 +21,7 @@ from worldprotocol.cli.support.command_context import CommandContext, command
 
 if TYPE_CHECKING:
     from worldprotocol.analysis.backtest import Backtest
+    from worldprotocol.api.closed_log import ClosedLog
 
 
 @command("backtest")
@@ -37,8 +40,9 @@ def backtest(desk: CommandContext, realms: tuple[str, ...], jobs: int | None, ex
     determine, such as the answers of people, is listed as undecided. No byte of the log changes. With --json a line
     each, and a summary last. Exit code 1 when there are flips.
 
-    Each REALM is a world.toml, a folder with one, or a log with the configuration in force. With several, each line
-    begins with its realm, and an error of one does not end the others.
+    Each REALM is a world.toml, a folder with one, a log with the configuration in force, or with --directory a name
+    there: NAME, or NAME=FILE with its world.toml. With several, each line begins with its realm, and an error of one
+    does not end the others.
     """
     from world.clock import SystemClock
     from worldprotocol.analysis.backtest import backtest_logs
@@ -56,14 +60,15 @@ def backtest(desk: CommandContext, realms: tuple[str, ...], jobs: int | None, ex
                 desk.out.line(line if name is None else {"realm": name, **line})
             else:
                 desk.out.text(_words(line) if name is None else f"{name}\t{_words(line)}")
+    closed = closed_logs(desk, named)
     if realms:
-        return _sum_up(desk, [str(one.name) for one in named], asked)
+        return _sum_up(desk, named, asked, closed)
     [one] = asked
     if one.error is not None:
         raise one.error
     desk.remark_archived(one.archived_upto)
     if desk.json:
-        desk.out.line(one.summary())
+        desk.out.line(one.summary() | closed_wire(closed[0]))
     else:
         desk.out.text(_counts(one.counts))
     return 1 if one.counts["flips"] else 0
@@ -98,20 +103,22 @@ def _asked(realm: NamedRealm, options: dict[str, Any]) -> Backtest:
     return asked
 
 
-def _sum_up(desk: CommandContext, names: Sequence[str], asked: Sequence[Backtest]) -> int:
+def _sum_up(
+    desk: CommandContext, named: Sequence[NamedRealm], asked: Sequence[Backtest], closed: Sequence[ClosedLog | None]
+) -> int:
     """Print a summary for each of several realms, and their total; return the exit code."""
     from worldprotocol.analysis.backtest import COUNTED
     from worldprotocol.cli.support.exit_codes import exit_code_of
 
     total: Counter[str] = Counter()
     failed = [one.error for one in asked if one.error is not None]
-    for name, one in zip(names, asked, strict=True):
+    for name, one, end in zip((str(one.name) for one in named), asked, closed, strict=True):
         desk.remark_archived(one.archived_upto, name)
         if one.error is None:
             total.update(one.counts)
         if desk.json:
             failure = {} if one.error is None else {"kind": "failed", "error": one.error.to_dict()}
-            desk.out.line({"realm": name, **(failure or one.summary())})
+            desk.out.line({"realm": name, **(failure or one.summary()), **closed_wire(end)})
         else:
             words = _counts(one.counts) if one.error is None else f"failed: {one.error.message} [{one.error.code}]"
             desk.out.text(f"{name}\t{words}")

@@ -10,6 +10,8 @@ import click
 
 from worldprotocol.cli.support.audit_work.options import (
     NamedRealm,
+    closed_logs,
+    closed_wire,
     named_realms,
     realms_argument,
     workers_of,
@@ -22,6 +24,7 @@ from worldprotocol.cli.support.point_in_time import at_option, point_of
 if TYPE_CHECKING:
     from worldprotocol.analysis.recheck.results import Divergence, Rechecked
     from worldprotocol.analysis.recheck.whole_log import LogRecheck
+    from worldprotocol.api.closed_log import ClosedLog
 
 MAX_VALUE: Final = 400
 """Characters of a value that people are shown; --json has it whole."""
@@ -41,8 +44,9 @@ def recheck(desk: CommandContext, realms: tuple[str, ...], jobs: int | None, exe
     Both values are shown, and whether schema, code or policy has changed since it was recorded. No effect is made and
     no byte of the log changes. Code that is another one by now is said plainly.
 
-    Each REALM is a world.toml, a folder with one, or a log with the configuration in force. With several, the answer
-    for each is that of the command for it alone, and an error of one does not end the others.
+    Each REALM is a world.toml, a folder with one, a log with the configuration in force, or with --directory a name
+    there: NAME, or NAME=FILE with its world.toml. With several, the answer for each is that of the command for it
+    alone, and an error of one does not end the others.
 
     With --vary the log is rechecked in processes of their own with different surroundings, one thing varied at a time:
     the seed of hashes; the order in which policies and projections are loaded, and which steps are performed before
@@ -59,14 +63,15 @@ def recheck(desk: CommandContext, realms: tuple[str, ...], jobs: int | None, exe
 
     with desk.progress("Rechecking") as progress:
         recheck_logs(asked, workers=workers, progress=progress)
+    closed = closed_logs(desk, named)
     if realms:
-        return _tell_all(desk, [str(one.name) for one in named], asked)
+        return _tell_all(desk, named, asked, closed)
     [one] = asked
     if one.error is not None:
         raise one.error
     desk.remark_archived(one.done.archived_upto)
     if desk.json:
-        desk.out.document(one.done.to_wire())
+        desk.out.document(one.done.to_wire() | closed_wire(closed[0]))
     else:
         _tell(desk, one.done)
     return 0 if one.done.ok else 1
@@ -116,10 +121,16 @@ def _steps(steps: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(steps.items())) or "nothing"
 
 
-def _tell_all(desk: CommandContext, names: Sequence[str], asked: Sequence[LogRecheck]) -> int:
+def _tell_all(
+    desk: CommandContext,
+    named: Sequence[NamedRealm],
+    asked: Sequence[LogRecheck],
+    closed: Sequence[ClosedLog | None],
+) -> int:
     """Print the answer for each of several realms and their total; return the exit code."""
     from worldprotocol.cli.support.exit_codes import exit_code_of
 
+    names = [str(one.name) for one in named]
     steps: Counter[str] = Counter()
     for name, one in zip(names, asked, strict=True):
         steps.update(one.done.steps if one.error is None else {})
@@ -131,7 +142,8 @@ def _tell_all(desk: CommandContext, names: Sequence[str], asked: Sequence[LogRec
         "failed": sum(one.error is not None for one in asked),
     }
     if desk.json:
-        answers = [{"realm": name, **_answer(one)} for name, one in zip(names, asked, strict=True)]
+        each = zip(names, asked, closed, strict=True)
+        answers = [{"realm": name, **_answer(one), **closed_wire(end)} for name, one, end in each]
         wire = {**total, "steps": dict(sorted(steps.items()))}
         desk.out.document({"ok": total["asRecorded"] == len(asked), "realms": answers, "total": wire})
     else:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from worldprotocol.analysis.verifying import LogVerification
     from worldprotocol.analysis.work.workers import Workers
     from worldprotocol.api.bootstrap import TreeHead
+    from worldprotocol.api.closed_log import ClosedLog
     from worldprotocol.export.jsonl_lines import SalvagedFrom
     from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted
     from worldprotocol.export.proofs.exports import ExportReport
@@ -60,12 +61,13 @@ def verify(desk: CommandContext, files: tuple[str, ...], archives: tuple[str, ..
     archive contradicts itself, 1 where only what is derived from its events does not agree with them, or where nothing
     is proven.
 
-    Each REALM is a world.toml, a folder with one, or the address of a log; of several arguments each is one. The answer
-    for each is that of the command for it alone, and an error of one does not end the others.
+    Each REALM is a world.toml, a folder with one, the address of a log, or with --directory a name there; of several
+    arguments each is one. The answer for each is that of the command for it alone, and an error of one does not end the
+    others.
     """
     vkeys, origin, old_vkeys = options["vkeys"], options["origin"], options["old_vkeys"]
     has_workers = options["jobs"] is not None or options["executor"] != "processes"
-    if len(files) > 1 or has_workers or any(map(is_realm, files)):
+    if len(files) > 1 or has_workers or any(is_realm(desk, one) for one in files):
         if options["against"] or vkeys or old_vkeys or archives:
             raise click.UsageError("Tree heads, keys and archives are those of one log; give --log in place of REALM.")
         if not files:
@@ -82,12 +84,12 @@ def verify(desk: CommandContext, files: tuple[str, ...], archives: tuple[str, ..
     from world.audit.verify import verify as check_all
     from worldprotocol.cli.commands.prove.archive_checks import check_archives, naming_archives
 
-    with naming_archives(), desk.look() as world:
+    with naming_archives(), desk.look(tells_closed=False) as world:
         checked = check_archives(desk, archives, world.log)
         with desk.progress("Verifying") as progress:
             report = check_all(world.log, against=saved.heads, progress=progress)
     if desk.json:
-        desk.out.document(report.to_wire() | saved.to_wire() | checked.to_wire())
+        desk.out.document(wire_of(report) | saved.to_wire() | checked.to_wire())
     else:
         checked.tell()
         tell_report(desk, report, saved.in_words(), is_compared=bool(archives))
@@ -102,6 +104,21 @@ def tell_report(desk: CommandContext, report: VerificationReport, against: str =
     _conclude(desk, report, ", ".join(counted(number, noun) for number, noun in parts) + against)
     _tell_branched(desk, report)
     _tell_archived(desk, report, is_compared=is_compared)
+    if (closed := _closed(report)) is not None:
+        desk.out.text(str(closed))
+
+
+def wire_of(report: VerificationReport) -> dict[str, Any]:
+    """Return the report about a log as JSON, with what became of a log that was closed to writers."""
+    closed = _closed(report)
+    return report.to_wire() | ({} if closed is None else {"closed": closed.to_wire()})
+
+
+def _closed(report: VerificationReport) -> ClosedLog | None:
+    """Look for the realm of a log that was closed to writers."""
+    from worldprotocol.api.closed_log import ClosedLog
+
+    return None if report.closed is None else ClosedLog.looked_up(report.closed, report.head)
 
 
 def verify_realms(desk: CommandContext, named: Sequence[tuple[str, str]], workers: Workers) -> int:
@@ -135,7 +152,7 @@ def verify_realms(desk: CommandContext, named: Sequence[tuple[str, str]], worker
 def _answer(one: LogVerification) -> dict[str, Any]:
     if one.error is not None:
         return {"ok": False, "error": one.error.to_dict()}
-    return {} if one.report is None else one.report.to_wire()
+    return {} if one.report is None else wire_of(one.report)
 
 
 class Saved:

@@ -102,7 +102,7 @@ def rebuild_index(desk: CommandContext) -> int:
 
     config = desk.settings()
     with desk.progress("Building the index") as progress:
-        return build(desk.log or config.log_address, config.chosen_limits(), progress)
+        return build(desk.address(), config.chosen_limits(), progress)
 
 
 def _environment() -> Iterator[Check]:
