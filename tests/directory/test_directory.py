@@ -21,7 +21,7 @@ from world.events.writer_events import WriterOpened
 from world.log import open_log
 from world.read_models.decoding import decoded
 from worldprotocol import Realm
-from worldprotocol.api.closed_log import closed_at_end
+from worldprotocol.api.lookup.closed_log import closed_at_end
 from worldprotocol.directory import moving, writers
 from worldprotocol.directory.directory import RealmDirectory
 from worldprotocol.directory.events import RealmListed

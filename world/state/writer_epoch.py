@@ -67,7 +67,7 @@ def closed_log(closed: WriterClosed, *, place: str | None = None) -> RefusedErro
         advice = f"it was moved to {place}; open it there."
     elif closed.reason == "move":
         advice = (
-            "its realm is moved to another place. Use the realm by its directory (`--directory`), which knows the "
+            "its realm is moved to another place. Use the realm by its directory (`--directory`), which names the "
             "place; `worldctl verify` of this log names it once the move has ended."
         )
     else:

@@ -12,8 +12,8 @@ import click
 if TYPE_CHECKING:
     from world.state.proposal import Proposal
     from worldprotocol.api.bootstrap import EventLog, LoggedEvent
-    from worldprotocol.api.closed_log import ClosedLog
     from worldprotocol.api.config import Config
+    from worldprotocol.api.lookup.closed_log import ClosedLog
     from worldprotocol.api.realm import Realm
     from worldprotocol.cli.remote.input_files import InputFiles
     from worldprotocol.cli.support.output import Printer, Progress, Streams
@@ -116,7 +116,7 @@ class CommandContext:
 
         realm = Realm.open_read_only(self.address())
         if tells_closed:
-            from worldprotocol.api.closed_log import closed_at_end
+            from worldprotocol.api.lookup.closed_log import closed_at_end
 
             self.remark_closed(closed_at_end(realm.log))
         return realm

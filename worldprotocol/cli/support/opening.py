@@ -130,7 +130,7 @@ def naming_places(desk: CommandContext) -> Iterator[None]:
     try:
         yield
     except RefusedError as refused:
-        from worldprotocol.api.closed_log import naming_place
+        from worldprotocol.api.lookup.closed_log import naming_place
 
         raise naming_place(refused, desk.address()) from None
 

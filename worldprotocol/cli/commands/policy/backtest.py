@@ -21,7 +21,7 @@ from worldprotocol.cli.support.command_context import CommandContext, command
 
 if TYPE_CHECKING:
     from worldprotocol.analysis.backtest import Backtest
-    from worldprotocol.api.closed_log import ClosedLog
+    from worldprotocol.api.lookup.closed_log import ClosedLog
 
 
 @command("backtest")

@@ -24,7 +24,7 @@ from worldprotocol.cli.support.point_in_time import at_option, point_of
 if TYPE_CHECKING:
     from worldprotocol.analysis.recheck.results import Divergence, Rechecked
     from worldprotocol.analysis.recheck.whole_log import LogRecheck
-    from worldprotocol.api.closed_log import ClosedLog
+    from worldprotocol.api.lookup.closed_log import ClosedLog
 
 MAX_VALUE: Final = 400
 """Characters of a value that people are shown; --json has it whole."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from worldprotocol.analysis.verifying import LogVerification
     from worldprotocol.analysis.work.workers import Workers
     from worldprotocol.api.bootstrap import TreeHead
-    from worldprotocol.api.closed_log import ClosedLog
+    from worldprotocol.api.lookup.closed_log import ClosedLog
     from worldprotocol.export.jsonl_lines import SalvagedFrom
     from worldprotocol.export.proofs.checkpoint import Checkpoint, Trusted
     from worldprotocol.export.proofs.exports import ExportReport
@@ -61,9 +61,8 @@ def verify(desk: CommandContext, files: tuple[str, ...], archives: tuple[str, ..
     archive contradicts itself, 1 where only what is derived from its events does not agree with them, or where nothing
     is proven.
 
-    Each REALM is a world.toml, a folder with one, the address of a log, or with --directory a name there; of several
-    arguments each is one. The answer for each is that of the command for it alone, and an error of one does not end the
-    others.
+    Each REALM is a world.toml, a folder with one, the address of a log, or with --directory a name there. The answer
+    for each is that of the command for it alone, and an error of one does not end the others.
     """
     vkeys, origin, old_vkeys = options["vkeys"], options["origin"], options["old_vkeys"]
     has_workers = options["jobs"] is not None or options["executor"] != "processes"
@@ -116,7 +115,7 @@ def wire_of(report: VerificationReport) -> dict[str, Any]:
 
 def _closed(report: VerificationReport) -> ClosedLog | None:
     """Look for the realm of a log that was closed to writers."""
-    from worldprotocol.api.closed_log import ClosedLog
+    from worldprotocol.api.lookup.closed_log import ClosedLog
 
     return None if report.closed is None else ClosedLog.looked_up(report.closed, report.head)
 

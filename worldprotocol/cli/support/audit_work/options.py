@@ -13,8 +13,8 @@ from worldprotocol.cli.support.command_context import CommandContext
 
 if TYPE_CHECKING:
     from worldprotocol.analysis.work.workers import Workers
-    from worldprotocol.api.closed_log import ClosedLog
     from worldprotocol.api.config import Config
+    from worldprotocol.api.lookup.closed_log import ClosedLog
 
 __all__ = [
     "NamedRealm",
@@ -122,7 +122,7 @@ def closed_logs(desk: CommandContext, named: Sequence[NamedRealm]) -> list[Close
         named: the realms; a log that cannot be opened is taken to be open.
     """
     from world.errors import WorldProtocolError
-    from worldprotocol.api.closed_log import closed_at_end
+    from worldprotocol.api.lookup.closed_log import closed_at_end
     from worldprotocol.api.read_only import open_for_reading
 
     found: list[ClosedLog | None] = []

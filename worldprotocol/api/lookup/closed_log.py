@@ -1,7 +1,7 @@
-"""A log that was closed to writers, for people who read it: why, and where its realm is now.
+"""A log that was closed to writers: why, and where its realm is now.
 
 What a closed log holds is a state of the past. The event that closed it names the place to which its realm was to be
-moved. That place is named to people once the move has ended: when the log there goes on after the same events.
+moved. That place is shown once the move has ended: when the log there continues after the same events.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def naming_place(refused: RefusedError, address: str) -> RefusedError:
 
 
 def _goes_on(target: str, head: TreeHead) -> bool | None:
-    """Return whether the log at a place goes on after a tree head; None where it cannot be read, or is another log."""
+    """Return whether the log at a place continues after a tree head; None where it cannot be read, or is another log."""
     try:
         with open_log(target, read_only=True) as there:
             if there.head().size < head.size or there.root_at(head.size) != head:
