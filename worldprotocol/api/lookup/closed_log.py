@@ -112,7 +112,7 @@ def naming_place(refused: RefusedError, address: str) -> RefusedError:
 
 
 def _goes_on(target: str, head: TreeHead) -> bool | None:
-    """Return whether the log at a place continues after a tree head; None where it cannot be read, or is another log."""
+    """Return whether the log at a place continues after a tree head; None where it cannot be read or is another one."""
     try:
         with open_log(target, read_only=True) as there:
             if there.head().size < head.size or there.root_at(head.size) != head:
