@@ -259,6 +259,11 @@ class ServerConfig(Section):
         issuers = [one.issuer for one in self.oidc]
         if len(set(names)) < len(names) or len(set(issuers)) < len(issuers):
             raise ValueError("each of [[server.oidc]] has an issuer of its own, and with a client_id a name of its own")
+        if self.max_unread_bytes < 2 * self.max_body_bytes:
+            raise ValueError(
+                f"max_unread_bytes is {self.max_unread_bytes}, less than two bodies of max_body_bytes "
+                f"({self.max_body_bytes}); raise it, or lower max_body_bytes"
+            )
         return self
 
     @field_validator("trusted_proxies")
