@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypedDict, Unpack
-from urllib.parse import urlsplit
 
-from world.errors import RefusedError
-from world.klis.resources.resource_reading import canonical_resource
+from world.klis.resources.canonical_url import canonical_url
 from worldprotocol.agents.command_kinds import in_order, read_words
 from worldprotocol.agents.command_places import places_of
 from worldprotocol.agents.command_terms import EVERYTHING, CommandTerms
@@ -194,10 +191,13 @@ def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:
 
 
 def fetch(tool: str, url: str) -> Intent:
-    """Return the intent of reading a page of the web."""
-    with suppress(RefusedError):  # a URL that is none stays as it is; its manifest is refused, and so the proposal
-        url = canonical_resource(f"URL:{url}").text.removeprefix("URL:")
-    return Intent("web.fetch", {"url": url, "host": urlsplit(url).hostname or "", "tool": tool})
+    """Return the intent of reading a page of the web.
+
+    Raises:
+        RefusedError: ``AMBIGUOUS_URL`` where two readers of the URL would reach different hosts.
+    """
+    found = canonical_url(url)
+    return Intent("web.fetch", {"url": found.text, "host": found.host.strip("[]"), "tool": tool})
 
 
 def mcp_call(server: str, name: str, arguments: Any, **governed: Unpack[Governed]) -> Intent:
