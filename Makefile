@@ -34,7 +34,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python;
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo screenshots test test-all conformance npm-packages check format bench fuzz kill damage mutate simulate constraints clean
+.PHONY: help setup demo screenshots test test-ci test-all conformance npm-packages check format bench fuzz kill damage mutate simulate constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,7 +50,10 @@ screenshots: $(STAMP) ## make the pictures of the pages in docs/screenshots, in 
 test: $(STAMP) ## run the quick tests, with the same examples every time
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
-test-all: npm-packages test ## run the slow tests as well, property tests with fresh examples; write docs/conformance.md
+test-ci: npm-packages ## run the slow tests in their short form, the same every time: fewer kills, seeds, cuts and cases
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "slow" $(ARGS)
+
+test-all: npm-packages test ## run every test in its long form, property tests with fresh examples; write docs/conformance.md
 	HYPOTHESIS_PROFILE=full $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "slow or hypothesis" $(ARGS)
 
 conformance: $(STAMP) ## run the tests that docs/conformance.md does not list yet, and bring it in step

@@ -24,8 +24,25 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, object, object]:
+    """Collect no garbage while pytest parses the source of a test that failed.
+
+    Finalizers of objects that tests left would run amid the parser, which CPython before 3.11.8 ends with
+    ``SystemError: AST constructor recursion depth mismatch``; the process of the tests dies of it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 pytest_plugins = [
     "pytester",
+    "tests.plugins.forms",
     "tests.plugins.examples",
     "tests.plugins.conformance",
     "tests.plugins.backends",

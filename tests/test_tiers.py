@@ -1,4 +1,6 @@
-"""Two tiers of tests: ``make test`` runs the quick ones, ``make test-all`` then the slow ones, with fresh examples."""
+"""Tiers of tests: ``make test`` runs the quick ones, ``make test-ci`` the slow ones in their short form, and
+``make test-all`` every one in its long form, property tests with fresh examples.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.conformance import QUICK, REST
+from tests.plugins.conformance import QUICK, REST, SLOW
 
 ROOT = Path(__file__).resolve().parent.parent
 PROPERTY = """
@@ -124,6 +126,80 @@ def test_a_module_of_slow_tests_is_not_imported_by_the_quick_run(pytester: pytes
     pytester.runpytest().assert_outcomes(passed=1)
 
 
-def test_continuous_integration_runs_both_tiers_after_the_checks() -> None:
+def test_continuous_integration_runs_both_tiers_in_their_short_form_after_the_checks() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    assert re.findall(r"^make (.+)$", script, re.MULTILINE) == ["check test test-all"]
+    assert re.findall(r"^make (.+)$", script, re.MULTILINE) == ["check test test-ci"]
+    needs, runs = target("test-ci")
+    assert needs == ["npm-packages"]
+    assert f'-m "{SLOW}"' in runs
+    assert not re.search(r" -k |--ignore|--deselect|HYPOTHESIS_PROFILE", runs)
+
+
+MARKED = """
+import pytest
+from tests.plugins.forms import scaled
+
+@pytest.mark.cases_in_ci(3)
+@pytest.mark.parametrize("case", range(10))
+def test_many(case): pass
+
+@pytest.mark.cases_in_ci(3)
+@pytest.mark.parametrize("case", range(2))
+def test_few(case): pass
+
+@pytest.mark.parametrize("case", range(5))
+def test_every(case): pass
+
+def test_number():
+    print("NUMBER", scaled(400, ci=40))
+"""
+
+
+def run_in_form(pytester: pytest.Pytester, profile: str, *arguments: str) -> str:
+    """Run tests with marks in the form of a profile; returns what was printed."""
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        pythonpath = [{str(ROOT)!r}]
+        addopts = ["-p", "tests.plugins.forms", "-p", "no:cacheprovider", "--import-mode=importlib"]
+        markers = ["cases_in_ci(count): how many cases"]
+        """
+    )
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": profile, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-v", "-s", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=pytester.path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "many", "number"), [("quick", [0, 3, 6], 40), ("full", list(range(10)), 400)])
+def test_the_short_form_runs_a_fixed_few_cases_of_a_marked_test_and_the_long_form_every_case(
+    pytester: pytest.Pytester, profile: str, many: list[int], number: int
+) -> None:
+    pytester.makepyfile(MARKED)
+    told = run_in_form(pytester, profile)
+    assert [int(case) for case in re.findall(r"test_many\[(\d+)\]", told)] == many
+    assert len(re.findall(r"test_few\[", told)) == 2
+    assert len(re.findall(r"test_every\[", told)) == 5
+    assert f"NUMBER {number}" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("marked", ["0", "-1", "", "'3'", "1, 2"])
+def test_a_mark_that_would_leave_out_every_case_is_an_error(pytester: pytest.Pytester, marked: str) -> None:
+    pytester.makepyfile(f"import pytest\n\n@pytest.mark.cases_in_ci({marked})\ndef test_it(): pass\n")
+    assert "takes one positive number" in (told := run_in_form(pytester, "quick")), told
+
+
+@pytest.mark.slow
+def test_a_case_that_the_command_line_names_runs_in_the_short_form_too(pytester: pytest.Pytester) -> None:
+    file = pytester.makepyfile(MARKED)
+    assert "test_many[5] PASSED" in run_in_form(pytester, "quick", f"{file.name}::test_many[5]")

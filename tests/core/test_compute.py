@@ -401,6 +401,7 @@ def test_a_failed_effect_ends_a_flow_with_its_error_value() -> None:
     assert (done.status, done.error, done.patches) == ("error", error, ())
 
 
+@pytest.mark.requirement("IC-effects")
 def test_an_effects_patches_are_checked_like_any_other() -> None:
     program = domain(go=LOADING)
     (wait,) = run(program).requirements

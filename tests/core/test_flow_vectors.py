@@ -29,7 +29,9 @@ DEVIATIONS = {
 }
 
 
-@pytest.mark.requirement("HC-flow", "HC-compute", "HC-snapshot", "IC-validate", "IC-available", "IC-nostate")
+@pytest.mark.requirement(
+    "HC-flow", "HC-compute", "HC-snapshot", "IC-effects", "IC-validate", "IC-available", "IC-nostate"
+)
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_flow_ends_as_its_vector_says(case: dict[str, Any]) -> None:
     expected, answer = case["expected"], flow_of(case["input"])

@@ -102,7 +102,7 @@ def driven(invocation: Invocation, restart_after: set[int]) -> Any:
             live = LiveExecution(BUILT, BASE, invocation, CONTEXT)
 
 
-@pytest.mark.requirement("IC-reentry", "HC-compute")
+@pytest.mark.requirement("IC-effects", "IC-reentry", "HC-compute")
 @given(
     st.lists(st.sampled_from(["ask", "tell", "ask", "patch", "ask"]), max_size=14),
     st.sampled_from([None, "fail", "boom"]),
@@ -116,7 +116,7 @@ def test_a_kept_execution_gives_at_every_step_what_a_run_from_the_start_gives(
     assert driven(invocation, restart_after) == driven(invocation, set())
 
 
-@pytest.mark.requirement("IC-reentry")
+@pytest.mark.requirement("IC-effects", "IC-reentry")
 @given(st.sets(st.integers(1, 12)))
 def test_a_kept_flow_gives_at_every_step_what_a_run_from_the_start_gives(restart_after: set[int]) -> None:
     invocation = Invocation("flow", None, "intent-1")
@@ -140,7 +140,7 @@ def test_the_steps_of_an_action_grow_with_its_effects_and_not_with_their_square(
     assert steps_of(200) <= 5 * 200
 
 
-@pytest.mark.requirement("IC-reentry", "HC-compute")
+@pytest.mark.requirement("IC-effects", "IC-reentry", "HC-compute")
 def test_a_journal_that_says_something_else_than_before_is_computed_from_the_start() -> None:
     invocation = Invocation("plan", {"steps": ["ask"] * 7}, "intent-1")
     live = LiveExecution(BUILT, BASE, invocation, CONTEXT)

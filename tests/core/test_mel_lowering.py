@@ -13,6 +13,8 @@ from world.core.mel.compiling import compile_mel
 from world.core.mel.flow_lowering import guard_id
 from worldprotocol import Realm
 
+pytestmark = pytest.mark.requirement("IC-mel")
+
 HEAD = """domain D {
   type Row = { id: string, n: number }
   state { count: number = 0 name: string = "" rows: Array<Row> = [] bag: Record<string, Row> = {}
@@ -52,7 +54,6 @@ def lit(value: Any) -> dict[str, Any]:
 INTENT = get("meta.intentId")
 
 
-@pytest.mark.requirement("IC-mel")
 @pytest.mark.parametrize(
     ("source", "lowered"),
     [
@@ -342,7 +343,7 @@ SEEDS = [
 ]
 
 
-@pytest.mark.requirement("IC-mel", "IC-available")
+@pytest.mark.requirement("IC-available")
 def test_the_examples_of_the_specification_compile_and_work(tmp_path: Path) -> None:
     realms = []
     for at, source in enumerate(SEEDS):

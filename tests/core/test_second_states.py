@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests import second_states as second
 from tests.core.test_state_model_agreement import NAMES, ROOTS, VALUES, fits, read
-from tests.plugins.examples import examples
+from tests.plugins.forms import scaled
 from tests.second_forms import Bad
 from world.core.fields import read_field
 from world.core.state_model.checking import Checker
@@ -83,7 +83,7 @@ def test_members_of_hosts_are_left_out_as_the_page_says(schema: Any) -> None:
 
 
 @given(ROOTS, VALUES)
-@settings(max_examples=examples(400, quick=60))
+@settings(max_examples=scaled(400, ci=60))
 def test_schemas_accept_what_the_page_says(schema: Any, value: Any) -> None:
     assert second.accepts(schema, value, schema["$defs"]) is fits(read(schema), value)
 
@@ -95,7 +95,7 @@ def test_states_leave_members_of_hosts_out_as_the_page_says(schema: Any, data: A
 
 
 @given(ROOTS, st.lists(st.sampled_from([*NAMES, "0"]), min_size=1, max_size=3), st.data())
-@settings(max_examples=examples(300, quick=50))
+@settings(max_examples=scaled(300, ci=50))
 def test_a_fitting_state_that_is_damaged_somewhere_is_judged_alike(
     schema: Any, places: list[str], data: st.DataObject
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
-from tests.plugins.examples import examples
+from tests.plugins.forms import scaled
 from world.core.state_model.checking import NEW, Checker, Touched
 from world.core.state_model.dialect import DIALECT, SchemaNode, read_model
 from world.errors import RefusedError
@@ -142,7 +142,7 @@ PATCHES = st.one_of(
 
 
 @given(ROOTS, st.data())
-@settings(max_examples=examples(300, quick=60))
+@settings(max_examples=scaled(300, ci=60))
 def test_the_check_of_a_change_finds_a_fault_where_the_check_of_the_whole_does(
     schema: Any, data: st.DataObject
 ) -> None:

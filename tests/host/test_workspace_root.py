@@ -447,7 +447,7 @@ def test_a_folder_that_may_be_written_but_not_listed_can_be_written_to(place, ws
 def test_a_tree_of_any_depth_is_made_walked_and_removed_with_few_descriptors(ws):
     depth = 3_000  # deeper than a path may be long, and than there may be descriptors
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(open_descriptors() + 60, hard), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(len(open_descriptors()) + 60, hard), hard))
     try:
         ws.mkdir(b"/".join([b"d"] * depth), parents=True)
         ws.write(b"/".join([b"d"] * depth + [b"file"]), b"")
@@ -491,7 +491,7 @@ def test_no_descriptor_is_left_open(ws, place):
         ):
             with contextlib.suppress(OSError, RefusedError):
                 work(path)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_closed_workspace_touches_nothing(place):

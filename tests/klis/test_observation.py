@@ -137,6 +137,17 @@ def test_what_nothing_made_use_of_is_unused_and_reading_does_not_use_a_deletion(
     assert len(ground.unused([])) == 3
 
 
+@pytest.mark.requirement("KO-4")
+@pytest.mark.parametrize("declared", list(Predicate))
+@pytest.mark.parametrize("observed", list(Predicate))
+def test_only_an_effect_that_a_predicate_lets_an_agent_do_is_a_use_of_it(
+    declared: Predicate, observed: Predicate
+) -> None:
+    ground = declaration((declared.value, "FILE:/a.txt"))
+    is_used = not ground.unused([seen(observed.value, "FILE:/a.txt")])
+    assert is_used is (observed.value in SATISFIES[declared.value])
+
+
 NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map(lambda parts: "FILE:/" + "/".join(parts))
 RESOURCES = st.builds(lambda name, below: name + ("/*" if below else ""), NAMES, st.booleans())
 TRIPLES = st.builds(triple, st.sampled_from([one.value for one in Predicate]), RESOURCES)

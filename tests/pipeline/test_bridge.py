@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from projections.catalog import CatalogProjector
 from tests.pipeline.shop import open_shop
+from tests.support.patience import PATIENCE_S
 from world.core import Domain
 from world.errors import RefusedError
 from world.model.intent import IntentBody
@@ -265,10 +266,11 @@ def test_in_asyncio_views_come_and_intents_go_without_blocking(world: Realm, bri
         return found
 
     async def all_of_it() -> tuple[list[int], str]:
-        listening = asyncio.create_task(listen(3))
-        await asyncio.sleep(0)
-        first = await bridge.dispatch_async(SELL)
-        return await asyncio.wait_for(listening, 30), first.status
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            listening = tasks.create_task(listen(3))
+            await asyncio.sleep(0)
+            first = await bridge.dispatch_async(SELL)
+        return listening.result(), first.status
 
     assert asyncio.run(all_of_it()) == ([1, 2, 3], "completed")
     with pytest.raises(RefusedError, match=r"field\.set"):

@@ -306,6 +306,46 @@ def test_a_record_that_says_otherwise_of_the_state_is_found_by_recheck(
     assert (found[0].topic, found[0].difference.code) == (topic, "EXISTENCE_DIFFERS")
 
 
+@pytest.mark.requirement("CARD-replay")
+def test_a_withdrawal_whose_reason_the_record_contradicts_is_found_by_recheck(
+    address: str, root: Path, tmp_path: Path
+) -> None:
+    with a_workshop(address, root) as world:
+        world.leases.desk.register_agent("ann", by="ann", priority=1)
+        holder = world.leases.acquire(agent="bot", predicate="MUTATES", resource="FILE:/a.txt", session="s")
+        assert world.act("ann", "run", depends("FILE:/a.txt")).status == "evaluating"
+        (root / "a.txt").unlink()
+        holder.release()
+        export_log(world.log, out := BytesIO())
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    (line,) = [one for one in told if one.get("topic") == RequestWithdrawn.TOPIC]
+    (seen,) = line["state"]["existence"]
+    assert seen["exists"] is False
+    seen["exists"] = True
+    forged = str(tmp_path / "forged.db")
+    import_log(BytesIO(b"".join(rehashed(told))), forged)
+    with open_to_recheck(forged, domain=workshop) as looked:
+        found = [(one.topic, one.difference.code) for one in recheck(looked, every=True).divergences]
+    assert (RequestWithdrawn.TOPIC, "EXISTENCE_DIFFERS") in found
+
+
+@pytest.mark.requirement("CARD-replay")
+def test_an_execution_that_went_on_without_what_its_record_says_is_absent_is_found_by_recheck(
+    address: str, root: Path, tmp_path: Path
+) -> None:
+    with a_workshop(address, root) as world:
+        assert world.act("ann", "run", depends("FILE:/a.txt")).status == "completed"
+        export_log(world.log, out := BytesIO())
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    (line,) = [one for one in told if one.get("topic") == ExecutionStarted.TOPIC]
+    line["state"]["existence"][0]["exists"] = False
+    forged = str(tmp_path / "forged.db")
+    import_log(BytesIO(b"".join(rehashed(told))), forged)
+    with open_to_recheck(forged, domain=workshop) as looked:
+        found = [(one.topic, one.difference.code) for one in recheck(looked, every=True).divergences]
+    assert found == [("proposal.completed", "EXISTENCE_DIFFERS")]
+
+
 # Governed runs
 
 

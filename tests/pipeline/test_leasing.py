@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
+from tests.golden.generate import rehashed
 from tests.pipeline.shop import shop
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
@@ -23,7 +26,8 @@ from world.limits import Limits
 from world.state.realm_state import RealmState, apply_event
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.leases import recheck_channel, recheck_verdict
-from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
+from worldprotocol.export.jsonl import export_log, import_log
 
 FILE = "FILE:/src/a.py"
 
@@ -359,3 +363,19 @@ def test_two_programs_on_one_log_never_hold_the_same(shared_log_url: str, tmp_pa
         assert [first.status, second.status] == ["Granted", "Die"]
         one.leases.desk.release([first.leases[0].lease_id], agent_id="ann", session_id="s")
         assert two.leases.desk.request(manifest("bob"), by="bob").status == "Granted"
+
+
+@pytest.mark.requirement("KM-7.1", "CARD-replay")
+def test_a_recheck_of_a_log_authenticates_each_request_again(tmp_path: Path) -> None:
+    address, forged = str(tmp_path / "w.db"), str(tmp_path / "forged.db")
+    with Realm.create(address, domain=shop) as world:
+        world.leases.desk.request(manifest("ann"), by="ann")
+        export_log(world.log, out := BytesIO())
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    (line,) = [one for one in told if one.get("topic") == VerdictGiven.TOPIC]
+    line["state"]["channel"] = {"kind": "vouched", "by": "gateway"}
+    import_log(BytesIO(b"".join(rehashed(told))), forged)
+    with open_to_recheck(forged, domain=shop) as looked:
+        (found,) = recheck(looked, every=True).divergences
+    assert (found.topic, found.difference.code) == (VerdictGiven.TOPIC, "VERDICT_DIFFERS")
+    assert [one["at"] for one in found.difference.details["differences"]] == ["channel"]

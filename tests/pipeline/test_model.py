@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.pipeline.shop import open_shop
-from tests.plugins.examples import examples
+from tests.plugins.forms import scaled
 from world.errors import RefusedError
 from worldprotocol.api.realm import Realm
 
@@ -129,7 +129,7 @@ def comparable(realm: Any) -> dict[str, Any]:
 
 
 TestHistories = pytest.mark.requirement("CARD-log", "CARD-replay", "WP-lineage", "WP-epoch")(Histories.TestCase)
-TestHistories.settings = settings(max_examples=examples(30, quick=12), stateful_step_count=25, deadline=None)
+TestHistories.settings = settings(max_examples=scaled(30, ci=12), stateful_step_count=25, deadline=None)
 
 
 def test_worlds_are_restored_from_checkpoints_and_without(tmp_path: Any) -> None:

@@ -83,6 +83,18 @@ def test_origins_of_registered_projections_and_of_callers_go_on(world: Realm) ->
     assert (came.proposal.status, came.proposal.intent.meta.origin.projection_id) == ("completed", "till")
 
 
+@pytest.mark.requirement("INT-3.1", "INT-8.2")
+@pytest.mark.parametrize(
+    ("actor", "kind"), [("ann", "agent"), ("ann", "system"), ("narrow", "human"), ("cron", "agent")]
+)
+def test_an_actor_claims_no_other_kind_than_it_was_registered_with(world: Realm, actor: str, kind: str) -> None:
+    intent = claimed(world, actor, projectionId="till")
+    intent["meta"]["origin"]["actor"]["kind"] = kind
+    registered = world.realm().actors[actor].kind
+    message = refused("ACTOR_MISMATCH", world, intent).message
+    assert (registered != kind, message) == (True, f"{actor!r} is registered as {registered}, the intent says {kind}.")
+
+
 @pytest.mark.requirement("INT-8.2", "INV-SD2")
 @pytest.mark.parametrize("kind", ["ui", "api", "agent"])
 def test_sd_2_the_source_of_a_direct_intent_is_a_system(world: Realm, kind: str) -> None:

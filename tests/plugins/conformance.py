@@ -11,8 +11,10 @@ pytest-xdist the workers attach the ids to their reports and the controller adds
 runs the marked tests of which the report has no outcome, adds theirs, and keeps the other outcomes.
 
 ``python -m tests.plugins.conformance --check`` collects the tests without running them and fails when the
-report no longer lists the requirements and the tests as they are, or when a requirement that tests name has no quick
-test: ``SLOW_ONLY`` lists the exceptions, each with its reason.
+report no longer lists the requirements and the tests as they are, when the short form of the tests (forms.py), which
+continuous integration runs, has no case of a test that proves a requirement, or when a requirement that tests name has
+no quick test: ``SLOW_ONLY`` lists the exceptions, each with its reason. A run of the short form writes no report: the
+report names tests and not their cases, so it is in step with both forms.
 """
 
 from __future__ import annotations
@@ -280,6 +282,7 @@ class _Marks:
     def __init__(self) -> None:
         self.tests: dict[str, set[str]] = defaultdict(set)
         self.quick: set[str] = set()
+        self.run: set[str] = set()
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Note the item under every requirement it names."""
@@ -287,6 +290,14 @@ class _Marks:
             self.tests[str(id_)].add(function_of(item.nodeid))
             if item.get_closest_marker(SLOW) is None:
                 self.quick.add(str(id_))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note the tests of which this form of the run has a case."""
+        self.run = {function_of(item.nodeid) for item in session.items}
+
+    def left_out(self) -> list[str]:
+        """Return the tests with a requirement of which no case runs."""
+        return sorted(set().union(*self.tests.values()) - self.run)
 
 
 def check(root: Path) -> str | None:
@@ -303,6 +314,8 @@ def check(root: Path) -> str | None:
         status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "tests"], plugins=[marks])
     if status != pytest.ExitCode.OK:
         return f"{told.getvalue()}\nThe tests could not be collected."
+    if marks.left_out():
+        return f"Continuous integration runs no case of: {', '.join(marks.left_out())}. See tests/plugins/forms.py."
     slow_only = marks.tests.keys() - marks.quick
     if slow_only != SLOW_ONLY.keys():
         return (

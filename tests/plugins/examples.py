@@ -1,17 +1,16 @@
 """The examples of the property tests: how many, from which seed, and how a failed one is repeated.
 
-Profiles are chosen with HYPOTHESIS_PROFILE. ``quick`` (the default, and ``make test``) makes the same few examples in
-every run, so that two runs of one commit agree; ``mutation`` (``make mutate``) makes fewer still. ``full``
-(``make test-all``) and ``fuzz`` (``make fuzz``) make many, from a fresh seed in every run. After a failure the run
-prints a command for each failed property test that runs it with the very example that failed (``--repeat-example``): a
-seed alone makes other examples in another process, because Hypothesis also draws constants of the modules that are
-imported there. None has a deadline: a loaded machine is no fault in the code. A test may ask for another number of
-examples by itself, and for fewer of them where the examples stay the same (``examples``).
+Profiles are chosen with HYPOTHESIS_PROFILE. ``quick`` (the default, so also ``make test`` and ``make test-ci``) makes
+the same few examples in every run, so that two runs of one commit agree; ``mutation`` (``make mutate``) makes fewer
+still. ``full`` (``make test-all``) and ``fuzz`` (``make fuzz``) make many, from a fresh seed in every run. After a
+failure the run prints a command for each failed property test that runs it with the very example that failed
+(``--repeat-example``): a seed alone makes other examples in another process, because Hypothesis also draws constants of
+the modules that are imported there. None has a deadline: a loaded machine is no fault in the code. A test may ask for
+another number of examples by itself, and for fewer of them in the short form (``tests.plugins.forms.scaled``).
 """
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shlex
@@ -20,9 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, __version__, is_hypothesis_test, reproduce_failure, settings
 
-QUICK, MUTATION, FULL, FUZZ = "quick", "mutation", "full", "fuzz"
-SAME = (QUICK, MUTATION)
-"""Profiles that make the same examples in every run."""
+from tests.plugins.forms import FULL, FUZZ, MUTATION, PROFILE, QUICK, SAME
 
 SEED = "hypothesis_seed"
 REPEAT = "--repeat-example"
@@ -36,18 +33,7 @@ settings.register_profile(
     FULL, parent=settings.get_profile(QUICK), derandomize=False, max_examples=100, print_blob=True
 )
 settings.register_profile(FUZZ, parent=settings.get_profile(FULL), max_examples=10_000)
-PROFILE = os.environ.get("HYPOTHESIS_PROFILE", QUICK)
 settings.load_profile(PROFILE)
-
-
-def examples(number: int, *, quick: int) -> int:
-    """Return the ``max_examples`` of a test that asks for a number of its own.
-
-    Args:
-        number: examples of the profiles that make fresh ones.
-        quick: examples of the profiles that make the same ones in every run.
-    """
-    return quick if PROFILE in SAME else number
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.remote.yards import OVER_HTTP, Yard
 from tests.support.patience import PATIENCE_S
+from tests.waiting.till import pool_threads
 from world.errors import RefusedError
 from world.events.lease_events import VerdictGiven
 from worldprotocol.api.asynchronous.realm import AsyncRealm, RealmOpening
@@ -36,13 +36,14 @@ def test_many_tasks_wait_without_threads(yard: Yard) -> None:
             with pytest.raises(RefusedError) as late:
                 await bot.wait(asked, 0.05)
             assert late.value.code == "NOT_ENDED_IN_TIME"
-            before = threading.active_count()
-            waits = [asyncio.create_task(bot.wait(asked, PATIENCE_S)) for _ in range(WAITS)]
-            await asyncio.sleep(0.5)
-            assert threading.active_count() <= before + 1
-            assert not any(one.done() for one in waits)
-            done = await ann.decide(asked.proposal_id, "approve", by="ann")
-            assert [one.status for one in await asyncio.gather(*waits)] == ["completed"] * WAITS
+            before = pool_threads(bot)
+            async with asyncio.TaskGroup() as tasks:
+                waits = [tasks.create_task(bot.wait(asked, PATIENCE_S)) for _ in range(WAITS)]
+                await asyncio.sleep(0.5)
+                assert pool_threads(bot) <= before + 1
+                assert not any(one.done() for one in waits)
+                done = await ann.decide(asked.proposal_id, "approve", by="ann")
+            assert [one.result().status for one in waits] == ["completed"] * WAITS
             assert [one async for one in bot.proposals(status="completed")] == [done]
             assert (await bot.data())["orders"]["w"] == "tea"
 
@@ -54,20 +55,20 @@ def test_a_cancelled_task_withdraws_its_request_for_leases(yard: Yard) -> None:
         async with opened(yard, "kid") as kid, opened(yard, "all") as other:
             async with kid.leases.acquire(agent="kid", resource="FILE:/older"):
                 pass
-            async with other.leases.acquire(agent="all", resource="FILE:/x") as held:
+            async with asyncio.TaskGroup() as tasks, other.leases.acquire(agent="all", resource="FILE:/x") as held:
                 assert await held.is_active()
-                waiting = asyncio.ensure_future(_acquired(kid))
+                waiting = tasks.create_task(_acquired(kid))
                 end = time.monotonic() + PATIENCE_S
                 with yard.reading() as log:
                     while not log.realm().klis.requests:
                         assert time.monotonic() < end
                         await asyncio.sleep(0.02)
-                    before = threading.active_count()
+                    before = pool_threads(kid)
                     waiting.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await waiting
+                    await asyncio.wait([waiting])
+                    assert waiting.cancelled()
                     assert not log.realm().klis.requests
-                    assert threading.active_count() <= before + 1  # the pool may begin one for the withdrawal
+                    assert pool_threads(kid) <= before + 1  # the pool may begin one for the withdrawal
             async with kid.leases.acquire(agent="kid", resource="FILE:/x", timeout=0) as mine:
                 assert mine.token > held.token
 
@@ -84,15 +85,15 @@ def test_a_cancelled_task_withdraws_the_request_that_it_made_after_it_died(yard:
                 async with realm.leases.acquire(agent=agent, resource=f"FILE:/older-{agent}"):
                     pass
             older = await bot.leases.acquire(agent="bot", resource="FILE:/y")
-            async with other.leases.acquire(agent="all", resource="FILE:/z"):
-                waiting = asyncio.ensure_future(_acquired(kid))
+            async with asyncio.TaskGroup() as tasks, other.leases.acquire(agent="all", resource="FILE:/z"):
+                waiting = tasks.create_task(_acquired(kid))
                 with yard.reading() as log:
                     await _until(lambda: "Die" in [one.status for one in verdicts_on("kid", log)])
                     await older.release()
                     await _until(lambda: bool(log.realm().klis.requests))
                     waiting.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await waiting
+                    await asyncio.wait([waiting])
+                    assert waiting.cancelled()
                     assert not log.realm().klis.requests
 
     async def _acquired(kid: AsyncRealm) -> None:

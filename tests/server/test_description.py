@@ -19,13 +19,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.plugins.examples import PROFILE, QUICK
+from tests.plugins.forms import scaled
 from tests.server.served import Served
 from worldprotocol.server.answers import SCHEMAS
 from worldprotocol.server.operation_table import OPERATIONS
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES = 8 if PROFILE == QUICK else 100
+EXAMPLES = scaled(100, ci=8)
 SEQUENCES = 60
 LINKED = {"proposals.read", "proposals.cancel", "worlds.read", "worlds.state", "jobs.read", "actors.read"}
 """Operations that need what an answer named."""

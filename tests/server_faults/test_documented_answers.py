@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.plugins.examples import examples
+from tests.plugins.forms import scaled
 from tests.server.served import ORDER, Served, founded, serving
 from worldprotocol.server.answers import BODIES
 from worldprotocol.server.openapi import PROBLEMS
@@ -65,7 +65,7 @@ def test_requests_about_what_there_is_get_documented_answers(
     credential = {"Authorization": f"Bearer {served.place.tokens['all']}"}
 
     @settings(
-        max_examples=examples(100, quick=6),
+        max_examples=scaled(100, ci=6),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.plugins.examples import examples
+from tests.plugins.forms import scaled
 from tests.server.served import NO_TLS, ORDER, PATH, Served
 from worldprotocol.server.answers import BODIES
 from worldprotocol.server.operation_table import OPERATIONS
@@ -78,7 +78,7 @@ def check(answer: httpx.Response) -> None:
 def test_no_body_finds_a_fault(served: Served, name: str) -> None:
     credential = {"Authorization": f"Bearer {served.place.tokens['all']}"}
 
-    @settings(max_examples=examples(200, quick=15), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=scaled(200, ci=15), deadline=None, suppress_health_check=list(HealthCheck))
     @given(body=bodies(name), kind=st.sampled_from(KINDS))
     def attack(body: bytes, kind: str) -> None:
         headers = credential | ({"Content-Type": kind} if kind else {})

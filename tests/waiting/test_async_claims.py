@@ -16,11 +16,12 @@ from worldprotocol import AsyncRealm
 
 def test_a_task_that_waits_gets_the_effect_that_is_offered_meanwhile(tmp_path: Path) -> None:
     async def main(realm: AsyncRealm) -> tuple[str | None, str]:
-        claiming = asyncio.create_task(realm.claim_effect(worker="w1", wait_s=PATIENCE_S))
-        while not realm.archive.expectations.count:
-            await asyncio.sleep(0)
-        proposal = await realm.act("ann", "do", {})
-        claim = await claiming
+        async with asyncio.TaskGroup() as tasks:
+            claiming = tasks.create_task(realm.claim_effect(worker="w1", wait_s=PATIENCE_S))
+            while not realm.archive.expectations.count:
+                await asyncio.sleep(0)
+            proposal = await realm.act("ann", "do", {})
+        claim = claiming.result()
         assert await realm.claim_effect(worker="w2") is None
         with pytest.raises(RefusedError, match="wait_s"):
             await realm.claim_effect(worker="w2", wait_s=-1)

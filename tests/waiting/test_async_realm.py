@@ -15,7 +15,7 @@ import pytest
 
 from tests.pipeline.shop import Bank, house, shop
 from tests.support.patience import PATIENCE_S
-from tests.waiting.till import CAKE, expecting, open_till, until
+from tests.waiting.till import CAKE, expecting, open_till, pool_threads, until
 from world.errors import RefusedError
 from world.klis.settings import KlisSettings
 from world.limits import Limits
@@ -33,6 +33,13 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     earlier = set(threading.enumerate())  # of realms that other tests dropped, until they are collected
     asyncio.run(main)
     until(lambda: not [one for one in set(threading.enumerate()) - earlier if one.name.startswith("worldprotocol")])
+
+
+async def refused_as_closed(call: Coroutine[Any, Any, Any]) -> None:
+    """Await a call that is refused because its realm is closed."""
+    with pytest.raises(RefusedError) as caught:
+        await call
+    assert caught.value.code == "LOG_CLOSED"
 
 
 def is_queued(realm: AsyncRealm, number: int) -> bool:
@@ -76,12 +83,14 @@ def test_more_callers_wait_than_there_are_threads_and_each_gets_its_answer(log_u
 
     async def main() -> None:
         async with AsyncRealm(open_till(log_url)) as realm:
-            acting = [asyncio.create_task(realm.act("kid", "sell", NOTHING, wait=True)) for _ in range(number)]
-            await until_waiting(realm, number)
-            assert len([one for one in threading.enumerate() if "worldprotocol-async" in one.name]) <= POOL_THREADS
-            assert len(expecting()) == 1
-            await asyncio.gather(*(realm.decide(one.proposal_id, "approve", by="ann") for one in await realm.inbox()))
-            assert {one.status for one in await asyncio.gather(*acting)} == {"completed"}
+            async with asyncio.TaskGroup() as tasks:
+                acting = [tasks.create_task(realm.act("kid", "sell", NOTHING, wait=True)) for _ in range(number)]
+                await until_waiting(realm, number)
+                assert pool_threads(realm) <= POOL_THREADS
+                assert expecting(realm.sync) == 1
+                for one in await realm.inbox():
+                    tasks.create_task(realm.decide(one.proposal_id, "approve", by="ann"))
+            assert {one.result().status for one in acting} == {"completed"}
             assert realm.archive.expectations.count == 0
 
     run(main())
@@ -109,13 +118,13 @@ def test_a_wait_whose_time_is_over_raises_and_a_call_returns_the_open_proposal(l
 def test_what_a_cancelled_task_submitted_stays_and_its_wait_is_gone(log_url: str) -> None:
     async def main() -> None:
         async with AsyncRealm(open_till(log_url)) as realm:
-            acting = asyncio.create_task(realm.act("kid", "sell", CAKE, wait=True))
-            await until_waiting(realm)
-            acting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await acting
+            async with asyncio.TaskGroup() as tasks:
+                acting = tasks.create_task(realm.act("kid", "sell", CAKE, wait=True))
+                await until_waiting(realm)
+                acting.cancel()
+            assert acting.cancelled()
             assert realm.archive.expectations.count == 0
-            await asyncio.to_thread(until, lambda: expecting() == [])
+            await asyncio.to_thread(until, lambda: expecting(realm.sync) == 0)
             [asked] = await realm.inbox()
             await realm.decide(asked.proposal_id, "approve", by="ann")
             assert (await realm.wait(asked)).status == "completed"
@@ -129,15 +138,16 @@ def test_a_call_that_has_begun_goes_on_and_one_that_has_not_is_dropped(log_url: 
 
     async def main() -> None:
         async with AsyncRealm(open_till(log_url, effects=[bank.handler()])) as realm:
-            begun = asyncio.create_task(realm.act("ann", "charge", {"amount": 7}))
-            await asyncio.to_thread(bank.started.wait, PATIENCE_S)
-            others = [realm._pool.start(partial(bank.release.wait, PATIENCE_S)) for _ in range(POOL_THREADS - 1)]
-            dropped = asyncio.create_task(realm.act("ann", "sell", CAKE))
-            await asyncio.sleep(0)
-            for task in (begun, dropped):
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
+            async with asyncio.TaskGroup() as tasks:
+                begun = tasks.create_task(realm.act("ann", "charge", {"amount": 7}))
+                await asyncio.to_thread(bank.started.wait, PATIENCE_S)
+                others = [realm._pool.start(partial(bank.release.wait, PATIENCE_S)) for _ in range(POOL_THREADS - 1)]
+                dropped = tasks.create_task(realm.act("ann", "sell", CAKE))
+                await asyncio.sleep(0)
+                begun.cancel()
+                dropped.cancel()
+            assert begun.cancelled()
+            assert dropped.cancelled()
             bank.release.set()
             await asyncio.gather(*others)
             [charging] = await asyncio.to_thread(submitted, realm)
@@ -155,12 +165,10 @@ def test_closing_the_realm_ends_waits(log_url: str) -> None:
     async def main() -> None:
         realm = AsyncRealm(open_till(log_url))
         asked = await realm.act("kid", "sell", CAKE)
-        waiting = asyncio.create_task(realm.wait(asked))
-        await until_waiting(realm)
-        await realm.close()
-        with pytest.raises(RefusedError) as caught:
-            await waiting
-        assert caught.value.code == "LOG_CLOSED"
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(refused_as_closed(realm.wait(asked)))
+            await until_waiting(realm)
+            await realm.close()
         await realm.close()
 
     run(main())
@@ -173,16 +181,14 @@ def test_closing_the_realm_answers_calls_that_have_not_begun(log_url: str) -> No
     async def main() -> None:
         realm = AsyncRealm(open_till(log_url))
         others = [realm._pool.start(partial(release.wait, PATIENCE_S)) for _ in range(POOL_THREADS)]
-        queued = [asyncio.create_task(realm.data()), asyncio.create_task(realm.act("ann", "sell", CAKE))]
-        await asyncio.sleep(0)
-        closing = asyncio.create_task(realm.close())
-        await asyncio.to_thread(until, lambda: realm._pool._executor._shutdown)
-        release.set()
-        await asyncio.gather(*others, closing)
-        for task in queued:
-            with pytest.raises(RefusedError) as caught:
-                await asyncio.wait_for(task, PATIENCE_S)
-            assert caught.value.code == "LOG_CLOSED"
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(refused_as_closed(realm.data()))
+            tasks.create_task(refused_as_closed(realm.act("ann", "sell", CAKE)))
+            await asyncio.sleep(0)
+            tasks.create_task(realm.close())
+            await asyncio.to_thread(until, lambda: realm._pool._executor._shutdown)
+            release.set()
+        await asyncio.gather(*others)
 
     run(main())
 
@@ -225,7 +231,8 @@ def test_two_loops_use_one_realm_and_a_closed_loop_leaves_nothing(log_url: str) 
     waiting.join(PATIENCE_S)
     assert ended == ["completed"]
     asyncio.run(realm.close())
-    until(lambda: not [one for one in threading.enumerate() if one.name.startswith("worldprotocol")])
+    until(lambda: expecting(realm.sync) == 0)
+    until(lambda: not [one for one in realm._pool._executor._threads if one.is_alive()])
 
 
 @pytest.mark.slow
@@ -233,14 +240,15 @@ def test_a_thousand_tasks_wait_and_half_of_them_are_cancelled(log_url: str) -> N
     async def main() -> None:
         async with AsyncRealm(open_till(log_url)) as realm:
             asked = await realm.act("kid", "sell", CAKE)
-            waiting = [asyncio.create_task(realm.wait(asked)) for _ in range(1_000)]
-            await until_waiting(realm, 1_000)
-            for task in waiting[:500]:
-                task.cancel()
-            await asyncio.gather(*waiting[:500], return_exceptions=True)
-            assert (realm.archive.expectations.count, len(expecting())) == (500, 1)
-            await realm.decide(asked.proposal_id, "approve", by="ann")
-            assert {one.status for one in await asyncio.gather(*waiting[500:])} == {"completed"}
+            async with asyncio.TaskGroup() as tasks:
+                waiting = [tasks.create_task(realm.wait(asked)) for _ in range(1_000)]
+                await until_waiting(realm, 1_000)
+                for task in waiting[:500]:
+                    task.cancel()
+                await asyncio.wait(waiting[:500])
+                assert (realm.archive.expectations.count, expecting(realm.sync)) == (500, 1)
+                await realm.decide(asked.proposal_id, "approve", by="ann")
+            assert {one.result().status for one in waiting[500:]} == {"completed"}
             assert realm.archive.expectations.count == 0
 
     run(main())
@@ -254,11 +262,11 @@ def test_an_opening_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> Non
         async def opening() -> AsyncRealm:
             return await AsyncRealm.open(place, domain=shop)
 
-        task = asyncio.create_task(opening())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(opening())
+            await asyncio.sleep(0)
+            task.cancel()
+        assert task.cancelled()
         assert [one.path for one in psutil.Process().open_files() if one.path.startswith(str(place))] == []
 
     run(main())
@@ -282,9 +290,10 @@ def test_events_are_iterated_and_the_subscription_ends(shared_log_url: str) -> N
                             break
                 assert seen == list(range(before + 1, size + 1))
             assert subscribers._subscriptions == ()
-            taking = asyncio.create_task(anext(realm.subscribe()))
-            await asyncio.to_thread(until, lambda: len(subscribers._subscriptions) == 1)
-            taking.cancel()
+            async with asyncio.TaskGroup() as tasks:
+                taking = tasks.create_task(anext(realm.subscribe()))
+                await asyncio.to_thread(until, lambda: len(subscribers._subscriptions) == 1)
+                taking.cancel()
 
     run(main())
 
@@ -320,14 +329,12 @@ def test_more_requests_wait_than_there_are_threads_and_each_has_its_turn(tmp_pat
                     await held.heartbeat()
                     tokens.append(held.token)
 
-            async with realm.leases.acquire(agent="holder", resource=FILE):
-                waiting = []
+            async with asyncio.TaskGroup() as tasks, realm.leases.acquire(agent="holder", resource=FILE):
                 for one in range(number):
-                    waiting.append(asyncio.create_task(work(f"w{one}")))
+                    tasks.create_task(work(f"w{one}"))
                     await asyncio.to_thread(until, partial(is_queued, realm, one + 1))
-                assert len(expecting()) == 1
-                assert len([one for one in threading.enumerate() if "worldprotocol-async" in one.name]) <= POOL_THREADS
-            await asyncio.gather(*waiting)
+                assert expecting(realm.sync) == 1
+                assert pool_threads(realm) <= POOL_THREADS
             assert len(tokens) == number
             assert not (await realm.realm()).klis.leases
 
@@ -340,19 +347,20 @@ def test_a_cancelled_request_is_withdrawn_and_one_whose_time_is_over_too(tmp_pat
             for name, priority in (("young", 3), ("middle", 2), ("old", 1)):
                 realm.leases.desk.register_agent(name, by="test", priority=priority)
             held = await realm.leases.acquire(agent="young", resource=FILE)
-            waiting = asyncio.create_task(acquire(realm, "middle"))
-            await asyncio.to_thread(until, lambda: len(realm.sync.realm().klis.requests) == 1)
-            task = asyncio.create_task(acquire(realm, "old"))
-            await asyncio.to_thread(until, lambda: len(realm.sync.realm().klis.requests) == 2)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert len(realm.sync.realm().klis.requests) == 1
-            with pytest.raises(RefusedError) as caught:
-                await realm.leases.acquire(agent="old", resource=FILE, timeout=0.01)
-            assert caught.value.code == "WAIT_TIMED_OUT"
-            await held.release()
-            later = await waiting
+            async with asyncio.TaskGroup() as tasks:
+                waiting = tasks.create_task(acquire(realm, "middle"))
+                await asyncio.to_thread(until, lambda: len(realm.sync.realm().klis.requests) == 1)
+                task = tasks.create_task(acquire(realm, "old"))
+                await asyncio.to_thread(until, lambda: len(realm.sync.realm().klis.requests) == 2)
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
+                assert len(realm.sync.realm().klis.requests) == 1
+                with pytest.raises(RefusedError) as caught:
+                    await realm.leases.acquire(agent="old", resource=FILE, timeout=0.01)
+                assert caught.value.code == "WAIT_TIMED_OUT"
+                await held.release()
+            later = waiting.result()
             assert later.token > held.token
             await later.release()
             assert realm.archive.expectations.count == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.patience import PATIENCE_S
-from tests.waiting.till import CAKE, expecting, open_till
+from tests.waiting.till import CAKE, check_nothing_waits, open_till
 from worldprotocol import Realm
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,7 +27,7 @@ def test_another_process_answers_and_this_one_waits(shared_log_url: str) -> None
         with process(shared_log_url, "answer", asked.proposal_id) as answering:
             assert realm.wait(asked, PATIENCE_S).status == "completed"
             assert answering.wait(PATIENCE_S) == 0
-        assert expecting() == []
+        check_nothing_waits(realm)
 
 
 @pytest.mark.slow
@@ -60,4 +60,4 @@ def test_a_process_that_only_reads_waits_for_two_others(shared_log_url: str) -> 
         with process(shared_log_url, "answer", asked.proposal_id) as answering:
             assert reading.wait(asked.proposal_id, PATIENCE_S).status == "completed"
             assert answering.wait(PATIENCE_S) == 0
-        assert expecting() == []
+        check_nothing_waits(reading)

@@ -14,10 +14,9 @@ from typing import Any
 
 from tests.pipeline.shop import Bank, house, shop
 from tests.support.patience import PATIENCE_S
-from worldprotocol import Realm
+from worldprotocol import AsyncRealm, Realm
 
 CAKE = {"item": "cake", "count": 1}
-EXPECTING = "worldprotocol-expecting"
 
 
 def open_till(address: str, timeout_ms: int | None = None, **parts: Any) -> Realm:
@@ -46,9 +45,22 @@ def until_waiting(realm: Realm, number: int = 1) -> None:
     until(lambda: realm.archive.expectations.count == number)
 
 
-def expecting() -> list[str]:
-    """Return the threads that look for those who wait."""
-    return [one.name for one in threading.enumerate() if one.name == EXPECTING]
+def expecting(realm: Realm) -> int:
+    """Return how many threads of this realm look for what its callers wait for; not those of realms of other tests."""
+    watched = realm.archive.expectations
+    looking = [] if watched._looking is None else [watched._looking.thread]
+    return sum(one.is_alive() for one in (*watched._stopped, *looking))
+
+
+def pool_threads(realm: AsyncRealm) -> int:
+    """Return how many threads the realm's own pool has."""
+    return len(realm._pool._executor._threads)
+
+
+def check_nothing_waits(realm: Realm) -> None:
+    """Check that no expectation of a realm is left, and return when its thread has ended."""
+    assert realm.archive.expectations.count == 0
+    until(lambda: expecting(realm) == 0)
 
 
 def main(address: str, role: str, proposal_id: str = "") -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from authority import Approve, Policy, Reject, rule
 from projections import projection
 from tests.golden.garden import FOLDER, Garden, buy, garden, record, rules, sensor
 from world.core import ActionContext, Domain, effect, set_
 from world.errors import RefusedError
-from world.events.lease_events import AgentRegistered, KlisConfigured, VerdictGiven
+from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured, VerdictGiven
 from world.events.resource_values import GrantedLease
+from world.klis.identity.signature import public_key, sign
+from world.klis.kernel import arbitrate
 from world.klis.ledger import Ledger
 from world.klis.manifest import read_manifest
 from world.klis.settings import KlisSettings
@@ -134,7 +138,7 @@ def thirsty(request: Any) -> Any:
     return {"kind": "intent", "body": {"type": "pour", "input": {"bed": "north", "litres": 500}}}
 
 
-@pytest.mark.requirement("INT-12.2")
+@pytest.mark.requirement("CARD-replay", "INT-12.2")
 def test_a_projection_that_selects_something_else_or_is_missing_is_named(address: str) -> None:
     assert codes(rechecked(address, projections=[thirsty])) == {"PROJECTION_DIVERGED"}
     assert codes(rechecked(address, projections=[])) == {"CANNOT_RECHECK"}
@@ -198,3 +202,69 @@ def test_a_manifest_that_equals_the_one_made_again_is_read_where_it_has_a_confid
     made = read_manifest(manifest(1), settings=KlisSettings())
     assert made.to_wire() == event.manifest
     assert (recheck_verdict(ledger, event, made) is None) == is_same
+
+
+def recorded_verdict(manifest: dict[str, Any], kind: str, **more: Any) -> VerdictGiven:
+    """A verdict that Granted what a manifest asks for, as the log holds it."""
+    granted = [
+        GrantedLease(predicate=one["predicate"], resource=one["resource"], lease_id=f"l{at}", token=at)
+        for at, one in enumerate(manifest["scope"], 1)
+    ]
+    given = {"status": "Granted", "leases": granted} | more
+    return VerdictGiven(
+        at=1,
+        verdict_id="v",
+        request_id="r",
+        agent_id=manifest["agent_id"],
+        session_id=manifest["session_id"],
+        cause="request",
+        manifest=manifest,
+        channel={"kind": kind},
+        **given,
+    )
+
+
+def ledger_of(*agents: str) -> Ledger:
+    ledger = Ledger()
+    ledger.fold(KlisConfigured(at=0, settings={}, by="x"))
+    for priority, agent in enumerate(agents):
+        ledger.fold(AgentRegistered(at=0, agent_id=agent, priority=priority, by="x"))
+    return ledger
+
+
+def manifest_on(agent: str, resource: str) -> dict[str, Any]:
+    scope = [{"predicate": "MUTATES", "resource": resource}]
+    return {"ver": "1.0", "session_id": f"of {agent}", "agent_id": agent, "scope": scope}
+
+
+@pytest.mark.requirement("CARD-replay", "KM-7.1")
+def test_a_recorded_signature_is_verified_again_with_the_keys_of_its_agent() -> None:
+    ledger, key = ledger_of("ann"), bytes(range(32))
+    public = b64encode(public_key(key)).decode()
+    signed = sign(manifest_on("ann", "FILE:/a") | {"issued_at": 1, "nonce": "n"}, key)
+    assert recheck_verdict(ledger, recorded_verdict(signed, "signed")) is not None  # she has no key yet
+    ledger.fold(KeyRegistered(at=0, key_id="k", agent_id="ann", public_key=public, by="x"))
+    assert recheck_verdict(ledger, recorded_verdict(signed, "signed")) is None
+    altered = {**signed, "scope": [{"predicate": "MUTATES", "resource": "FILE:/b"}]}
+    found = recheck_verdict(ledger, recorded_verdict(altered, "signed"))
+    assert found is not None
+    assert found.details["differences"][0]["now"]["code"] == "UNAUTHENTICATED"
+    ledger.fold(KeyRevoked(at=0, key_id="k", by="x", reason="lost"))
+    assert recheck_verdict(ledger, recorded_verdict(signed, "signed")) is not None
+
+
+@pytest.mark.requirement("CARD-replay", "KP-5a")
+def test_the_recorded_conflicts_of_a_verdict_are_computed_again() -> None:
+    ledger = ledger_of("ann", "bob")
+    ledger.fold(recorded_verdict(manifest_on("ann", "FILE:/a"), "local"))
+    asked = manifest_on("bob", "FILE:/a")
+    given = arbitrate(ledger, ledger.session("bob", "of bob"), read_manifest(asked, settings=KlisSettings()).triples, 1)
+    conflicts = [conflict.named() for conflict in given.conflicts]
+    event = recorded_verdict(
+        asked, "local", status="Die", leases=[], conflicts=conflicts, retry_after_ms=given.retry_after_ms
+    )
+    assert recheck_verdict(ledger, event) is None
+    for others in ([], [structs.replace(conflicts[0], holder="eve")]):
+        found = recheck_verdict(ledger, structs.replace(event, conflicts=others))
+        assert found is not None
+        assert [one["at"] for one in found.details["differences"]] == ["conflicts"]

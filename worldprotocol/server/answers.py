@@ -195,6 +195,7 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         shape(realms=array(shape("file", name=TEXT, actorId=TEXT, rights=array(TEXT), file=TEXT))),
         {"realms": [{"name": "shop", "actorId": "bot", "rights": ["actor", "reader"]}]},
     ),
+    "realms.identity": (shape(name=TEXT, logId=TEXT), {"name": "shop", "logId": ID}),
     "realms.read": (
         shape(
             "actor",

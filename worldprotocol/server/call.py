@@ -35,6 +35,7 @@ __all__ = [
     "authorize",
     "check_right",
     "count_failure",
+    "count_visitor",
     "operation_of",
     "service_of",
     "visitor",
@@ -208,8 +209,17 @@ def visitor(service: Service, hosted: HostedRealm, request: Request) -> Verifica
     is_anonymous = "authorization" not in request.headers and getattr(request.state, "peer_uid", None) is None
     if not hosted.redactions.public or request.method != "GET" or "wait" in request.query_params or not is_anonymous:
         return None
-    service.rates.take(f"visitor {_address(request)}@{hosted.name}")
+    count_visitor(service, hosted.name, request)
     return UNAUTHENTICATED
+
+
+def count_visitor(service: Service, realm: str, request: Request) -> None:
+    """Count a request that shows no credentials and needs none, by its address.
+
+    Raises:
+        TooManyRequestsError: there were many.
+    """
+    service.rates.take(f"visitor {_address(request)}@{realm}")
 
 
 async def verify(service: Service, hosted: HostedRealm, request: Request) -> tuple[Verification, RealmView]:

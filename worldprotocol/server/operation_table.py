@@ -28,7 +28,7 @@ class Operation:
         path: path with parameters.
         rights: rights of which the caller needs one in the realm; without any, and not public, it is refused.
         summary: one line for the API description.
-        is_public: whether no sign-in is needed; such an operation shows nothing of a realm.
+        is_public: whether no sign-in is needed; such an operation shows nothing of a realm but its log's id.
         is_whole: whether the result is made of many events, so that a reader with redaction is refused.
         may_wait: whether the request may wait, and is not ended by ``request_timeout_s``.
         is_personal: whether the result is about the caller, so that there is none for visitors.
@@ -82,6 +82,7 @@ _COMMANDS: Final[tuple[Right, ...]] = ("reader", "auditor", "actor", "approver",
 _ALL: Final = (
     Operation("realms.list", "GET", "/v1/realms", RIGHTS, "List the realms in which the caller has a right"),
     _in_realm("realms.read", "GET", "", RIGHTS, "Return name, head, branches and size of a realm"),
+    Operation("realms.identity", "GET", f"{REALM}/identity", (), "Return the id of a realm's log", is_public=True),
     _in_realm(
         "actions.list", "GET", "/actions", ("actor", *READ), "List the actions available to the caller", "personal"
     ),

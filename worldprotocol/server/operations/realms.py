@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol.api.bootstrap import EventLog
-from worldprotocol.server.call import Authorized, answer, operation_of, service_of, verified_somewhere
+from worldprotocol.server.call import Authorized, answer, count_visitor, operation_of, service_of, verified_somewhere
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.problems import problem, type_of
 from worldprotocol.server.telemetry.realm_metrics import scraped
@@ -63,6 +63,20 @@ async def read_realm(call: Authorized) -> Response:
             "rights": sorted(call.visibility.rights),
         }
     )
+
+
+@handles("realms.identity")
+async def read_identity(request: Request) -> Response:
+    """Return the id that the founding of a realm's log recorded, the same for every copy of the log."""
+    service, name = service_of(request), request.path_params["realm"]
+    count_visitor(service, name, request)
+    hosted = service.realms.get(name)
+    founded = None if hosted is None else (await hosted.view.result()).founded
+    if founded is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_REALM, f"This server has no realm {name[:80]!r}; `GET /v1/realms` lists yours."
+        )
+    return answer({"name": name, "logId": founded.log_id})
 
 
 @handles("errors.read")
