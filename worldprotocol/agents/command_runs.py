@@ -1,4 +1,4 @@
-"""Runs of allowed shell commands: what ``worldctl run --call`` is told of a call, and what it reports.
+"""Runs of allowed shell commands: what ``worldctl run --call`` receives of a call, and what it reports.
 
 The run executes the text of the proposal under the leases of its call, and its report completes the effect. A call is
 run once: the beginning of its run extends its claim, so that the log shows that it began. Source: docs/agents.md.
@@ -48,7 +48,7 @@ class RunRequest:
         key: the key of the call.
         text: the text that it was given.
         boundary: what it found.
-        is_unconfined: whether it was told to run the text unconfined.
+        is_unconfined: whether it was started to run the text unconfined.
     """
 
     key: str
@@ -121,7 +121,7 @@ class CommandRuns:
         return self._terms(proposal, claim)
 
     def is_wanted(self, key: str, now_ms: int) -> bool:
-        """Return whether a run goes on: its claim and its leases hold. A claim that is half over is extended.
+        """Return whether a run continues: its claim and its leases hold. A claim that is half over is extended.
 
         Args:
             key: the key of the call.

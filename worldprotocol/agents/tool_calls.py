@@ -43,12 +43,7 @@ from worldprotocol.agents.waiting_words import waits_for
 from worldprotocol.api.callers.keyed import check_key, key_conflict, submit_keyed
 from worldprotocol.api.realm import Realm
 
-__all__ = [
-    "EFFECT",
-    "TIME_LIMIT_MS",
-    "TOOL_CALL",
-    "ToolCalls",
-]
+__all__ = ["EFFECT", "TIME_LIMIT_MS", "TOOL_CALL", "ToolCalls"]
 
 TIME_LIMIT_MS: Final = 3_600_000
 """Time for which a call may run before it is in doubt, in ms; a call may state a shorter one (``timeLimitMs``)."""

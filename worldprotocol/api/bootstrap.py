@@ -304,21 +304,20 @@ def environment_of(
     Raises:
         RefusedError: ``WORKSPACE_MISSING``, ``NOT_A_FOLDER``.
     """
-    rendered = (
-        workspace if isinstance(workspace, WorkspaceConfig) else WorkspaceConfig(root=str(Path(workspace).resolve()))
-    )
-    place = Workspace(rendered.root, names=names)
+    if not isinstance(workspace, WorkspaceConfig):
+        workspace = WorkspaceConfig(root=str(Path(workspace).resolve()))
+    place = Workspace(workspace.root, names=names)
     own = [*log_files(address), *private]
-    runtime = RuntimePaths.standard(read=rendered.read, write=rendered.write, private=own, guarded=rendered.guarded)
+    runtime = RuntimePaths.standard(read=workspace.read, write=workspace.write, private=own, guarded=workspace.guarded)
     return HostEnvironment(
         place,
-        Backups(place, hard_links=rendered.hard_links),
+        Backups(place, hard_links=workspace.hard_links),
         runtime,
-        rendered.unwatched,
-        keep_ms=rendered.keep_days * DAY_MS,
-        keep_bytes=rendered.keep_bytes,
-        namespaces_by=rendered.namespaces,
-        hidden=rendered.hidden,
+        workspace.unwatched,
+        keep_ms=workspace.keep_days * DAY_MS,
+        keep_bytes=workspace.keep_bytes,
+        namespaces_by=workspace.namespaces,
+        hidden=workspace.hidden,
     )
 
 

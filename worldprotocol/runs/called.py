@@ -22,6 +22,7 @@ from host.observation import RuntimePaths, Violation, Watch
 from host.observation.audit import exempt
 from host.workspace import Workspace
 from host.workspace.scan import Scan, take
+from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Declaration
@@ -40,7 +41,7 @@ from worldprotocol.runs.outcomes import Kind, Outcome
 __all__ = ["CallServer", "CalledCommand", "run_call"]
 
 INTERVAL_S: Final = 3.0
-"""Time between two questions whether the run goes on, in seconds."""
+"""Time between two questions whether the run continues, in seconds."""
 
 SILENT_S: Final = 12.0
 """Time without an answer of the server after which a run ends, in seconds: shorter than the server's own."""
@@ -232,7 +233,7 @@ class _CalledRun:
                 return premises.backups.get(known).backup_id
         name = f"call-{self.run_id}"
         note = {"agentId": self._terms["agentId"], "sessionId": self.run_id}
-        premises.take(name, changes, at=time.time_ns() // 1_000_000, note=note)
+        premises.take(name, changes, at=SystemClock().now_ms(), note=note)
         return name
 
     def _scan(self) -> Scan:
@@ -278,7 +279,7 @@ class _CalledRun:
     # The server
 
     def _look_after(self) -> None:
-        """Ask whether the run goes on; without leases, or an answer, it ends."""
+        """Ask whether the run continues; without leases, or an answer, it ends."""
         heard = time.monotonic()
         while not self._ended.wait(INTERVAL_S):
             try:
@@ -355,7 +356,7 @@ class _CalledRun:
         with suppress(FileExistsError):
             path.parent.mkdir(mode=0o700)
         for old in path.parent.iterdir():
-            if time.time() - old.lstat().st_mtime > KEPT_S:
+            if SystemClock().now_ms() / 1_000 - old.lstat().st_mtime > KEPT_S:
                 old.unlink()
         with open_private(str(path)) as file:
             file.write(os.fsencode(folder) + b"\n")

@@ -32,7 +32,7 @@ from host.confinement import (
 from host.confinement.descendants import RUN
 from host.confinement.private import private_folder
 from host.environment import HostEnvironment
-from host.observation import Operations, Watch, tracing
+from host.observation import Operations, tracing
 from host.observation.operations import printable
 from host.observation.system_calls import decision_of
 from host.observation.tracing import TraceReader
@@ -41,9 +41,9 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.klis.predicate import Predicate
 from world.klis.triple import Triple
-from worldprotocol.runs.outcomes import Kind, Outcome
+from worldprotocol.runs.outcomes import ObservedRun, Outcome
 
-__all__ = ["CommandResult", "CommandRunOptions", "ObservedRun", "Talk", "confinement_support", "run_command"]
+__all__ = ["CommandResult", "CommandRunOptions", "Talk", "confinement_support", "run_command"]
 
 _CHANGING: Final = Access.WRITE | Access.MAKE | Access.REMOVE | Access.REFER
 
@@ -199,43 +199,6 @@ def run_command(
         for number in running.signals:
             os.kill(os.getpid(), number)
     return CommandResult(run.run_id, ended, code, running.why or run.lost or reason, tuple(run.not_given_back))
-
-
-class ObservedRun(Protocol):
-    """A run whose leases are granted: it is opened, observed, and ended."""
-
-    @property
-    def run_id(self) -> str:
-        """Its id."""
-
-    @property
-    def watch(self) -> Watch:
-        """Checks and records what it does."""
-
-    @property
-    def lost(self) -> str | None:
-        """Why its leases are lost; None while they are held."""
-
-    @property
-    def not_given_back(self) -> list[str]:
-        """What should have been restored and was not."""
-
-    def open(
-        self,
-        kind: Kind,
-        *,
-        stop: Callable[[str], None],
-        held_by: Sequence[str],
-        cannot_reach: Callable[[bytes], bool],
-        command: Sequence[str],
-    ) -> None:
-        """Begin; see ``GovernedRun.open``."""
-
-    def was_there(self, path: bytes) -> bool:
-        """Whether a path of the workspace existed before."""
-
-    def end(self, outcome: Outcome, *, exit_code: int | None = None, reason: str | None = None) -> Outcome:
-        """End; see ``GovernedRun.end``."""
 
 
 class Talk(Protocol):

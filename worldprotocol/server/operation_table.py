@@ -137,7 +137,7 @@ _ALL: Final = (
     _in_realm("calls.report", "POST", "/calls:report", _ACT, "Record the result of a call of the caller"),
     _in_realm("calls.begin", "POST", "/calls", _ACT, "Propose a call of a tool, and claim it once allowed", "waits"),
     _in_realm("calls.run", "POST", "/calls:run", _ACT, "Begin the run of an allowed shell command of the caller"),
-    _in_realm("calls.extend", "POST", "/calls:extend", _ACT, "Return whether a run of the caller goes on"),
+    _in_realm("calls.extend", "POST", "/calls:extend", _ACT, "Return whether a run of the caller continues"),
     _in_realm("calls.end", "POST", "/calls:end", _ACT, "Record how a run of the caller ended"),
     _in_realm(
         "hooks.call",

@@ -1,6 +1,6 @@
-"""Operations of ``worldctl run --call``: begin the run of an allowed shell command, go on, and end.
+"""Operations of ``worldctl run --call``: begin the run of an allowed shell command, continue it, and end it.
 
-The process that runs the command is on the machine of the workspace; it asks every few seconds whether it goes on. A
+The process that runs the command is on the machine of the workspace; it asks every few seconds whether it continues. A
 run that is silent has ended, and its result is not known.
 """
 
@@ -33,7 +33,7 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
 
 @handles("calls.extend")
 async def extend_run(call: Authorized, body: RunToContinue) -> Response:
-    """Return whether a run goes on."""
+    """Return whether a run continues."""
     running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
     goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
     if goes_on:

@@ -1,4 +1,4 @@
-"""Runs of calls that are in progress: each asks at intervals whether it goes on; one that is silent has ended."""
+"""Runs of calls that are in progress: each asks at intervals whether it continues; one that is silent has ended."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def run_allowed(desk: CommandContext, key: str, argv: Sequence[str], *, is_uncon
         raise click.UsageError("--call goes with --server ADDRESS and --realm NAME.")
     try:
         address = read_server_address(desk.named_server)
-        server = _Server(address, desk.realm, given_token(desk.token_file))
+        server = _CallOperations(address, desk.realm, given_token(desk.token_file))
         result = run_call(server, CalledCommand(key, argv, is_unconfined, desk.token_file))
     except WorldProtocolError as error:
         return refused(desk, error)
@@ -54,7 +54,7 @@ def run_allowed(desk: CommandContext, key: str, argv: Sequence[str], *, is_uncon
     return exit_code_of(result)
 
 
-class _Server:
+class _CallOperations:
     """The operations on calls of a realm; each request has a connection of its own, as threads send them."""
 
     def __init__(self, address: ServerAddress, realm: str, token: str | None) -> None:
