@@ -1,8 +1,8 @@
 """What a rule's condition requires of the input: truth values, and exact texts.
 
 A condition is read as comparisons joined by ``&&`` and ``||``; whatever else it contains counts as requiring nothing.
-So what is found is certainly required, in the language of policy files and in Cedar; of rules in Python nothing is known.
-Source: docs/agents.md, rule W.
+So what is found is certainly required, in the language of policy files and in Cedar; of rules in Python nothing is
+known. Source: docs/agents.md, rule W.
 """
 
 from __future__ import annotations

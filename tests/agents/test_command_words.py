@@ -241,10 +241,14 @@ def test_tools_that_name_what_governs_the_agent_are_guarded(project: Project, na
 
 
 def test_a_patch_that_cannot_be_read_leases_everything(project: Project) -> None:
-    for text in ("", "nonsense", "*** Begin Patch\n*** Update File: /etc/passwd\n"):
+    for text in ("", "nonsense"):
         intent = patch(project, "apply_patch", text, str(project.root))
-        assert intent.input["writes"] == ["/*"]
-        assert "unknown" in intent.input["kinds"]
+        assert (intent.action, intent.input["writes"], intent.input["unclear"]) == ("file.patch", ["/*"], True)
+
+
+def test_a_patch_of_a_file_outside_of_the_project_names_it(project: Project) -> None:
+    given = patch(project, "apply_patch", "*** Begin Patch\n*** Update File: /etc/passwd\n", str(project.root)).input
+    assert (given["writes"], given["outside"], given["unclear"]) == ([], ["/etc/passwd"], False)
 
 
 def test_searches_beyond_the_project_are_outside(project: Project) -> None:

@@ -164,7 +164,7 @@ def test_a_kind_of_binding_of_a_package_approves_nothing_that_is_not_confined():
 EXACT = (
     "intent.input.command == 'ls' && intent.input.cwd == '/'",
     "'ls' == intent.input.command && (intent.input.cwd in ['/', '/src'])",
-    "intent.input.command == 'ls' && intent.input.cwd == '/' || (intent.input.command == 'w' && intent.input.cwd == '/x')",
+    "intent.input.command == 'ls' && intent.input.cwd == '/' || (intent.input.cwd == 'a' && 'b' == intent.input.command)",
     "intent.input.cwd == '/' && intent.input.command in ['ls', 'w'] && actor.kind == 'agent'",
 )
 INEXACT = (
@@ -201,7 +201,7 @@ def test_a_rule_that_compares_anything_else_leads_to_a_person(when):
     [
         ('context.input.command == "ls" && "/" == context.input.cwd', "approve"),
         (
-            'context.input.command == "ls" && context.input.cwd == "/" || "w" == context.input.command && context.input.cwd == "/"',
+            '(context.input.command == "ls" || "w" == context.input.command) && context.input.cwd == "/"',
             "approve",
         ),
         ('context.input.command == "ls"', "wait"),

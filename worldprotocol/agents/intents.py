@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import urlsplit
 
+from host.workspace.hidden import HIDDEN, is_hidden
 from world.errors import RefusedError
 from world.klis.resources.resource_reading import canonical_resource
 from worldprotocol.agents.command_kinds import KINDS, kinds_of
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 _PATCHED: Final = re.compile(r"^[ \t]*\*\*\* (?:(?:Update|Add|Delete) File|Move to): (.+)$", re.MULTILINE)
-_DELETED: Final = re.compile(r"^[ \t]*\*\*\* Delete File: ", re.MULTILINE)
+_DELETED: Final = re.compile(r"^[ \t]*\*\*\* Delete File: (.+)$", re.MULTILINE)
 HARMLESS: Final = frozenset({"read"})
 """Kinds of commands that lease nothing for changes."""
 
@@ -136,6 +137,7 @@ def command(project: Project, tool: str, text: str, cwd: str, *, terms: CommandT
             "tool": tool,
             "touches": named.touches,
             "guarded": not only_reads and (named.is_guarded or project.names_guarded(text)),
+            "hidden": any(map(_is_hidden, named.touches)),
         },
     )
 
@@ -157,19 +159,20 @@ def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:
         cwd: the working directory.
     """
     places = [project.place(name.strip(), cwd) for name in _PATCHED.findall(text)]
-    is_clear = bool(places) and all(place.is_inside for place in places)
+    deleted = {project.place(name.strip(), cwd).path for name in _DELETED.findall(text)}
+    inside = {place.path for place in places if place.is_inside}
     return Intent(
-        "command.run",
+        "file.patch",
         {
-            "command": text,
+            "patch": text,
             "cwd": project.place(cwd, cwd).path,
-            "kinds": ["write", *(["remove"] if _DELETED.search(text) else []), *([] if is_clear else ["unknown"])],
-            "reads": [],
-            "writes": sorted({place.path for place in places}) if is_clear else [EVERYTHING],
-            "confined": False,
+            "writes": sorted(inside - deleted) if places else [EVERYTHING],
+            "deletes": sorted(inside & deleted),
+            "outside": sorted({place.path for place in places if not place.is_inside}),
+            "unclear": not places,
             "tool": tool,
-            "touches": sorted({place.path for place in places if place.is_inside}),
             "guarded": any(place.is_guarded for place in places),
+            "hidden": any(_is_hidden(place.path) for place in places),
         },
     )
 
@@ -207,13 +210,18 @@ def other(tool: str, arguments: Any) -> Intent:
     return Intent("tool.use", {"tool": tool, "arguments": arguments})
 
 
+def _is_hidden(path: str) -> bool:
+    return any(is_hidden(name, HIDDEN) for name in path.split("/"))
+
+
 def _below(place: Place) -> Place:
     path = EVERYTHING if place.path == "/" else f"{place.path}/*"
     return Place(path, place.is_inside, place.is_guarded, place.exists)
 
 
 def _file(action: str, tool: str, place: Place, access: str) -> Intent:
-    common = {"path": place.path, "tool": tool, "guarded": place.is_guarded}
+    hidden = _is_hidden(place.path)
+    common = {"path": place.path, "tool": tool, "guarded": place.is_guarded, "hidden": hidden}
     if place.is_inside:
         return Intent(action, common)
     return Intent("file.outside", {**common, "access": access})

@@ -176,21 +176,21 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
     if not project.root.is_dir():
         remark = f"[agents] root: there is no folder {project.root}; all files of agents elsewhere are outside of it."
         desk.out.remark(f"{remark} Correct {file}, or create the folder.")
-    workspace = config.placed_workspace()
-    is_of_project = workspace is not None and Path(workspace.root).resolve() == project.root
+    workspace = config.placed_workspace_of_agents()
     return AgentsOfRealm(
         project,
-        _boundary(section, workspace if is_of_project else None),
+        _boundary(section, workspace),
         section.wait_s,
         section.unclaimed_s,
+        section.confine is True,
         tuple(DeclaredCommand(tuple(one.words), tuple(one.writes), tuple(one.hosts)) for one in section.commands),
-        workspace if is_of_project else None,
+        workspace,
         tuple(str(path) for path in own),
     )
 
 
 def _boundary(section: AgentsConfig, workspace: WorkspaceConfig | None) -> Boundary:
-    """Return what confines the shell commands of coding agents; ``none`` without a workspace that is their project."""
+    """Return what confines the shell commands of coding agents; ``none`` where the workspace is not their project."""
     from worldprotocol.runs.boundary import boundary_of
 
     if section.confine is False or workspace is None:
