@@ -259,11 +259,12 @@ def test_a_declared_host_asks_until_a_command_has_a_way_out(served: Served) -> N
     assert (given["confined"], given["hosts"]) == (False, ["registry.example:443"])
 
 
-def test_a_command_of_a_hook_that_does_not_say_how_it_was_installed_is_not_confined(served: Served) -> None:
-    agent = Claude(served, session="plain")
-    agent.before("Bash", command="for i in 1; do make; done")
-    given = last(served)["intent"]["body"]["input"]
-    assert (given["confined"], given["boundary"]) == (False, "none")
+def test_where_commands_must_be_confined_one_that_cannot_be_is_refused(served: Served) -> None:
+    """The hook of an earlier release does not say how it was installed, so its commands are not rewritten."""
+    agent, before = Claude(served, session="plain"), len(proposals(served))
+    decision, reason, _ = agent.before("Bash", command="ls")
+    assert (decision, "CONFINEMENT_MISSING" in reason) == ("deny", True)
+    assert len(proposals(served)) == before
 
 
 def test_a_violation_elsewhere_is_undone(served: Served) -> None:

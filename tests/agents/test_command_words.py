@@ -242,7 +242,7 @@ def test_tools_that_name_what_governs_the_agent_are_guarded(project: Project, na
 
 
 def test_a_patch_that_cannot_be_read_leases_everything(project: Project) -> None:
-    for text in ("", "nonsense", "*** Begin Patch\r\n*** Update File: src/app.py\r\n"):
+    for text in ("", "nonsense", "*** Begin Patch\n*** Update File: src\u2028/app.py\n"):
         intent = patch(project, "apply_patch", text, str(project.root))
         assert (intent.action, intent.input["writes"], intent.input["unclear"]) == ("file.patch", ["/*"], True)
 

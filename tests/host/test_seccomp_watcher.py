@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import threading
 from pathlib import Path
@@ -18,35 +17,13 @@ from hypothesis import strategies as st
 
 from host.confinement import ALLOW, Deny, RunningCommand, SocketAddress, SystemCallRequest, tracee, watcher
 from host.confinement.bpf import program
-from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, MODES, watched
+from host.confinement.syscalls import ABSENT, AIMED, ARGUED, FORBIDDEN, GROUPS, MACHINES, watched
 from host.confinement.tracee import Tracee, UnreadableError
+from tests.host.bpf_machine import ALLOWED, ERRNO, KILL, NOTIFY, answer
 from tests.host.confining import PYTHON, Ground, allow, can_hold, ground, noting
 from tests.support.patience import PATIENCE_S
 
 __all__ = ["ground"]
-
-KILL, ERRNO, NOTIFY, ALLOWED = 0x80000000, 0x00050000, 0x7FC00000, 0x7FFF0000
-
-
-# The filter, run by an interpreter of its language
-
-
-def answer(code: bytes, arch: int, number: int, *arguments: int) -> int:
-    """Run a filter as the kernel does."""
-    data = struct.pack("=iIQ6Q", number, arch, 0, *(list(arguments) + [0] * 6)[:6])
-    steps, at, register = [struct.unpack_from("=HBBI", code, here) for here in range(0, len(code), 8)], 0, 0
-    while True:
-        operation, true, false, value = steps[at]
-        at += 1
-        if operation == 0x20:
-            (register,) = struct.unpack_from("=I", data, value)
-        elif operation == 0x06:
-            return value
-        elif operation == 0x54:
-            register &= value
-        else:
-            tests = {0x15: register == value, 0x35: register >= value, 0x45: bool(register & value)}
-            at += true if tests[operation] else false
 
 
 @pytest.fixture(params=MACHINES)
@@ -60,27 +37,6 @@ def test_every_watched_call_waits(kind):
         assert answer(code, kind.audit, number, 1, 2, 3, 4, 5, 6) == NOTIFY, name
     for numbers in GROUPS.values():
         assert answer(code, kind.audit, numbers[kind.column]) == NOTIFY
-
-
-def test_no_call_sets_the_bits_that_give_a_program_the_rights_of_its_owner(kind):
-    code, numbers = program(kind), {name: number for number, (name, _) in watched(kind).items()}
-    for name, (mode, flags) in MODES.items():
-        if name not in numbers:
-            continue
-        for bits in (0o4755, 0o2755, 0o6000):
-            arguments = [0] * 6
-            arguments[mode] = bits
-            if flags is not None:
-                assert answer(code, kind.audit, numbers[name], *arguments) == NOTIFY, (
-                    "it makes no file, so it has no mode"
-                )
-                arguments[flags] = os.O_CREAT
-            assert answer(code, kind.audit, numbers[name], *arguments) == ERRNO | errno.EPERM, name
-            if flags is not None:
-                arguments[flags] = os.O_TMPFILE & ~os.O_DIRECTORY
-                assert answer(code, kind.audit, numbers[name], *arguments) == ERRNO | errno.EPERM, name
-            arguments[mode] = 0o1777
-            assert answer(code, kind.audit, numbers[name], *arguments) == NOTIFY, name
 
 
 @given(number=st.integers(0, 600))

@@ -291,7 +291,7 @@ def test_events_are_iterated_and_the_subscription_ends(shared_log_url: str) -> N
                 assert seen == list(range(before + 1, size + 1))
             assert subscribers._subscriptions == ()
             async with asyncio.TaskGroup() as tasks:
-                taking = tasks.create_task(anext(realm.subscribe()))  # type: ignore[arg-type]
+                taking = tasks.create_task(anext(realm.subscribe()))
                 await asyncio.to_thread(until, lambda: len(subscribers._subscriptions) == 1)
                 taking.cancel()
 

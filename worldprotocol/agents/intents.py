@@ -168,12 +168,12 @@ def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:
         text: the patch.
         cwd: the working directory.
     """
-    changed = [project.place(name.strip(), cwd) for name in _CHANGED.findall(text)]
-    deleted = [project.place(name.strip(), cwd) for name in _DELETED.findall(text)]
+    names = [[name.strip() for name in form.findall(text)] for form in (_CHANGED, _DELETED)]
+    changed, deleted = ([project.place(name, cwd) for name in each] for each in names)
     places = [*changed, *deleted]
     writes = {place.path for place in changed if place.is_inside}
     deletes = {place.path for place in deleted if place.is_inside} - writes
-    is_clear = bool(places) and is_plain(text)
+    is_clear = bool(places) and all(is_plain(name) for each in names for name in each)
     return Intent(
         "file.patch",
         {

@@ -60,6 +60,7 @@ class AgentsOfRealm:
         boundary: what confines shell commands.
         wait_s: longest wait of a call for its answer, in seconds.
         unclaimed_s: time after which an allowed call that its agent has not begun is cancelled, in seconds.
+        must_confine: whether shell commands are refused where nothing confines them.
         commands: what is declared of shell commands.
         workspace: settings of the workspace, with absolute paths; None is the project alone.
         private: files of the engine that no command reads.
@@ -70,6 +71,7 @@ class AgentsOfRealm:
     boundary: Boundary
     wait_s: float
     unclaimed_s: float
+    must_confine: bool = False
     commands: tuple[DeclaredCommand, ...] = ()
     workspace: WorkspaceConfig | None = None
     private: tuple[str, ...] = ()

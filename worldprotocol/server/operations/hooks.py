@@ -27,6 +27,7 @@ from worldprotocol.agents.call_values import (
     not_yet,
 )
 from worldprotocol.agents.command_runs import RUN
+from worldprotocol.agents.confined_domain import COMMAND, check_domain
 from worldprotocol.agents.hooks.clients import CLIENTS
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
@@ -38,6 +39,7 @@ from worldprotocol.agents.hooks.forms import (
     key_of,
     rewritten,
 )
+from worldprotocol.agents.proxy.events import PROXY
 from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
@@ -45,6 +47,13 @@ from worldprotocol.server.governed.calls import agents_of, begun
 from worldprotocol.server.operation_table import handles
 
 __all__ = ["answered_hook", "read_pins"]
+
+MUST_CONFINE: Final = (
+    "Shell commands are refused here: [agents] confine is true, and nothing confines this one. The operator enables "
+    'user namespaces (`worldctl doctor` says what is missing), states a boundary, or sets confine to "auto"; hooks '
+    "of an earlier release are installed again, and commands of Cursor are never confined."
+)
+"""The answer to a shell command where ``[agents] confine`` is true and the boundary is ``none``."""
 
 MAX_DETAIL: Final = 500
 """Characters of an error that are recorded."""
@@ -63,6 +72,8 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
     hook = _installed(request, call.hosted.name)
     terms = agents.terms(call.actor_id, is_rewritten=hook is not None)
     event = await call.run(partial(adapter.read, body, agents.project, terms=terms))
+    if isinstance(event, CallBegins) and client != PROXY:
+        await call.run(partial(_check_confined, call))
     calls = ToolCalls(call.realm, call.actor_id, getattr(event, "worker", None) or client)
     if isinstance(event, CallBegins):
         subagent = body.get("agent_id")
@@ -82,6 +93,17 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
     elif isinstance(event, SessionEnds):
         await call.run(partial(_ended, calls, event.session, "The session of the agent ended."))
     return answer({})
+
+
+def _check_confined(call: Call) -> None:
+    """Check that words alone approve no shell command in this realm.
+
+    Raises:
+        RefusedError: ``HOOKS_NOT_CONFIGURED``.
+    """
+    adopted = call.hosted.realm.realm().domain
+    if adopted is not None:
+        check_domain(adopted.schema)
 
 
 def _installed(request: Request, realm: str) -> InstalledHook | None:
@@ -116,6 +138,8 @@ async def _before(
     intent, exclusive = event.intent, event.excludes_equal
     tool_call = ToolCall(key, intent.action, intent.input, event.has_own_id, trace, excludes_equal=exclusive)
     agents = agents_of(call)
+    if agents.must_confine and intent.action == COMMAND and intent.input["boundary"] == "none":
+        return adapter.deny(event, f"{MUST_CONFINE} [{ErrorCode.CONFINEMENT_MISSING}]")
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
     try:
         if event.follows:
