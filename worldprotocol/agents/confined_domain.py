@@ -40,8 +40,9 @@ def check_domain(schema: Mapping[str, Any]) -> None:
     raise RefusedError(
         ErrorCode.HOOKS_NOT_CONFIGURED,
         f"The domain in force, {schema['id']} {schema['version']}, does not declare what confines {COMMAND}, so no "
-        f"call of a coding agent is judged by it. Stop the server and run in the folder of world.toml: {commands}; then "
-        f"start it again. In a domain of your own, give {COMMAND} the member `confinement` of the template {TEMPLATE}.",
+        f"call of a coding agent is judged by it. Stop the server and run in the folder of world.toml: {commands}; "
+        f"then start it again. In a domain of your own, give {COMMAND} the member `confinement` of the template "
+        f"{TEMPLATE}.",
         schema_id=schema["id"],
         version=schema["version"],
     )
