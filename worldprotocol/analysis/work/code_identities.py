@@ -73,8 +73,8 @@ def check_same_code(loaded: CodeIdentities, expected: CodeIdentities | None) -> 
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     raise RefusedError(
         ErrorCode.CLUSTER_UNFIT,
-        f"The code of the realm differs from that of the command: {shown}{more}. Nothing was performed with it. Give each "
-        "worker the files and packages that the command has.",
+        f"The code of the realm differs from that of the command: {shown}{more}. Nothing was performed with it. Give "
+        "each worker the files and packages that the command has.",
         differences=differences,
     )
 
