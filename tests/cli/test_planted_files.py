@@ -103,7 +103,7 @@ def leaves(name: str, found: click.Command) -> Iterator[str]:
 
 EVERY = [leaf for name, entry in COMMANDS.items() for leaf in leaves(name, entry.load())]
 FEW = {"settle", "recheck", "run"}
-"""Commands that executed a planted file once; the quick tests run these, ``make test-all`` runs every one."""
+"""Commands that executed a planted file once: `make test` runs these, `make test-all` every one, `test-ci` some."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site
 
 
+@pytest.mark.cases_in_ci(12)
 @pytest.mark.requirement("CARD-audit")
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from tests.core.mel_schemas import schemas
+from tests.plugins.forms import scaled
 from world.core.mel.compiling import compile_mel
 from world.core.mel.formatting import format_tokens
 from world.core.mel.parsing import tokens_of
@@ -24,7 +25,7 @@ VECTORS = json.loads((ROOT / "tests" / "vectors" / "mel.json").read_text())["cas
 
 @pytest.mark.slow
 @pytest.mark.requirement("IC-mel")
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(100, ci=20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas())
 def test_a_generated_schema_printed_as_mel_compiles_to_its_hash(schema: dict[str, Any]) -> None:
     same(schema)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.failover.cluster import Cluster, Server, eventually, running_cluster
 from tests.failover.writing import WRITERS, bank, transfers
+from tests.plugins.forms import scaled
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.errors import WorldProtocolError
@@ -27,7 +28,7 @@ from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # a round has many waits, each of which may be long
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-ROUNDS = 10
+ROUNDS = scaled(10, ci=2)
 PROCESSES = 4
 EACH = 4
 """Intents that one writer submits in a round; the primary is killed after a quarter of all."""

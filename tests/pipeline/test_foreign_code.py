@@ -21,6 +21,7 @@ from host import handler
 from projections import Select, projection
 from tests.pipeline import held
 from tests.pipeline.held import HELD, HOUSE, act_often, clicks, opened, renew
+from tests.plugins.forms import scaled
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.clock import ManualClock, SequentialIds
@@ -112,7 +113,7 @@ def elsewhere() -> Iterator[Callable[[str, str, int], list[str]]]:
 
 
 @pytest.mark.requirement("WP-decision", "WP-exec")
-@pytest.mark.parametrize("meanwhile", [MEANWHILE, pytest.param(5 * MEANWHILE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("meanwhile", [MEANWHILE, pytest.param(scaled(5, ci=2) * MEANWHILE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["rule", "projection", "action", "computed", "effect", "answer"])
 def test_code_that_is_held_delays_its_own_proposal_and_no_other(
     tmp_path: Path, how: str, meanwhile: int, elsewhere: Callable[[str, str, int], list[str]]

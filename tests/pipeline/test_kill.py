@@ -17,6 +17,7 @@ import pytest
 from tests.pipeline.turns import found, go_on, opened, turns
 from tests.pipeline.works import check_log
 from tests.plugins.backends import fresh_address
+from tests.plugins.forms import scaled
 from tests.support.patience import PATIENCE_S
 from world.events.execution_events import EffectFulfilled, EffectInDoubt, ExecutionStarted
 from world.events.proposal_events import ProposalFailed
@@ -25,7 +26,7 @@ from worldprotocol.api.realm import Realm
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("WORLDPROTOCOL_KILLS", "20"))
+KILLS = int(os.environ.get("WORLDPROTOCOL_KILLS", scaled(20, ci=10)))
 
 
 def killed(address: str, folder: Path, kills: int, seed: str) -> None:
@@ -59,7 +60,9 @@ def lineage(world: Realm) -> list[str]:
 
 
 @pytest.mark.requirement("HC-journal", "WP-exec", "HC-handlers", "IC-reentry")
-@pytest.mark.parametrize(("backend", "kills"), [("sqlite-file", KILLS), ("postgres", max(10, KILLS // 6))])
+@pytest.mark.parametrize(
+    ("backend", "kills"), [("sqlite-file", KILLS), ("postgres", max(scaled(10, ci=5), KILLS // 6))]
+)
 def test_a_run_that_is_killed_again_and_again_did_everything_once_and_ends_in_the_same_worlds(
     backend: str, kills: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from worldprotocol.server.operation_table import OPERATIONS
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = scaled(100, ci=8)
-SEQUENCES = 60
+SEQUENCES = scaled(60, ci=6)
 LINKED = {"proposals.read", "proposals.cancel", "worlds.read", "worlds.state", "jobs.read", "actors.read"}
 """Operations that need what an answer named."""
 SEQUENCE = [*LINKED, "intents.submit", "events.project", "worlds.list", "recheck.start", "whatif.start", "actors.list"]

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.plugins.forms import scaled
 from tests.server.served import NO_TLS, ORDER, PATH, Served
 from tests.server.test_repeated_requests import EXTENDS, REPEATED, key_of, order, posted
 from tests.server_faults.cutting import abort, cutting
@@ -35,6 +36,7 @@ def submitted(served: Served) -> list[str]:
         return [event.intent.intent_id for _, event in realm.events() if isinstance(event, ProposalSubmitted)]
 
 
+@pytest.mark.cases_in_ci(4)
 @pytest.mark.parametrize("name", REPEATED)
 def test_a_request_whose_answer_was_lost_has_one_effect_when_it_is_repeated(served: Served, name: str) -> None:
     case, key = REPEATED[name](served), f"cut-{name}"
@@ -64,7 +66,7 @@ def test_a_request_whose_answer_was_lost_has_one_effect_when_it_is_repeated(serv
 def test_a_request_that_is_cut_at_any_byte_is_not_performed(served: Served) -> None:
     body = json.dumps(order("cut-request")).encode()
     data = request(served, "POST", f"{PATH}/intents", "Idempotency-Key: cut-request", body=body, actor="kid")
-    for place in range(len(data)):
+    for place in range(0, len(data), scaled(1, ci=9)):  # an odd step, so that every other connection is aborted
         with connected(served) as connection:
             connection.sendall(data[:place])
             if place % 2:
@@ -82,7 +84,7 @@ def test_an_answer_that_is_cut_at_any_byte_leaves_one_proposal(served: Served) -
     with connected(served) as connection:
         connection.sendall(data)
         length = len(connection.recv(65_536))
-    for place in range(0, length, 7):
+    for place in range(0, length, scaled(7, ci=70)):
         with connected(served) as connection:
             connection.sendall(data)
             taken = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.plugins.forms import scaled
 from tests.server.served import ORDER, PATH, Served, founded, serving, stopped
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
@@ -19,7 +20,7 @@ from world.events.proposal_events import ProposalSubmitted
 pytestmark = pytest.mark.slow
 
 WRITERS = 64
-ROUNDS = 4
+ROUNDS = scaled(4, ci=2)
 BEFORE_KILL = 100
 """Acknowledged intents of a round, after which the server is killed."""
 

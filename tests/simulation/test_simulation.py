@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 import world.pipeline.branches
+from tests.plugins.forms import scaled
 from tests.simulation.planted import FOUND_BY, SCENARIOS, SCRIPTS, Plant
 from world.errors import RefusedError
 from world.klis.predicate import Predicate, compatible
@@ -66,6 +67,7 @@ print(sha256(repr(simulate(5, {STEPS}, scenario).image).encode()).hexdigest())
     "WP-world", "WP-base", "HC-journal", "HC-compute", "HC-context", "KM-2.2", "KP-2a", "KP-3a", "KP-3b", "KP-3c",
     "KP-3d", "KP-4a", "KP-4b", "KP-4c", "KP-5a", "INT-6.1.2", "INT-13.5",
 )  # fmt: skip
+@pytest.mark.cases_in_ci(4)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.slow
 def test_whatever_happens_everything_holds(seed: int) -> None:
@@ -214,7 +216,7 @@ def test_what_is_no_script_is_refused(text: str, tmp_path: Path) -> None:
 def test_many_seeds_end_with_the_first_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [ran.violation for ran in run_seeds(range(3), 30, DEPOT, processes=1)] == [None] * 3
     next(iter(FOUND_BY))(monkeypatch)
-    ran = list(run_seeds(range(40), 150, DEPOT, processes=1))
+    ran = list(run_seeds(range(scaled(40, ci=10)), 150, DEPOT, processes=1))
     assert [one.violation is None for one in ran] == [True] * (len(ran) - 1) + [False]
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
 
-__all__ = ["noted_signals"]
+__all__ = ["next_note", "noted_signals"]
+
+T = TypeVar("T")
+
+_LOOK_S: Final = 0.5
 
 
 @contextmanager
@@ -24,3 +30,19 @@ def noted_signals(note: Callable[[int], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def next_note(notes: SimpleQueue[T]) -> T:
+    """Return the next note, of a signal or of another thread.
+
+    A signal that arrives just as the main thread begins to block does not wake it, and its note is added only once the
+    thread runs again: so it never blocks for longer than half a second.
+
+    Args:
+        notes: the queue that signals and threads put their notes into.
+    """
+    while True:
+        try:
+            return notes.get(timeout=_LOOK_S)
+        except Empty:
+            continue

@@ -14,7 +14,7 @@ import click
 from worldprotocol.cli.support.command_context import CommandContext, Group, with_desk
 from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.output import counted
-from worldprotocol.cli.support.signals import noted_signals
+from worldprotocol.cli.support.signals import next_note, noted_signals
 
 if TYPE_CHECKING:
     from worldprotocol.export.feeds.delivery import FeedReport
@@ -76,7 +76,7 @@ def _await(desk: CommandContext, runs: Sequence[FeedRun], notes: SimpleQueue[int
     errors: list[BaseException] = []
     left, signals = len(runs), 0
     while left:
-        note = notes.get()
+        note = next_note(notes)
         if isinstance(note, int):
             signals += 1
             if signals > 1:

@@ -14,7 +14,7 @@ import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command
 from worldprotocol.cli.support.output import counted
-from worldprotocol.cli.support.signals import noted_signals
+from worldprotocol.cli.support.signals import next_note, noted_signals
 
 if TYPE_CHECKING:
     from worldprotocol.api.executing.remote_effects import RemoteEffects
@@ -106,7 +106,7 @@ def _run(desk: CommandContext, working: Worker, *, once: bool) -> WorkerSummary:
     with noted_signals(signals.put):
         thread.start()
         interrupts = 0
-        while (number := signals.get()) is not None:
+        while (number := next_note(signals)) is not None:
             interrupts += number == signal.SIGINT
             _stop(desk, working, gives_up=interrupts > 1)
     outcome = ended[0]
