@@ -86,5 +86,5 @@ def test_two_files_that_load_each_other_in_two_threads_do_not_wait_for_ever(tmp_
     for own, other in (("left", "right"), ("right", "left")):
         text = f"{load}value = 1\nother = load_reference('{other}.py:*', base={here})\n"
         (tmp_path / f"{own}.py").write_text(text)
-    found = at_once(*(lambda name=name: load_reference(f"{name}.py:value", base=tmp_path) for name in ("left", "right")))
-    assert found == [1, 1]
+    both = [lambda name=name: load_reference(f"{name}.py:value", base=tmp_path) for name in ("left", "right")]
+    assert at_once(*both) == [1, 1]
