@@ -17,15 +17,15 @@ from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,
     HookEvent,
-    InstalledHook,
     Other,
     SessionEnds,
     rewritten,
 )
+from worldprotocol.agents.hooks.settings import HookPlace
 from worldprotocol.agents.project import Project
 
 RECORDED = [json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "recorded").glob("*.json"))]
-HOOK = InstalledHook("https://realms.example:8437", "main", "/etc/agents/token")
+HOOK = HookPlace("https://realms.example:8437", "main", "/etc/agents/token")
 CASES = [
     pytest.param(document, case, id=f"{document['client']} {number} {case['event']['hook_event_name']}")
     for document in RECORDED

@@ -15,6 +15,7 @@ from world.errors import RefusedError
 from worldprotocol.agents.call_values import content_of
 from worldprotocol.agents.command_terms import CommandTerms
 from worldprotocol.agents.command_words import read_command
+from worldprotocol.agents.hooks.settings import HookPlace
 from worldprotocol.agents.intents import Intent
 from worldprotocol.agents.project import Project
 from worldprotocol.runs.call_folder import folder_file
@@ -25,7 +26,6 @@ __all__ = [
     "CallEnds",
     "HookAdapter",
     "HookEvent",
-    "InstalledHook",
     "Other",
     "SessionEnds",
     "content_id",
@@ -134,23 +134,6 @@ class Other:
 HookEvent = CallBegins | CallContinues | CallEnds | SessionEnds | Other
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledHook:
-    """How the hook that sent an event was installed.
-
-    Args:
-        server: address of the server, as the hook dialled it.
-        realm: name of the realm there.
-        token_file: file with the agent's token; None is the environment variable ``WORLDCTL_TOKEN``.
-        program: the words that start ``worldctl``.
-    """
-
-    server: str
-    realm: str
-    token_file: str | None = None
-    program: tuple[str, ...] = ("worldctl",)
-
-
 class HookAdapter(Protocol):
     """The hooks of one coding agent: how its events read, and how answers are written."""
 
@@ -211,7 +194,7 @@ def text_of(event: Mapping[str, Any], name: str, default: str | None = None) -> 
     return value
 
 
-def rewritten(hook: InstalledHook, key: str, begun: CallBegins, root: Path) -> dict[str, Any] | None:
+def rewritten(hook: HookPlace, key: str, begun: CallBegins, root: Path) -> dict[str, Any] | None:
     """Return the input of a shell tool that runs its command by ``worldctl run --call``; None where it stays as it is.
 
     Where the words change the folder, or say nothing certain, the agent's shell enters the folder in which the command

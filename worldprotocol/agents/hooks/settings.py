@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 __all__ = ["FORMS", "HookPlace", "SettingsForm", "installed", "with_hooks", "without_hooks"]
 
@@ -47,6 +47,25 @@ class HookPlace:
     def url(self, client: str) -> str:
         """Return the URL of the hooks of a client."""
         return f"{self.server.rstrip('/')}/v1/realms/{quote(self.realm, safe='')}/hooks/{client}"
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers by which a hook says how it was installed; the server names a run of its calls by them."""
+        headers = {"Server": self.server, "Program": shlex.join(self.program), "Token-File": self.token_file}
+        return {f"Wp-Hook-{name}": quote(value, safe="") for name, value in headers.items() if value is not None}
+
+    @classmethod
+    def stated(cls, headers: Mapping[str, str], realm: str) -> HookPlace | None:
+        """Return where a hook asks by its headers; None where they do not say it.
+
+        Args:
+            headers: of a request.
+            realm: name of the realm that it names.
+        """
+        server, file, program = (headers.get(f"Wp-Hook-{name}") for name in ("Server", "Token-File", "Program"))
+        if not server:
+            return None
+        words = shlex.split(unquote(program)) if program else ["worldctl"]
+        return cls(unquote(server), realm, unquote(file) if file else None, tuple(words))
 
     def command(self, client: str, *, is_before: bool) -> str:
         """Return the command that passes an event on to the server.
@@ -167,11 +186,7 @@ def _entry(client: str, form: SettingsForm, place: HookPlace, *, is_before: bool
         hook = {
             "type": "http",
             "url": place.url(client),
-            "headers": {
-                "Authorization": f"Bearer ${VARIABLE}",
-                "Wp-Hook-Server": quote(place.server, safe=""),
-                "Wp-Hook-Program": quote(shlex.join(place.program), safe=""),
-            },
+            "headers": {"Authorization": f"Bearer ${VARIABLE}", **place.headers()},
             "allowedEnvVars": [VARIABLE],
             "timeout": timeout,
         }

@@ -118,8 +118,8 @@ def _goes_on(target: str, head: TreeHead) -> bool | None:
             if there.head().size < head.size or there.root_at(head.size) != head:
                 return False
             return there.head().size > head.size and there.event_at(head.size + 1).topic == WriterOpened.TOPIC
-    except WorldProtocolError as error:
-        return False if error.code == ErrorCode.COPY_UNFINISHED else None
+    except WorldProtocolError:
+        return None
 
 
 def _in_time(look: Callable[[], bool | None]) -> bool | None:

@@ -6,11 +6,9 @@ agent; a request that fails has a status that is no success, which the installed
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
-from urllib.parse import unquote
 
 from fastapi import Body, Request, Response
 
@@ -26,18 +24,18 @@ from worldprotocol.agents.call_values import (
     digest_of,
     not_yet,
 )
-from worldprotocol.agents.command_runs import RUN
+from worldprotocol.agents.command_runs import COMMAND, RUN
 from worldprotocol.agents.hooks.clients import CLIENTS
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallContinues,
     CallEnds,
     HookAdapter,
-    InstalledHook,
     SessionEnds,
     key_of,
     rewritten,
 )
+from worldprotocol.agents.hooks.settings import HookPlace
 from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
@@ -67,7 +65,7 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
         raise RefusedError(
             ErrorCode.INVALID_VALUE, f"There are no hooks of {client[:80]!r}; there are those of {', '.join(CLIENTS)}."
         )
-    hook = _installed(request, call.hosted.name)
+    hook = HookPlace.stated(request.headers, call.hosted.name)  # an untrue one harms its sender alone
     terms = agents.terms(call.actor_id, is_rewritten=hook is not None)
     event = await call.run(partial(adapter.read, body, agents.project, terms=terms))
     calls = ToolCalls(call.realm, call.actor_id, getattr(event, "worker", None) or client)
@@ -91,18 +89,6 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
     return answer({})
 
 
-def _installed(request: Request, realm: str) -> InstalledHook | None:
-    """Return how the hook that sent a request was installed; None where it does not say it.
-
-    A request that says something untrue harms its own sender alone: a run that cannot report leaves its call in doubt.
-    """
-    server, file, program = (request.headers.get(f"Wp-Hook-{name}") for name in ("Server", "Token-File", "Program"))
-    if not server:
-        return None
-    words = shlex.split(unquote(program)) if program else ["worldctl"]
-    return InstalledHook(unquote(server), realm, unquote(file) if file else None, tuple(words))
-
-
 @handles("mcp.pins")
 async def read_pins(call: Authorized, server: str) -> Response:
     """Return the pinned tools of an MCP server in the state of the active branch; null where it has none."""
@@ -115,7 +101,7 @@ async def _before(
     request: Request,
     by: tuple[HookAdapter, ToolCalls, str],
     event: CallBegins,
-    known: tuple[dict[str, Any], InstalledHook | None],
+    known: tuple[dict[str, Any], HookPlace | None],
 ) -> dict[str, Any]:
     (adapter, calls, client), (more, hook) = by, known
     trace = {"client": client, "session": event.session, "callId": event.call_id, "tool": event.tool, **more}
@@ -124,7 +110,7 @@ async def _before(
     tool_call = ToolCall(key, intent.action, intent.input, event.has_own_id, trace, excludes_equal=exclusive)
     agents = agents_of(call)
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
-    if agents.must_confine and intent.action == "command.run" and intent.input.get("boundary") == "none":
+    if agents.must_confine and intent.action == COMMAND and intent.input.get("boundary") == "none":
         return adapter.deny(event, f"{MUST_CONFINE} [{ErrorCode.CONFINEMENT_MISSING}]")
     try:
         if event.follows:

@@ -270,30 +270,23 @@ def _answer(client: str, event: dict[str, Any], server: str, realm: str, token_f
     from urllib.parse import quote
 
     from worldprotocol.agents.hooks.decisions import is_decision
+    from worldprotocol.agents.hooks.settings import HookPlace
     from worldprotocol.api.remote.addresses import read_server_address
     from worldprotocol.cli.remote.connection import CommandConnection
     from worldprotocol.cli.remote.token_file import given_token
 
     connection = CommandConnection(read_server_address(server), given_token(token_file), silent_s=LONGEST_S)
+    program = sys.argv[0] if os.path.isabs(sys.argv[0]) and sys.argv[0].endswith("worldctl") else "worldctl"
+    place = HookPlace(server, realm, token_file, (program,))
     try:
         path = f"/v1/realms/{quote(realm, safe='')}/hooks/{client}"
-        with connection.send("POST", path, event, _installed(server, token_file)) as response:
+        with connection.send("POST", path, event, place.headers()) as response:
             answer = json.loads(response.read())
     finally:
         connection.close()
     if not isinstance(answer, dict) or (event.get("hook_event_name") in BEFORE and not is_decision(client, answer)):
         raise ValueError("the server answered something else than a decision")
     return answer
-
-
-def _installed(server: str, token_file: str | None) -> dict[str, str]:
-    """Return the headers that say how this hook was installed, so that the server can name a run of its calls."""
-    import shlex
-    from urllib.parse import quote
-
-    program = sys.argv[0] if os.path.isabs(sys.argv[0]) and sys.argv[0].endswith("worldctl") else "worldctl"
-    headers = {"Wp-Hook-Server": quote(server, safe=""), "Wp-Hook-Program": quote(shlex.quote(program), safe="")}
-    return headers | ({} if token_file is None else {"Wp-Hook-Token-File": quote(token_file, safe="")})
 
 
 def _program() -> tuple[str, ...]:
