@@ -42,22 +42,25 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def ran(project: pytest.Pytester, profile: str, *arguments: str, fails: bool = False) -> tuple[str, list[str]]:
-    """Run the property test as a program; returns what was printed and which numbers it was given."""
-    (project.path / "test_numbers.py").write_text(PROPERTY.replace("FAILS", str(fails)))
-    seen = project.path / "seen"
-    seen.unlink(missing_ok=True)
-    environment = {**os.environ, "HYPOTHESIS_PROFILE": profile, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", *arguments]
-    done = subprocess.run(
-        command,
-        cwd=project.path,
-        env=environment,
+def pytest_in(folder: Path, profile: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest as a program in a folder, in the form of a profile."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=folder,
+        env={**os.environ, "HYPOTHESIS_PROFILE": profile, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
+
+
+def ran(project: pytest.Pytester, profile: str, *arguments: str, fails: bool = False) -> tuple[str, list[str]]:
+    """Run the property test as a program; returns what was printed and which numbers it was given."""
+    (project.path / "test_numbers.py").write_text(PROPERTY.replace("FAILS", str(fails)))
+    seen = project.path / "seen"
+    seen.unlink(missing_ok=True)
+    done = pytest_in(project.path, profile, *arguments)
     assert done.returncode == int(fails), done.stdout
     return done.stdout, seen.read_text().split()
 
@@ -165,18 +168,7 @@ def run_in_form(pytester: pytest.Pytester, profile: str, *arguments: str) -> str
         markers = ["cases_in_ci(count): how many cases"]
         """
     )
-    environment = {**os.environ, "HYPOTHESIS_PROFILE": profile, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-v", "-s", *arguments]
-    done = subprocess.run(
-        command,
-        cwd=pytester.path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.stdout
+    return pytest_in(pytester.path, profile, "-v", "-s", *arguments).stdout
 
 
 @pytest.mark.slow
