@@ -226,7 +226,7 @@ REPEATED: dict[str, Callable[[Served], Repeated]] = {
 }
 """A request of each operation that writes."""
 
-ELSEWHERE = {"calls.begin", "calls.report", "hooks.call"}
+ELSEWHERE = {"calls.begin", "calls.end", "calls.extend", "calls.report", "calls.run", "hooks.call"}
 """Operations whose repetition is tried elsewhere: in ``tests/agents``."""
 
 EXTENDS = {"effects.heartbeat"}
