@@ -6,7 +6,7 @@ whatever cannot be judged is rejected, with the reason. No effect is ever made h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from authority.bindings.foreign import foreign_ruling
 from authority.bindings.registry import BUILT_IN, BindingRegistry
 from authority.bounded_text import error_text
 from authority.people.answers import QuestionSettings, answered, expired
+from authority.policies.adoption import check_adoptable
 from authority.policies.registry import PolicyRegistry
 from world.code.time_limit import TimeLimit
 from world.errors import RefusedError
@@ -94,6 +95,14 @@ class StandardAuthority:
         read = self._bindings.read(binding)
         read.check(self._policies)
         return FrozenDict(read.to_wire())
+
+    def check_policy(self, name: str, actions: Collection[str]) -> None:
+        """Check a policy before it is adopted; see ``world.state.ports.Authority.check_policy``.
+
+        Raises:
+            RefusedError: ``UNKNOWN_POLICY``, ``RULE_IMPURE``, ``INVALID_POLICY``.
+        """
+        check_adoptable(self._policies.get(name), actions)
 
     def describe_policy(self, name: str, like: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Return ``{"name", "hash", "combination", "rules": [{"rule", "source", "identity", ...}]}``.

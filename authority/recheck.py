@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from authority.authority import UNREAD
+from authority.policies.rule_guard import without_place
 from world.error_codes import ErrorCode
 from world.errors import DivergenceError, RefusedError
 from world.model.decision import ENGINE, HUMAN_ANSWER, HumanAnswer, RuleOutcome, Ruling
@@ -71,7 +72,17 @@ def _placed_as(now: Ruling, recorded: Ruling) -> Ruling:
     """Return a ruling with the places of its rules as recorded: file and line are no part of a policy's identity."""
     pairs = zip(now.trace, recorded.trace, strict=False)
     aligned = [replace(new, source=old.source) if _is_moved(new, old) else new for new, old in pairs]
-    return replace(now, trace=(*aligned, *now.trace[len(aligned) :]))
+    aligned = [
+        replace(new, reason=_reason_as(new.reason, old.reason)) if new.answer == "error" else new
+        for new, old in zip(aligned, recorded.trace, strict=False)
+    ]
+    reason = _reason_as(now.reason, recorded.reason)
+    return replace(now, reason=reason, trace=(*aligned, *now.trace[len(aligned) :]))
+
+
+def _reason_as(now: str, recorded: str) -> str:
+    """Return a reason as recorded where only the place of an impure operation differs."""
+    return recorded if now != recorded and without_place(now) == without_place(recorded) else now
 
 
 def _is_moved(new: RuleOutcome, old: RuleOutcome) -> bool:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from projections.descriptors import ActionDescriptor, missing_function
-from projections.purity.run_watch import watched
 from projections.read_tracking import TrackingContext
+from world.code.run_watch import watched
 from world.code.time_limit import TimeLimit, TimeLimitError, breakable
 from world.core import AvailabilityContext, ExpressionError, LocalPredicate, Scope
 from world.core.availability import CompiledPredicate, actor_fields, read_answer

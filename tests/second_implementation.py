@@ -465,7 +465,7 @@ class Replay(Effects):
 def check_policy(state: State) -> None:
     """Compare a policy with its name and its hash."""
     policy = state["policy"]
-    if policy.get("identity") == "rules-1":
+    if policy.get("identity") in ("rules-1", "rules-2"):
         head = {name: policy[name] for name in ("combination", "identity", "name", "version") if name in policy}
         found = hash_of({**head, "rules": [[one["rule"], one["identity"]] for one in policy["rules"]]})
     else:

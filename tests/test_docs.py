@@ -245,7 +245,7 @@ def test_the_exit_codes_of_the_command_line_are_documented() -> None:
     codes = [
         int(code) for code in re.findall(r"^\| (\d+) \|", section(page("operator.md"), "## Exit codes"), re.MULTILINE)
     ]
-    names = ("CLEAN", "FINDINGS", "USAGE", "DAMAGED", "INTERRUPTED", "NOBODY_READS")
+    names = ("CLEAN", "FINDINGS", "USAGE", "DAMAGED", "WAITING", "HELD", "INTERRUPTED", "NOBODY_READS")
     assert codes == [getattr(command_line, name) for name in names]
 
 

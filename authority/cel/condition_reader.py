@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from authority.cel.tokens import CLOSES, ConditionError, Token, tokens_of
+from authority.cel.tokens import CLOSES, ConditionError, tokens_of
 
 MAX_LOOPS: Final = 2
 """Maximum depth of nested loops (``all``, ``exists``, ``map``, ...)."""
@@ -111,27 +111,13 @@ class ParsedCondition:
     loops: int
 
 
-def read_condition(text: str) -> ParsedCondition:
-    """Return the reads and the rewritten text of a condition.
-
-    Args:
-        text: a condition that the library accepts.
-
-    Raises:
-        ConditionError: for unknown names, functions and fields, and beyond the limits.
-    """
-    reader = _ConditionReader(tokens_of(text))
-    rewritten = reader.rewrite(0, len(reader.tokens), frozenset())
-    return ParsedCondition(rewritten, tuple(reader.reads.values()), frozenset(reader.calls), reader.loops)
-
-
 def read_path(text: str) -> Read:
     """Read a path such as ``intent.input.amount``.
 
     Raises:
         ConditionError: for a text that is not a path.
     """
-    reader = _ConditionReader(tokens_of(text))
+    reader = ConditionReader(text)
     if not reader.tokens or reader.tokens[0].text not in ROOTS:
         raise ConditionError(f"{text!r} is not a path; a path begins with {', '.join(ROOTS)}")
     path, end = reader.path_at(0)
@@ -140,16 +126,33 @@ def read_path(text: str) -> Read:
     return Read("_", path, "value", text)
 
 
-class _ConditionReader:
-    """Reader of the tokens of one condition."""
+class ConditionReader:
+    """Reader of one condition that the library accepts; its answers are the library's.
 
-    def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = tokens
+    Args:
+        text: the condition.
+
+    Raises:
+        ConditionError: beyond the limits.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Split the text into tokens."""
+        self.tokens = tokens_of(text)
         self.reads: dict[tuple[tuple[Name, ...], Way], Read] = {}
         self.calls: set[str] = set()
         self.loops = 0
         self._depth = 0
         self._lists: set[int] = set()  # last tokens of expressions that are certainly lists
+
+    def read(self) -> ParsedCondition:
+        """Return the reads and the rewritten text.
+
+        Raises:
+            ConditionError: for unknown names, functions and fields, and beyond the limits.
+        """
+        rewritten = self.rewrite(0, len(self.tokens), frozenset())
+        return ParsedCondition(rewritten, tuple(self.reads.values()), frozenset(self.calls), self.loops)
 
     def rewrite(self, at: int, end: int, bound: frozenset[str]) -> str:
         """Return the rewritten text of tokens; ``bound`` are variables of loops."""

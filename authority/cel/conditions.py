@@ -21,7 +21,8 @@ from typing import Any, Final
 import cel
 
 from authority.cel.case_values import EPOCH, MISSING, Getter, reader_of, value_at
-from authority.cel.condition_reader import NO_DIVISION, ParsedCondition, read_condition
+from authority.cel.condition_reader import NO_DIVISION, ConditionReader, ParsedCondition
+from authority.cel.conformance import CALLS, ConformantReader
 from authority.cel.cost import (
     MAX_COST,
     MAX_PATTERN,
@@ -34,6 +35,7 @@ from authority.cel.cost import (
     size_of,
 )
 from authority.cel.tokens import ConditionError, divided, tokens_of
+from authority.evaluations import EVALUATION
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.ports import Case
@@ -73,6 +75,14 @@ class _ConditionCalls:
         except BaseException as error:  # noqa: BLE001 - the library would swallow it, a time limit included
             return self._fail(error)
 
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return the function of a name in the rewritten text."""
+        call = CALLS.get(name)
+        if call is None:
+            found: Callable[..., Any] = getattr(self, name[1:])
+            return found
+        return lambda *given: self._query(lambda: call(*given))
+
     def ordered(self, value: Any) -> Any:
         if isinstance(value, list):
             return value
@@ -104,10 +114,12 @@ class Condition:
     Args:
         text: the text of the author.
         reading: its reads and the rewritten text.
+        evaluation: 2, or 1 for the answers of the library, which policies that were adopted earlier have.
     """
 
     text: str
     reading: ParsedCondition
+    evaluation: int = EVALUATION
     _program: Any = field(init=False, repr=False, compare=False)
     _takers: tuple[tuple[str, Getter], ...] = field(init=False, repr=False, compare=False)
     _calls: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -121,7 +133,7 @@ class Condition:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the text; the other process compiles it again."""
-        return read_when, (self.text,)
+        return read_when, (self.text, self.evaluation)
 
     def holds(self, case: Case) -> bool:
         """Return whether the condition is true for a case.
@@ -129,11 +141,18 @@ class Condition:
         Raises:
             RefusedError: ``CONDITION_FAILED`` with the cause.
         """
-        values = self._values(case)
-        answer = self._evaluated(case, values)
+        answer = self.value(case)
         if answer is True or answer is False:
             return answer
         raise _failed(f"it comes to {_type_name(answer)}, not to true or false")
+
+    def value(self, case: Case) -> Any:
+        """Return the value of the expression for a case.
+
+        Raises:
+            RefusedError: ``CONDITION_FAILED`` with the cause.
+        """
+        return self._evaluated(case, self._values(case))
 
     def is_too_large(self, case: Case) -> bool:
         """Return whether a case exceeds the cost limit or a read fails."""
@@ -158,7 +177,7 @@ class Condition:
     def parts(self) -> tuple[str, list[Condition]]:
         """Return ``&&`` or ``||`` and its operands; empty for a single condition."""
         joint, texts = divided(self.text)
-        return joint, [read_when(text) for text in texts]
+        return joint, [read_when(text, self.evaluation) for text in texts]
 
     def _values(self, case: Case) -> dict[str, Any]:
         """Return the values that it reads; raises where they exceed the cost limit."""
@@ -177,7 +196,7 @@ class Condition:
     def _run(self, values: dict[str, Any], calls: _ConditionCalls | None) -> Any:
         if calls is None:
             return self._program.execute(values)
-        return self._program.execute(cel.Context(values, {name: getattr(calls, name[1:]) for name in self._calls}))
+        return self._program.execute(cel.Context(values, {name: calls.function(name) for name in self._calls}))
 
     def _evaluated(self, case: Case, values: dict[str, Any]) -> Any:
         calls = _ConditionCalls(case) if self._calls else None
@@ -235,8 +254,12 @@ class Condition:
         return self._cost.of({})
 
 
-def read_when(text: str) -> Condition:
+def read_when(text: str, evaluation: int = EVALUATION) -> Condition:
     """Read and compile a condition.
+
+    Args:
+        text: the condition.
+        evaluation: see ``Condition``.
 
     Raises:
         ConditionError: with the fault, its place in the text, and what is allowed.
@@ -248,9 +271,9 @@ def read_when(text: str) -> Condition:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise ConditionError(_syntax(str(error))) from None
-    reading = read_condition(text)
+    reading = (ConformantReader if evaluation > 1 else ConditionReader)(text).read()
     try:
-        condition = Condition(text, reading)
+        condition = Condition(text, reading, evaluation)
     except ValueError:
         raise ConditionError("it is too large: too many nested brackets and divisions") from None
     _check_patterns(text)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from authority.lint.terms import ALWAYS, NEVER, Term, cedar_nodes, constant, term_of_cedar, term_of_cel
+from authority.policies.rule_guard import fault_of, impure_in
 from authority.policies.rules import Rule
 from authority.policies.source_hash import RuleSource, source_of
 from world.errors import RefusedError
+from world.model.canonical_json import canonical_text
 
 _NAMED: Final = {"intent.type": "actions", "actor.kind": "kinds", "actor.actorId": "actors"}
 _CEDAR_NAMED: Final = {"Action": "actions", "Actor": "actors"}
@@ -49,6 +51,7 @@ class Facts:
         required: those of them without which the rule fails (Cedar: read without ``has``).
         uses: in Cedar, the operators and functions of numbers with the paths of their operands.
         sums: sums over earlier inputs: the path, and the action, None for any.
+        impure: reasons why a rule in Python is not a function of its case.
         scope: the patterns it narrows to.
         to: the actors who are asked; empty for those of the binding.
     """
@@ -66,6 +69,7 @@ class Facts:
     required: frozenset[tuple[str, ...]] = frozenset()
     uses: tuple[tuple[str, tuple[str, ...]], ...] = ()
     sums: tuple[tuple[str, str | None], ...] = ()
+    impure: tuple[str, ...] = ()
     scope: tuple[str, ...] = ()
     to: tuple[str, ...] = ()
 
@@ -77,7 +81,7 @@ def facts_of(rule: Rule) -> Facts:
         return _of_file(rule, source)
     if source.language == "cedar":
         return _of_cedar(rule, source)
-    return Facts(rule.name, source, None)
+    return Facts(rule.name, source, None, impure=tuple(fault_of(one.impurity, one.where) for one in impure_in(rule)))
 
 
 def _of_file(rule: Any, source: RuleSource) -> Facts:
@@ -198,13 +202,23 @@ def _of_cedar(rule: Any, source: RuleSource) -> Facts:
         "approve" if rule.effect == "permit" else "reject",
         tuple(_entities(policy["action"])),
         tuple(_entities(policy["principal"])),
-        term_of_cedar(policy["conditions"]),
+        _whole_term(policy),
         bool(policy["conditions"]),
         named=frozenset(named),
         reads=tuple(dict.fromkeys(path for path in reads if path)),
         required=_required(nodes),
         uses=tuple(sorted(set(_uses(nodes)))),
     )
+
+
+def _whole_term(policy: Mapping[str, Any]) -> Term:
+    """Return the term of the conditions, and of a resource in the head, which names a branch."""
+    term, head = term_of_cedar(policy["conditions"]), policy["resource"]
+    named = head.get("entity") or (head.get("in") or {}).get("entity")
+    if named is None:
+        return term
+    branch = Term("is", f"resource == {canonical_text(named)}")
+    return branch if term == ALWAYS else Term("and", parts=(branch, term))
 
 
 def _required(nodes: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, ...]]:
@@ -228,7 +242,7 @@ def _uses(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, tuple[str, 
 
 def _entities(head: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ids in the head of a Cedar policy, which are never patterns."""
-    for entity in (head.get("entity"), *head.get("entities", ())):
+    for entity in (head.get("entity"), *head.get("entities", ()), (head.get("in") or {}).get("entity")):
         if entity is not None:
             yield str(entity["id"])
 

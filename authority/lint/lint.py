@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import combinations, permutations, takewhile
 from typing import Any, Final, Literal, cast, get_args
 
@@ -154,9 +155,11 @@ def _paths(facts: Facts, schema: DomainSchema | None) -> _Faults:
         elif path[:2] == ("intent", "input"):
             words = "the input has" if not any(_is_in(spec, path[2:]) for spec in _inputs(facts, schema)) else None
         if words is not None:
-            level: Literal["error", "warning"] = "error" if path in facts.required else "warning"
-            then = ": the rule fails in every case that it reads it in" if level == "error" else ""
-            yield level, "unknown-path", f"it reads {'.'.join(path)}, which is nothing that {words}{then}"
+            is_certain = path in facts.required or path[:2] == ("intent", "input")
+            level: Literal["error", "warning"] = "error" if is_certain else "warning"
+            then = ": the rule fails in every case that it reads it in" if path in facts.required else ""
+            hint = _did_you_mean(path, facts, schema)
+            yield level, "unknown-path", f"it reads {'.'.join(path)}, which is nothing that {words}{then}{hint}"
     for summed, name in facts.sums:
         inputs = [action.input or ANY for key, action in schema.actions.items() if name in (None, key)]
         if inputs and not any(_is_in(spec, parse_path(summed)) for spec in inputs):
@@ -166,6 +169,20 @@ def _paths(facts: Facts, schema: DomainSchema | None) -> _Faults:
         certain = tuple(takewhile(lambda name: name is not None, parse_pattern(pattern)))
         if field_at(schema.state, cast(Segments, certain)) is None:
             yield "warning", "unknown-path", f"it narrows to {pattern}, which is nothing that the state has"
+
+
+def _did_you_mean(path: tuple[str, ...], facts: Facts, schema: DomainSchema) -> str:
+    """Return the nearest name beside the first one of a path that does not exist."""
+    roots = [schema.state] if path[:2] == ("base", "data") else []
+    roots = _inputs(facts, schema) if path[:2] == ("intent", "input") else roots
+    for end in range(2, len(path)):
+        beside = [found for root in roots if (found := field_at(root, path[2:end])) is not None]
+        names = sorted({name for one in beside for name in (one.fields or {})})
+        if path[end] in names or any(one.fields is None for one in beside):
+            continue
+        close = get_close_matches(path[end], names, n=1)
+        return f"; did you mean {'.'.join((*path[:end], close[0]))}?" if close else f"; it has {_some(names)}"
+    return ""
 
 
 def _types(facts: Facts, schema: DomainSchema | None) -> _Faults:
@@ -217,6 +234,8 @@ def _people(facts: Facts, around: LintContext) -> _Faults:
 
 
 def _python(facts: Facts) -> _Faults:
+    for words in facts.impure:
+        yield "error", "impure", words
     if facts.source.language == "python-bytecode":
         yield "warning", "no-source", "its text is not available, so that its hash is that of its compiled form"
 

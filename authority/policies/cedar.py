@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import Any, Final, Literal
 
 from authority.bounded_text import MAX_NAME, bounded, is_name
+from authority.policies.cedar_names import named_actions, unknown_names
 from authority.policies.cedar_values import WHOLE, Conversion, ReadPaths, failed, with_roundings
 from authority.policies.opinions import Approve, Opinion, Reject
 from authority.policies.policy import MAX_RULES, Policy
@@ -36,8 +37,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|\s+|.', re.DOTALL)
 _WHERE: Final = re.compile(r"^error while evaluating policy `[^`]*`: ")
 
+EXACT: Final = "exact"
+"""The parameter ``values`` of rules that receive only what they read, and fail where a number would be rounded."""
+
 READ_ONLY: Final = "read"
-"""The parameter ``values`` of rules that receive only what they read; rules without it receive whole cases."""
+"""That of rules of earlier releases, for which numbers are rounded; rules without any receive whole cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class CedarRule:
 
     @property
     def _reads_only(self) -> bool:
-        return self.source.parameters.get("values") == READ_ONLY
+        return self.source.parameters.get("values") in (EXACT, READ_ONLY)
 
     def _reads(self) -> ReadPaths:
         (policy,) = json.loads(_library().policies_to_json_str(self.text))["staticPolicies"].values()
@@ -77,6 +81,12 @@ class CedarRule:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the text; the other process parses it again."""
         return CedarRule, (self.name, self.text, self.effect, self.reason, self.source, self.world)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The actions that the policy names."""
+        (policy,) = json.loads(_library().policies_to_json_str(self.text))["staticPolicies"].values()
+        return tuple(sorted(set(named_actions(policy))))
 
     @property
     def description(self) -> str:
@@ -106,7 +116,8 @@ class CedarRule:
         return FrozenDict({"source": self.source.source_hash, "values": values})
 
     def _seen(self, case: Case) -> _Seen:
-        return self.world.seen(case, self.name if self._reads_only else None, self._reading)
+        rounds = self.source.parameters.get("values") == READ_ONLY
+        return self.world.seen(case, self.name if self._reads_only else None, self._reading, rounds=rounds)
 
     def roundings(self, case: Case) -> tuple[str, ...]:
         """Return a sentence for each number that was rounded for the policy.
@@ -151,7 +162,7 @@ class _Worlds:
     def __reduce__(self) -> tuple[Any, ...]:
         return _Worlds, ()
 
-    def seen(self, case: Case, rule: str | None, reading: ReadPaths) -> _Seen:
+    def seen(self, case: Case, rule: str | None, reading: ReadPaths, *, rounds: bool) -> _Seen:
         """Return the request and its entities: the branch with its data, and the actor.
 
         Raises:
@@ -161,19 +172,19 @@ class _Worlds:
             self._of_case = (case, {})
         known = self._of_case[1]
         if rule not in known:
-            base, rounded = self._base(case, rule, reading)
-            conversion = Conversion(rule is not None)
+            base, rounded = self._base(case, rule, reading, rounds=rounds)
+            conversion = Conversion(rounds)
             entities = base.with_added_json_str(json.dumps([_actor(case, conversion, reading)]))
             request = _request(case, conversion, reading)
             known[rule] = _Seen(request, entities, (*conversion.rounded, *rounded))
         return known[rule]
 
-    def _base(self, case: Case, rule: str | None, reading: ReadPaths) -> tuple[Any, tuple[str, ...]]:
+    def _base(self, case: Case, rule: str | None, reading: ReadPaths, *, rounds: bool) -> tuple[Any, tuple[str, ...]]:
         last = self._last
         if last is None or last[0] is not case.view or last[1:3] != (case.branch, case.base_world):
             last = self._last = (case.view, case.branch, case.base_world, {})
         if rule not in last[3]:
-            conversion = Conversion(rule is not None)
+            conversion = Conversion(rounds)
             attributes = conversion.record(_resource(case), "resource", _part(reading, "resource"))
             branch = {"uid": _uid("Branch", case.branch), "attrs": attributes, "parents": []}
             made = _library().Entities.from_json_str(json.dumps([branch]))
@@ -233,7 +244,7 @@ def _rule(statement: str, file: str, line: int, world: _Worlds, values: Mapping[
     except ValueError as error:
         raise _InvalidPolicyError(" ".join(str(error).split())) from None
     if parsed.get("templates") or len(parsed["staticPolicies"]) != 1:
-        raise _InvalidPolicyError("templates are not supported; write the policy out")
+        raise _InvalidPolicyError("a template has no values (?principal, ?resource) here; write the policy out")
     policy = next(iter(parsed["staticPolicies"].values()))
     annotations = policy.get("annotations", {})
     name = annotations.get("id")
@@ -243,8 +254,10 @@ def _rule(statement: str, file: str, line: int, world: _Worlds, values: Mapping[
         source_hash = digest(policy)
     except RefusedError as refused:  # Cedar accepts whole numbers that JSON cannot represent exactly
         raise _InvalidPolicyError(refused.message) from None
-    given = READ_ONLY if values is None else values.get(name)
-    if given not in (None, READ_ONLY):
+    if values is None and (unknown := unknown_names(policy)):
+        raise _InvalidPolicyError("; ".join(unknown))
+    given = EXACT if values is None else values.get(name)
+    if given not in (None, READ_ONLY, EXACT):
         raise _InvalidPolicyError(f"its parameter values is {given!r:.40}, which this version does not support")
     parameters = {"policy": statement} if given is None else {"policy": statement, "values": given}
     return CedarRule(

@@ -1,8 +1,8 @@
 """Conversion of case values to Cedar's types, restricted to what a policy reads.
 
 A policy names the attributes that it reads; all others are left out. Cedar has whole numbers and decimals of four
-places: a number with more is rounded, half to even, and every rounding is recorded. Policies adopted before this rule
-receive whole cases, and a number with more places rejects (``WHOLE``), so that their rulings stay equal.
+places: a number with more rejects. Of policies that were adopted under earlier rules, some round such a number, half to
+even, and some receive whole cases (``WHOLE``), so that their rulings stay equal.
 Source: design section 6; CARD-policy, CARD-replay.
 """
 

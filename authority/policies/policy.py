@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
 from authority.bounded_text import MAX_NAME, bounded, error_text, is_name
+from authority.evaluations import EARLIER, EVALUATION, evaluation_of
 from authority.people.answers import QuestionSettings, ask_next_step
 from authority.people.questions import Question, unanswerable, who_decides
 from authority.policies.combine import COMBINATION, Combined, combine, reasons
 from authority.policies.opinions import OPINIONS, Escalate, Narrow, RuleFault, RuleResult
+from authority.policies.rule_guard import RuleGuard, is_python
 from authority.policies.rule_identity import rule_identity
 from authority.policies.rules import PythonRule, Rule, RuleFunction, check_rule, nonsense
 from authority.policies.source_hash import RuleSource, source_of
-from world.code.time_limit import TimeLimit, TimeLimitError
+from world.code.time_limit import TimeLimit, TimeLimitError, breakable
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.decision import RuleOutcome, Ruling
@@ -72,6 +74,7 @@ class Policy:
     description: FrozenDict = field(init=False, repr=False, compare=False)
     hash: str = field(init=False)
     _calls: tuple[Rule | RuleFunction, ...] = field(init=False, repr=False, compare=False)
+    _guarded: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     _silent: tuple[RuleOutcome, ...] = field(init=False, repr=False, compare=False)
     _authority: str = field(init=False, repr=False, compare=False)
 
@@ -92,6 +95,7 @@ class Policy:
         sources: Sequence[RuleSource],
         description: Mapping[str, Any],
     ) -> None:
+        is_guarded = evaluation_of(description) == EVALUATION
         silent = tuple(RuleOutcome(one.name, source.label, "none") for one, source in zip(rules, sources, strict=True))
         for attribute, value in (
             ("name", name),
@@ -100,6 +104,7 @@ class Policy:
             ("hash", description["hash"]),
             ("description", FrozenDict(description)),
             ("_calls", tuple(one.function if type(one) is PythonRule else one for one in rules)),
+            ("_guarded", tuple(is_guarded and is_python(one) for one in rules)),
             ("_silent", silent),
             ("_authority", f"policy_rules:{name}"),
         ):
@@ -117,17 +122,23 @@ class Policy:
             recorded: a description; of one from an earlier release, the hash covers texts, lines and whole files.
 
         Returns:
-            The policy, or an equal one whose description and hash are of the earlier form.
+            The policy, or an equal one whose description, hash and evaluation are of the earlier form.
         """
-        if "identity" in recorded:
+        identity = recorded.get("identity")
+        if identity == RULES_IDENTITY:
             return self
-        earlier = {name: part for name, part in self.description.items() if name not in _IDENTITY_MEMBERS}
-        earlier["rules"] = [
-            {name: part for name, part in one.items() if name != "identity"} for one in self.description["rules"]
-        ]
+        if identity is None:
+            earlier = {name: part for name, part in self.description.items() if name not in _IDENTITY_MEMBERS}
+            earlier["rules"] = [
+                {name: part for name, part in one.items() if name != "identity"} for one in self.description["rules"]
+            ]
+        else:
+            earlier = {name: part for name, part in self.description.items() if name != "hash"}
+            earlier["identity"] = identity
         policy = object.__new__(Policy)
-        sources = [source_of(one) for one in self.rules]
-        policy._set(self.name, self.rules, self.version, sources, {**earlier, "hash": policy_hash(earlier)})
+        rules = tuple(_evaluated_by(one, EARLIER) for one in self.rules)
+        sources = [source_of(one) for one in rules]
+        policy._set(self.name, rules, self.version, sources, {**earlier, "hash": policy_hash(earlier)})
         return policy
 
     def evaluate(self, case: Case, settings: QuestionSettings, time_limit: TimeLimit = _NO_TIME_LIMIT) -> Ruling:
@@ -156,11 +167,17 @@ class Policy:
         )
 
     def _results(self, case: Case, time_limit: TimeLimit) -> list[RuleResult]:
-        results: list[RuleResult] = []
         limit = None if time_limit.is_free else time_limit
+        if not any(self._guarded):
+            return self._answers(case, limit, None)
+        with RuleGuard(case) as guard:
+            return self._answers(guard.case, limit, guard)
+
+    def _answers(self, case: Case, limit: TimeLimit | None, guard: RuleGuard | None) -> list[RuleResult]:
+        results: list[RuleResult] = []
         for at, call in enumerate(self._calls):
             try:
-                results.append(_ask(call, case, at, self, limit))
+                results.append(_ask(call, case, self.rules[at].name, limit, guard if self._guarded[at] else None))
             except TimeLimitError as late:
                 results.append(RuleFault(f"{TIMED_OUT}: {late}"))
                 rest = len(self._calls) - len(results)
@@ -231,17 +248,41 @@ class Policy:
         return f"{names}: {words}" if words else names
 
 
-def _ask(call: Rule | RuleFunction, case: Case, at: int, policy: Policy, limit: TimeLimit | None) -> RuleResult:
+def _ask(
+    call: Rule | RuleFunction, case: Case, name: str, limit: TimeLimit | None, guard: RuleGuard | None
+) -> RuleResult:
     try:
-        opinion = call(case) if limit is None else limit.run(lambda: call(case))
+        opinion, impure = _called(call, case, limit, guard)
     except (KeyboardInterrupt, TimeLimitError):
         raise
     except BaseException as error:  # noqa: BLE001 - every exception of a rule rejects, SystemExit included
         is_own = isinstance(error, RefusedError) and error.code == "CONDITION_FAILED"  # a text of the engine
         return RuleFault(bounded(str(error)) if is_own else error_text(error))
+    if impure is not None:
+        return RuleFault(bounded(impure))
     if opinion is None or type(opinion) in OPINIONS:
-        return opinion
-    return RuleFault(nonsense(policy.rules[at].name, opinion))
+        return cast(RuleResult, opinion)
+    return RuleFault(nonsense(name, opinion))
+
+
+def _called(
+    call: Rule | RuleFunction, case: Case, limit: TimeLimit | None, guard: RuleGuard | None
+) -> tuple[Any, str | None]:
+    """Return the answer of a rule, and the reason of its fault where it was impure."""
+    if guard is None:
+        return (call(case) if limit is None else limit.run(lambda: call(case))), None
+    if limit is None:
+        return guard.call(lambda: call(case))
+    # Only the rule is interrupted: the code that ends the watch of the call must complete.
+    return limit.run(lambda: guard.call(lambda: breakable(lambda: call(case))), unbroken=True)
+
+
+def _evaluated_by(rule: Rule, evaluation: int) -> Rule:
+    """Return a rule of a policy file with its condition under another evaluation; any other as it is."""
+    evaluated_by = (
+        getattr(rule, "evaluated_by", None) if isinstance(getattr(rule, "source", None), RuleSource) else None
+    )
+    return rule if evaluated_by is None else cast(Rule, evaluated_by(evaluation))
 
 
 def _check(name: str, rules: Sequence[Rule], version: str | None) -> None:

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
 from authority.bounded_text import MAX_NAME, MAX_WORDS, is_name
@@ -21,6 +29,7 @@ from authority.cel.case_values import value_at
 from authority.cel.condition_reader import Read, read_path
 from authority.cel.conditions import Condition, read_when
 from authority.cel.tokens import ConditionError, tokens_of
+from authority.evaluations import EVALUATION
 from authority.policies.opinions import Approve, Escalate, Narrow, Opinion, Reject, Vote
 from authority.policies.policy import MAX_RULES, Policy
 from authority.policies.policy_text import ParsedText, Place, invalid_file, read_text
@@ -60,17 +69,29 @@ def _vote(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         raise PydanticCustomError("vote", "Input should be 'unanimous', 'majority' or a number of approvals") from None
 
 
+def _said(value: Any) -> Any:
+    """Refuse a member that is written and says nothing: it would be read as if it were left out."""
+    if value is None:
+        raise PydanticCustomError("null", "it has no value; write one, or leave the member out")
+    if isinstance(value, (list, str)) and not value:
+        raise PydanticCustomError("empty", "it is empty and would match everything; name something, or leave it out")
+    return value
+
+
+_Lines = Annotated[list[Line], BeforeValidator(_said)]
+
+
 class RuleEntry(_Strict):
     """One rule of a file."""
 
     id: str = Field(max_length=MAX_NAME)
     verdict: Verdict
-    when: str | None = None
-    actions: list[Line] = Field(default_factory=list, max_length=MAX_PATTERNS)
-    actors: list[Line] = Field(default_factory=list, max_length=MAX_PATTERNS)
-    scope: list[Line] = Field(default_factory=list, max_length=MAX_PATTERNS)
-    to: list[Line] = Field(default_factory=list)
-    vote: Annotated[Vote | None, WrapValidator(_vote)] = None
+    when: Annotated[str | None, BeforeValidator(_said)] = None
+    actions: _Lines = Field(default_factory=list, max_length=MAX_PATTERNS)
+    actors: _Lines = Field(default_factory=list, max_length=MAX_PATTERNS)
+    scope: _Lines = Field(default_factory=list, max_length=MAX_PATTERNS)
+    to: _Lines = Field(default_factory=list)
+    vote: Annotated[Vote | None, WrapValidator(_vote), BeforeValidator(_said)] = None
     reason: str = Field(default="", max_length=MAX_WORDS)
 
     def content(self) -> FrozenDict:
@@ -83,7 +104,7 @@ class PolicyEntry(_Strict):
     """A policy file; the only combination is ``strictest``."""
 
     name: str
-    version: str | None = None
+    version: Annotated[str | None, BeforeValidator(_said)] = None
     combination: Literal["strictest"] = "strictest"
     rules: list[RuleEntry] = Field(min_length=1, max_length=MAX_RULES)
 
@@ -145,6 +166,12 @@ class FileRule:
             return content
         return content.with_item("when", " ".join(token.text for token in tokens_of(self.entry.when)))
 
+    def evaluated_by(self, evaluation: int) -> FileRule:
+        """Return the rule with its condition under another evaluation."""
+        if self.condition is None or self.condition.evaluation == evaluation:
+            return self
+        return replace(self, condition=read_when(self.condition.text, evaluation))
+
     def is_for(self, case: Case) -> bool:
         """Return whether the rule applies to the action and the actor of a case."""
         actions, actors = self.entry.actions, self.entry.actors
@@ -187,12 +214,13 @@ def policy_from_text(text: str, file: str) -> Policy:
     return policy_from_written(written, file)
 
 
-def policy_from_written(written: ParsedText, file: str) -> Policy:
+def policy_from_written(written: ParsedText, file: str, *, evaluation: int = EVALUATION) -> Policy:
     """Return the policy of a parsed file.
 
     Args:
         written: the data and its lines.
         file: the file's name.
+        evaluation: of its conditions; an earlier one for a policy that is reconstructed from its adoption.
 
     Raises:
         RefusedError: ``INVALID_POLICY`` with ``details["faults"]``.
@@ -204,7 +232,7 @@ def policy_from_written(written: ParsedText, file: str) -> Policy:
     faults = [*_name_faults(entry, written)]
     rules: list[FileRule] = []
     for at, one in enumerate(entry.rules):
-        made = _made(one, ("rules", at), written, file)
+        made = _made(one, ("rules", at), written, file, evaluation)
         if isinstance(made, FileRule):
             rules.append(made)
         else:
@@ -231,7 +259,9 @@ def fits(pattern: str, text: str) -> bool:
     return True
 
 
-def _made(entry: RuleEntry, place: Place, written: ParsedText, file: str) -> FileRule | list[dict[str, Any]]:
+def _made(
+    entry: RuleEntry, place: Place, written: ParsedText, file: str, evaluation: int
+) -> FileRule | list[dict[str, Any]]:
     """Return a rule, or all its faults."""
     faults: list[dict[str, Any]] = []
 
@@ -243,7 +273,7 @@ def _made(entry: RuleEntry, place: Place, written: ParsedText, file: str) -> Fil
     condition = None
     if entry.when is not None:
         try:
-            condition = read_when(entry.when)
+            condition = read_when(entry.when, evaluation)
         except ConditionError as wrong:
             fault("when", str(wrong))
     reason = Reason(())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from authority.evaluations import EARLIER, evaluation_of
 from authority.policies.policy import Policy
 from authority.policies.policy_text import ParsedText, Place
 from authority.policies.rules import Rule
@@ -29,7 +30,7 @@ def rebuilt_policy(description: Mapping[str, Any], policy_hash: str) -> Policy |
         description: the description in its adoption.
         policy_hash: the recorded hash, which the reconstructed policy must have.
     """
-    rules = rebuilt_rules(description.get("rules", ()))
+    rules = rebuilt_rules(description.get("rules", ()), evaluation=evaluation_of(description))
     if not rules:
         return None
     try:
@@ -39,17 +40,18 @@ def rebuilt_policy(description: Mapping[str, Any], policy_hash: str) -> Policy |
     return policy if policy.hash == policy_hash else None
 
 
-def rebuilt_rules(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+def rebuilt_rules(described: Sequence[Mapping[str, Any]], *, evaluation: int = EARLIER) -> tuple[Rule, ...]:
     """Return the rules of a policy file from their descriptions, if possible.
 
     Args:
         described: the rules of a policy's description.
+        evaluation: of their conditions; the earlier one accepts every recorded rule.
     """
     languages = {one.get("language") for one in described}
     if languages not in ({_CEL}, {_CEDAR}):
         return ()
     try:
-        return (_of_file if languages == {_CEL} else _of_cedar)(described)
+        return _of_file(described, evaluation) if languages == {_CEL} else _of_cedar(described)
     except (
         RefusedError,
         KeyError,
@@ -59,14 +61,14 @@ def rebuilt_rules(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         return ()
 
 
-def _of_file(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+def _of_file(described: Sequence[Mapping[str, Any]], evaluation: int) -> tuple[Rule, ...]:
     """Return the rules of a TOML or YAML file, each on its line."""
     from authority.policies.policy_file import policy_from_written  # its library takes 150 ms to import
 
     entries = [{"id": one["rule"], **thaw(one.get("parameters", {}))} for one in described]
     lines: dict[Place, int] = {("rules", at): one["line"] for at, one in enumerate(described)}
     written = ParsedText({"name": "recorded", "rules": entries}, lines)
-    return policy_from_written(written, described[0]["module"]).rules
+    return policy_from_written(written, described[0]["module"], evaluation=evaluation).rules
 
 
 def _of_cedar(described: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:

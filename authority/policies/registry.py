@@ -20,6 +20,7 @@ from authority.policies.rules import Rule
 from world.code.entry_points import entry_points
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.model.identity import RULES_IDENTITY
 from world.model.immutable_json import FrozenDict
 
 ENTRY_POINTS: Final = "worldprotocol.rules"
@@ -40,7 +41,7 @@ class PolicyRegistry:
     def __init__(self, policies: Iterable[Policy] = (), *, offered: Iterable[EntryPoint] = ()) -> None:
         self._policies: dict[str, Policy] = {}
         self._failed: dict[str, RefusedError] = {}
-        self._earlier: dict[str, FrozenDict] = {}
+        self._earlier: dict[tuple[str, str | None], FrozenDict] = {}
         self._offered: defaultdict[str, list[EntryPoint]] = defaultdict(list)
         self._loading = threading.RLock()
         for point in offered:
@@ -118,11 +119,12 @@ class PolicyRegistry:
             RefusedError: as ``get``.
         """
         policy = self.get(name)
-        if like is None or "identity" in like:
+        if like is None or like.get("identity") == RULES_IDENTITY:
             return policy.description
-        if name not in self._earlier:
-            self._earlier[name] = policy.hashed_like(like).description
-        return self._earlier[name]
+        form = (name, like.get("identity"))
+        if form not in self._earlier:
+            self._earlier[form] = policy.hashed_like(like).description
+        return self._earlier[form]
 
     def _load_offered(self, name: str) -> Policy:
         with self._loading:

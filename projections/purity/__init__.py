@@ -1,1 +1,1 @@
-"""Purity of projections: checks of their source and guards while they run."""
+"""Purity of projections: guards of their calls."""

@@ -1,7 +1,7 @@
 """Guard that calls each projection twice, watched and on copies.
 
 Each run gets fresh copies of its input. Different answers mean that something other than the request decided. During a
-run its thread is watched (``projections.purity.run_watch``). The first impure operation ends the run and is reported,
+run its thread is watched (``world.code.run_watch``). The first impure operation ends the run and is reported,
 even if the projection catches the exception. Every call of a projection is watched once
 (``projections.purity.guarded_call``); this module adds the second run and the copies.
 
@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 from projections.contract import Projection, ProjectionRequest
 from projections.purity.guarded_call import MUTATION, guarded_call, impure
-from projections.purity.source_checks import Impurity
 from projections.registry import Registered, read_acceptance, registered
 from projections.results import ProjectionResult, read_result
+from world.code.impurities import Impurity
 from world.code.time_limit import TimeLimit
 from world.error_codes import ErrorCode
 from world.errors import RefusedError

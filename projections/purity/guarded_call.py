@@ -12,13 +12,29 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from projections.purity.run_watch import place_of, watched
-from projections.purity.source_checks import ADVICE, Impurity, Kind
 from projections.results import failed, timed_out
+from world.code.impurities import Impurity, Kind
+from world.code.run_watch import place_of, watched
 from world.code.time_limit import TimeLimit, TimeLimitError, breakable
 from world.errors import RefusedError
 
 __all__ = ["IMPURE", "MUTATION", "guarded_call", "impure"]
+
+_CARRY: Final = "let the source event carry it in its payload, or the domain hold it in its data"
+
+ADVICE: Final[dict[Kind, str]] = {
+    "clock": f"a projection knows no time: {_CARRY}",
+    "randomness": f"a projection takes no chances: {_CARRY}; ids are given by the issuer",
+    "environment": f"a projection does not look at the process or the machine: {_CARRY}",
+    "network": f"a projection asks nobody: {_CARRY}",
+    "files": f"a projection touches no files: {_CARRY}",
+    "processes": "a projection starts nothing: that is an effect, which an action of the domain asks for",
+    "threads": "a projection answers by itself, in the thread that asked it",
+    "output": "a projection writes nothing, not even a log: what it selects, and its reason, are recorded",
+    "mutation": "what a projection is given is frozen: answer with a changed copy (world.model.immutable_json.thaw)",
+    "interpreter": "a projection leaves the interpreter alone",
+}
+"""What to do instead, by kind. These sentences are recorded in logs and compared by rechecks; do not change them."""
 
 IMPURE: Final = "PROJECTION_IMPURE"
 """Error code of an impure projection; such a refusal is recorded."""

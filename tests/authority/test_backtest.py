@@ -456,14 +456,25 @@ def test_the_command_says_why_a_case_is_undecided_and_refuses_a_policy_that_neve
 
 
 ENDLESS = """
+import threading
 from pathlib import Path
 
 from worldprotocol import Approve, Policy, rule
 
+BEGUN = threading.Event()
+
+
+def tells():
+    BEGUN.wait()
+    (Path(__file__).parent / "begun").write_text("a process has begun")
+
+
+threading.Thread(target=tells, daemon=True).start()
+
 
 @rule
 def thinks_for_ever(case):
-    (Path(__file__).parent / "begun").write_text("a process has begun")
+    BEGUN.set()
     while True:
         pass
 

@@ -135,7 +135,7 @@ def test_a_condition_reads_what_a_case_holds(text):
         ("timestamp(intent.input.to) < now", "timestamp(...) takes a time"),
         ("timestamp('2023-13-01T00:00:00Z') < now", "is no time between the years 1 and 9999"),
         ("timestamp(999999999999) < now", "is no time between the years 1 and 9999"),
-        ("duration(intent.input.to) > duration('1s')", "a function does not take the values that it is given"),
+        ("duration(intent.input.to) > duration('1s')", "duration(...) takes a duration such as"),
         ("size(intent.input.amount + 1) > 1", "only a text, a list or a map has a size"),
         ("base.data.items.all(x, x.name.all(y, true))", "a loop goes through a list or a map"),
         ("history.count({'actor': 'bot'}) < 1", "history.count takes a map with some of actorId, action"),

@@ -217,7 +217,7 @@ def test_a_description_names_every_rule_and_its_hash_follows_from_it():
     for one in told["rules"]:
         assert {"source", "sourceHash", "moduleHash", "language", "line", "module", "qualname", "identity"} <= set(one)
     assert told["hash"] == house.hash
-    head = {"name": "house", "combination": COMBINATION, "identity": "rules-1"}
+    head = {"name": "house", "combination": COMBINATION, "identity": "rules-2"}
     assert house.hash == digest({**head, "rules": [[one["rule"], one["identity"]] for one in told["rules"]]})
     assert canonical_bytes(told)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -375,3 +376,41 @@ def test_a_rule_beside_others_in_code_says_the_same():
     registry = PolicyRegistry()
     mixed = registry.add([house.rules[0], always(None, "silent")], name="mixed")
     assert mixed.evaluate(case_of(5), ASKING).verdict == "approve"
+
+
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        ("actions: []", "it is empty"),
+        ("actors: []", "it is empty"),
+        ("to: []", "it is empty"),
+        ("when:", "it has no value"),
+        ("when: ''", "it is empty"),
+        ("actions:", "it has no value"),
+    ],
+)
+@pytest.mark.requirement("CARD-policy")
+def test_a_member_that_says_nothing_is_refused_with_its_line(member: str, words: str) -> None:
+    text = f"name: house\nrules:\n  - id: a\n    verdict: escalate\n    {member}\n"
+    with pytest.raises(RefusedError) as refused:
+        policy_from_text(text, "house.yaml")
+    (fault,) = refused.value.details["faults"]
+    assert (fault["line"], words in fault["message"]) == (5, True)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "-intent.input.flag",
+        "intent.input.n == 9007199254740993",
+        "{1: true}[1]",
+        "{'a': 1, 'a': 2} == {'a': 2}",
+    ],
+)
+@pytest.mark.requirement("CARD-policy")
+def test_what_cel_defines_otherwise_than_the_library_never_approves(condition: str) -> None:
+    text = f'name = "p"\n[[rules]]\nid = "a"\nverdict = "approve"\nwhen = "{condition}"\n'
+    verdict: str = "refused"
+    with suppress(RefusedError):
+        verdict = policy_from_text(text, "p.toml").evaluate(make_case(given={"flag": False, "n": 1}), ASKING).verdict
+    assert verdict in ("refused", "reject")

@@ -246,7 +246,7 @@ def test_source_events_go_through_the_projections(realm):
 
 def test_the_inbox_says_who_waits_for_whom_and_people_answer(realm):
     given = sale("bot", count=3) + sale("kid") + sale("bot", count=4) + sale("kid", count=2)
-    lines = realm("submit", "--intents", "-", given=given).lines
+    lines = realm("submit", "--intents", "-", given=given, code=4).lines
     waiting = realm("inbox", "--json").json
     assert [one["proposalId"] for one in waiting] == [one["proposalId"] for one in lines]
     assert (waiting[0]["actor"]["actorId"], waiting[0]["waitsFor"]) == ("bot", ["ann"])
@@ -266,14 +266,14 @@ def test_the_inbox_says_who_waits_for_whom_and_people_answer(realm):
 
 
 def test_an_ambiguous_prefix_lists_the_candidates(realm):
-    realm("submit", "--intents", "-", given=sale("kid") + sale("kid"))
+    realm("submit", "--intents", "-", given=sale("kid") + sale("kid"), code=4)
     said = realm("decide", "0", "approve", "--by", "ann", "--json", code=1)
     assert said.json["error"]["code"] == "AMBIGUOUS"
     assert len(said.json["error"]["details"]["candidates"]) == 2
 
 
 def test_branches_are_made_listed_and_switched(realm):
-    told = realm("submit", "--intents", "-", given=sale("ann") + sale("ann") + sale("kid")).lines
+    told = realm("submit", "--intents", "-", given=sale("ann") + sale("ann") + sale("kid"), code=4).lines
     first = told[0]["worldId"]
     assert realm("branch", "create", "side", "--at", first[:20], "--json").json["head"] == first
     assert realm("branch", "switch", "side", "--json").json == {"active": "side", "superseded": 1}

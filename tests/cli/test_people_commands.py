@@ -27,7 +27,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = realm("actor", "add", "kit", "--kind", "agent", *bench, "--vote", "threshold", "--threshold", "2")
     assert said.out == "kit (agent) is registered, bound by tribunal of ann, bob, cat, threshold 2.\n"
     assert "1 further step" in realm("actor", "bind", "bot", "--bind", json.dumps(CHAIN)).out
-    realm("submit", "sell", "--actor", "kit", "--input", '{"item": "tea"}')
+    realm("submit", "sell", "--actor", "kit", "--input", '{"item": "tea"}', code=4)
     return folder
 
 
@@ -80,7 +80,7 @@ def test_a_seat_is_handed_on_and_a_question_handed_up(realm: CliRealm) -> None:
     assert "answer    delegate to kid by ann: on leave" in realm("show", name).out
     decide(realm, "reject", "bob")
     assert decide(realm, "reject", "kid", "--json").json["status"] == "rejected"
-    first = realm("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--json").json
+    first = realm("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--json", code=4).json
     raised = decide(realm, "escalate", "ann", "--reason", "not mine", "--json").json
     assert (first["waitsFor"], raised["waitsFor"]) == (["ann"], ["bob", "cat"])
     (one,) = realm("inbox", "--json").json

@@ -30,7 +30,7 @@ def test_a_shadow_is_turned_on_compared_and_turned_off(tmp_path: Path) -> None:
     told = realm("policy", "shadow", "on", "strict.toml", "--json").json
     assert (told["name"], told["actors"], told["changed"]) == ("strict", [], True)
     assert realm("policy", "shadow", "on", "strict").out.startswith("strict shadowed already: ")
-    realm("submit", "--intents", "-", given=sale("bot") + sale("bot", count=4) + sale("bot", count=9))
+    realm("submit", "--intents", "-", given=sale("bot") + sale("bot", count=4) + sale("bot", count=9), code=4)
     assert realm("policy", "shadow", "show").code == 0
     shown = realm("policy", "shadow", "show", "--json", "--check", code=1).json
     assert shown["configured"]["name"] == "strict"
@@ -116,7 +116,7 @@ def test_what_people_decided_is_told_beside_a_question(tmp_path: Path) -> None:
     )
     (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["rules.toml", "strict.toml"]\n')
     assert "for what bot proposes" in realm("policy", "shadow", "on", "strict", "--for", "bot").out
-    realm("submit", "--intents", "-", given=sale("bot", count=9) + sale("ann", count=9))
+    realm("submit", "--intents", "-", given=sale("bot", count=9) + sale("ann", count=9), code=4)
     realm("decide", "01", "approve", "--by", "ann")
     (line,) = realm("policy", "shadow", "show", "--json").json["disagreements"]
     assert (line["ruling"]["verdict"], line["decision"], line["shadow"]["verdict"]) == ("wait", "approved", "reject")
@@ -138,7 +138,7 @@ def test_a_shadow_that_asks_for_more_than_one_approval_does_not_agree(
     (tmp_path / "strict.toml").write_text(shadow.replace('"till"', '"strict"').replace(*change))
     (tmp_path / "world.toml").write_text(f'domain = "{COUNTER}:counter"\npolicies = ["rules.toml", "strict.toml"]\n')
     realm("policy", "shadow", "on", "strict")
-    realm("submit", "--intents", "-", given=sale("bot", count=9))
+    realm("submit", "--intents", "-", given=sale("bot", count=9), code=4)
     told = realm("policy", "shadow", "show", "--json").json["disagreements"]
     assert [one["change"] for one in told] == ([] if expected is None else [expected])
 

@@ -62,7 +62,7 @@ def until(running: subprocess.Popen[str], seen: Any) -> None:
 @pytest.mark.requirement("KP-5a", "KP-3a")
 @pytest.mark.slow
 def test_a_proposal_in_the_queue_says_behind_whom_it_waits(realm: CliRealm) -> None:
-    said = put(realm, "bot").out
+    said = put(realm, "bot", code=4).out
     assert "evaluating: sell by bot" in said
     assert "waits for leases, in the queue behind nightly, who holds MUTATES STATE:/main/*" in said
     assert CARRIED_ON in said
@@ -90,7 +90,7 @@ def test_a_proposal_in_the_queue_says_behind_whom_it_waits(realm: CliRealm) -> N
 @pytest.mark.requirement("KP-5a", "KP-3c")
 @pytest.mark.slow
 def test_a_proposal_that_died_says_when_it_is_tried_again(realm: CliRealm) -> None:
-    told = put(realm, "ann", "--json").json
+    told = put(realm, "ann", "--json", code=4).json
     name, leases = told["proposalId"], told["leases"]
     assert (told["status"], leases["state"], leases["attempts"]) == ("evaluating", "retrying", 1)
     (row,) = realm("waits", "--json").json["retrying"]
@@ -99,7 +99,7 @@ def test_a_proposal_that_died_says_when_it_is_tried_again(realm: CliRealm) -> No
     shown = realm("show", name).out
     assert "waits     for leases that were not free in 1 attempt; it is tried again" in shown
     assert CARRIED_ON in shown
-    said = put(realm, "ann").out
+    said = put(realm, "ann", code=4).out
     assert "waits for leases that were not free in 1 attempt; it is tried again" in said
     assert CARRIED_ON in said
     end = time.monotonic() + PATIENCE_S
@@ -135,7 +135,7 @@ def test_submit_lets_leases_expire_while_it_waits(realm: CliRealm) -> None:
 
 @pytest.mark.slow
 def test_a_wait_that_is_too_long_ends_as_if_nobody_had_waited(realm: CliRealm) -> None:
-    assert put(realm, "bot", "--wait", "0.3", "--json").json["leases"]["state"] == "queued"
+    assert put(realm, "bot", "--wait", "0.3", "--json", code=4).json["leases"]["state"] == "queued"
     for wrong in ("-1", "nan", "soon"):
         assert "--wait" in put(realm, "bot", "--wait", wrong, code=2).err
 

@@ -52,7 +52,7 @@ def by_token(event: Any, actor: str) -> bool:
 
 
 def test_one_submits_and_another_one_decides(shop: Commanded) -> None:
-    asked = shop.remote("kid", "submit", "sell", "--input", TEA, "--json").json
+    asked = shop.remote("kid", "submit", "sell", "--input", TEA, "--json", code=4).json
     assert asked["status"] == "evaluating"
     assert by_token(last(shop, ProposalSubmitted), "kid")
     refused = shop.remote("kid", "decide", asked["proposalId"], "approve", code=1).err
@@ -154,13 +154,13 @@ def test_a_request_whose_answer_is_cut_is_repeated_with_one_effect(shop: Command
             assert proxy.cut == 2
         assert count(shop, kind) == before + more
         assert said.err == "" or "5 lines done" in said.err
-    asked = shop.remote("kid", "submit", "sell", "--input", TEA, "--json").json["proposalId"]
+    asked = shop.remote("kid", "submit", "sell", "--input", TEA, "--json", code=4).json["proposalId"]
     before = count(shop, HumanAnswered)
     with cutting(shop.served.url, cuts=1) as proxy:
         words = ["decide", asked, "approve", "--json", "--server", proxy.url]
         assert shop.remote("ann", *words).json["status"] == "completed"
     assert count(shop, HumanAnswered) == before + 1
-    asked = shop.remote("kid", "submit", "sell", "--input", TEA, "--json").json["proposalId"]
+    asked = shop.remote("kid", "submit", "sell", "--input", TEA, "--json", code=4).json["proposalId"]
     before = count(shop, ProposalSuperseded)
     with cutting(shop.served.url, cuts=1) as proxy:
         words = ["cancel", asked, "--reason", "no longer wanted", "--json", "--server", proxy.url]

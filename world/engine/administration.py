@@ -112,11 +112,16 @@ def bind(work: UnitOfWork, actor_id: str, binding: Mapping[str, Any], by: str) -
 
 
 def adopt_policy(work: UnitOfWork, name: str, by: str) -> bool:
-    """Bring a loaded policy into force; False when it is already. Raises ``RefusedError`` ``UNKNOWN_POLICY``."""
+    """Bring a loaded policy into force; False when it is already.
+
+    Raises:
+        RefusedError: ``UNKNOWN_POLICY``; ``RULE_IMPURE`` and ``INVALID_POLICY`` as ``Authority.check_policy``.
+    """
     described = dict(work.authority.describe_policy(name))
     known = work.realm.policies.get(name)
     if known is not None and known.policy_hash == described["hash"]:
         return False
+    work.authority.check_policy(name, work.domain.schema.actions)
     adopted = PolicyAdopted(
         at=work.at,
         name=name,

@@ -131,18 +131,25 @@ def signature(error: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-RULES_IDENTITY: Final = "rules-1"
-"""Member ``identity`` of a policy's description whose hash covers the identities of its rules and no places."""
+RULES_IDENTITY: Final = "rules-2"
+"""Member ``identity`` of a policy's description: its hash covers the identities of its rules and no places.
+
+The number is the evaluation of its rules: under 1, conditions have the answers of the CEL library, and rules in Python
+are not guarded.
+"""
+
+RULES_IDENTITIES: Final = frozenset({"rules-1", RULES_IDENTITY})
+"""All values of that member."""
 
 
 def policy_hash(description: Mapping[str, Any]) -> str:
     """Return the hash of a policy's description; rulings and decisions refer to it.
 
-    A description with ``"identity": "rules-1"`` is identified by its name, version and combination, and by the ordered
-    list of its rules with their identities. An earlier one is hashed as a whole, without its ``hash``.
+    A description with ``identity`` is identified by that, its name, version and combination, and by the ordered list of
+    its rules with their identities. An earlier one is hashed as a whole, without its ``hash``.
     """
     rules = description.get("rules")
-    if description.get("identity") != RULES_IDENTITY or not isinstance(rules, Sequence):
+    if description.get("identity") not in RULES_IDENTITIES or not isinstance(rules, Sequence):
         return digest({name: part for name, part in description.items() if name != "hash"})
     head = {name: description[name] for name in ("identity", "name", "combination", "version") if name in description}
     named = [[one.get("rule"), one.get("identity")] for one in rules if isinstance(one, Mapping)]

@@ -5,7 +5,7 @@ The world defines these interfaces, is given implementations by the composition 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
@@ -164,6 +164,19 @@ class Authority(Protocol):
 
         Raises:
             RefusedError: for an unknown kind, unknown fields, or a policy that does not exist.
+        """
+        ...
+
+    def check_policy(self, name: str, actions: Collection[str]) -> None:
+        """Check a loaded policy before it is adopted.
+
+        Args:
+            name: the policy.
+            actions: the actions of the domain.
+
+        Raises:
+            RefusedError: ``UNKNOWN_POLICY``; ``RULE_IMPURE`` for a rule whose code names a clock, chance, network or
+                files; ``INVALID_POLICY`` for a rule that names an action that the domain does not have.
         """
         ...
 

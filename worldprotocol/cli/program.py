@@ -26,13 +26,16 @@ CLEAN: Final = 0
 FINDINGS: Final = 1
 USAGE: Final = 2
 DAMAGED: Final = 3
+WAITING: Final = 4
+HELD: Final = 5
 INTERRUPTED: Final = 130
 NOBODY_READS: Final = 141
 
 HELP = """Govern what people, agents and systems do to one shared world.
 
 Every change is an intent; an authority decides; what was decided and done is in one log that anyone can verify.
-Start with `worldctl init --domain FILE`. Exit codes: 0 clean, 1 findings, 2 usage, 3 damaged log."""
+Start with `worldctl init --domain FILE`. Exit codes: 0 clean, 1 findings, 2 usage, 3 damaged log,
+4 still waiting, 5 held."""
 
 root = LazyGroup("worldctl", help=HELP, params=global_options(), context_settings={"max_content_width": 110})
 root.params.append(

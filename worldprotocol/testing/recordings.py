@@ -341,7 +341,7 @@ class Recording:
             self._fail(
                 f"{words} Nothing was added: event {other_code}, {event_at(world, other_code).TOPIC}, names other code "
                 "than was recorded, and recorded events are not changed. --record=all records anew. The identity of a "
-                "rule covers its whole module, so keep rules in a module that is not edited with the scenes."
+                "rule covers its function and the code of its package that it reaches."
             )
         self._fail(f"{words} --record=new adds what is new.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
@@ -201,6 +201,10 @@ class InForce:
     def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a binding in its full form."""
         return self._by(binding).check_binding(binding)
+
+    def check_policy(self, name: str, actions: Collection[str]) -> None:
+        """Check a policy before it is adopted."""
+        self.others.get(name, self.at_hand).check_policy(name, actions)
 
     def describe_policy(self, name: str, like: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Return the description of a policy."""

@@ -8,7 +8,7 @@ made for a preparation, is a span of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
@@ -247,6 +247,10 @@ class _TracedAuthority:
     def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the binding in its full form."""
         return self._authority.check_binding(binding)
+
+    def check_policy(self, name: str, actions: Collection[str]) -> None:
+        """Check a loaded policy before it is adopted."""
+        self._authority.check_policy(name, actions)
 
     def describe_policy(self, name: str, like: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Return the description of a loaded policy."""

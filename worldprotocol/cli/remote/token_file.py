@@ -38,7 +38,9 @@ def token_in(file: Path | str) -> str:
     """
     why = None
     try:
-        text = Path(file).read_text(encoding="utf-8").strip()
+        lines = Path(file).read_text(encoding="utf-8").strip().splitlines()
+        is_printed = len(lines) == 2 and lines[1].startswith("token ")  # as `worldctl token create` prints it
+        text = lines[0].strip() if is_printed else "\n".join(lines)
     except (OSError, ValueError) as error:
         text, why = "", str(error)
     if _is_token(text):

@@ -16,7 +16,7 @@ from world.model.canonical_json import read_json
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.input_reading import count_lines, read_lines
-from worldprotocol.cli.support.rendering.proposals import FINDINGS, received_as, result_of
+from worldprotocol.cli.support.rendering.proposals import FINDINGS, exit_code_of, received_as, result_of
 
 if TYPE_CHECKING:
     from worldprotocol.cli.support.output import Printer
@@ -111,7 +111,7 @@ def run_batch(desk: CommandContext, source: str, take: Take, *, wait: float, sto
         )
         raise
     desk.out.remark(f"{_counted(done)}.")
-    return 1 if any(status in FINDINGS for status in done) else 0
+    return printer.exit_code()
 
 
 class _Lines:
@@ -123,6 +123,7 @@ class _Lines:
         self._done = done
         self._waits = waits
         self._open: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._ended: dict[tuple[str, bool], dict[str, Any]] = {}  # one result of each kind, for the exit code
 
     def take(self, number: int, result: dict[str, Any]) -> None:
         """Print a result, or keep its line for later."""
@@ -130,7 +131,11 @@ class _Lines:
         if self._waits and result["status"] in UNDER_WAY:
             self._open[result["proposalId"]] = number, result
         else:
-            self._out.line({"line": number, **result})
+            self._tell(number, result)
+
+    def exit_code(self) -> int:
+        """Return the exit code of all lines that were printed."""
+        return exit_code_of(self._ended.values())
 
     def stay(self, seconds: float) -> None:
         """Wait until everything has ended, or the time is over, and read the state then."""
@@ -146,8 +151,12 @@ class _Lines:
             now = result_of(self._world, self._world.proposal(name)) | kept
             self._done[before["status"]] -= 1
             self._done[now["status"]] += 1
-            self._out.line({"line": number, **now})
+            self._tell(number, now)
         self._open.clear()
+
+    def _tell(self, number: int, result: dict[str, Any]) -> None:
+        self._ended.setdefault((result["status"], "held" in result), result)
+        self._out.line({"line": number, **result})
 
 
 def _result(world: Realm, take: Take, line: bytes | RefusedError) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from fastapi import Query, Request, Response
 from pydantic import ValidationError
 from sse_starlette import ServerSentEvent
 
+from authority.people.questions import Question, questions_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.state.access import right_fault
@@ -81,6 +82,8 @@ async def _shown(
         "people": {one["proposalId"]: asked_people(one) for one in entries},
         "places": {one["proposalId"]: narrower_places(one) for one in entries},
         "further": {one["proposalId"] for one in entries if _has_further_step(opened.call, one["proposalId"])},
+        "voted": {one["proposalId"] for one in entries if _is_vote(opened.call, one["proposalId"])},
+        "handed": {one["proposalId"] for one in entries if _has_own_place(opened.call, one["proposalId"])},
         "actors": sorted(opened.call.view.actors) if opened.may("actors.list") else [],
         "may_approve": "approver" in opened.call.visibility.rights,
     }
@@ -93,6 +96,29 @@ def _has_further_step(call: Call, proposal_id: str) -> bool:
     if proposal is None or proposal.asked is None:
         return False
     return proposal.asked.step < len((proposal.binding or {}).get("then", ()))
+
+
+def _is_vote(call: Call, proposal_id: str) -> bool:
+    """Return whether the caller is asked to vote, and so may abstain."""
+    kind = call.view.actors[call.actor_id].kind if call.actor_id in call.view.actors else ""
+    return any(one.quorum is not None and one.is_asked(kind, call.actor_id) for one in _questions(call, proposal_id))
+
+
+def _has_own_place(call: Call, proposal_id: str) -> bool:
+    """Return whether the caller has a place of its own to hand on; one who is asked as any human has none."""
+    return any(
+        seat.holder == call.actor_id and seat.vote is None
+        for question in _questions(call, proposal_id)
+        if question.is_open
+        for seat in question.seats
+    )
+
+
+def _questions(call: Call, proposal_id: str) -> Sequence[Question]:
+    proposal = call.view.proposals.get(proposal_id)
+    if proposal is None or proposal.asked is None:
+        return ()
+    return questions_of(proposal.asked, proposal.submitted.actor.actor_id)
 
 
 def asked_people(entry: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def decide(
 ) -> int:
     """Answer PROPOSAL, named by its id or the unique beginning of it.
 
-    A voter in a tribunal may abstain. ask sends a question back, and the proposer replies; it still waits.
+    Where a vote is taken, a voter may abstain. ask sends a question back, and the proposer replies; it still waits.
     delegate hands the own place on, escalate hands the question up to the next step of the binding.
     The action of an approved proposal is computed at once; its effects are performed here with --execute, and
     otherwise offered to workers (`worldctl worker`, `worldctl settle`). Exit code 1 when its execution failed.

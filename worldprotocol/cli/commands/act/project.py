@@ -46,7 +46,7 @@ def _check(options: dict[str, Any]) -> None:
 
 def _one(desk: CommandContext, options: dict[str, Any]) -> int:
     from worldprotocol.cli.support.input_reading import read_object
-    from worldprotocol.cli.support.rendering.proposals import FINDINGS, in_words, received_as
+    from worldprotocol.cli.support.rendering.proposals import exit_code_of, in_words, received_as
 
     source = read_object(options["source"], what="The source event")
     with desk.open() as world:
@@ -55,4 +55,4 @@ def _one(desk: CommandContext, options: dict[str, Any]) -> int:
             came = replace(came, proposal=wait_for(world, came.proposal, options["wait"]))
         result = received_as(world, came)
     desk.out.tell(result, *in_words(result))
-    return 1 if result["status"] in FINDINGS else 0
+    return exit_code_of([result])

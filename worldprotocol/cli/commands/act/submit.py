@@ -33,7 +33,8 @@ def submit(desk: CommandContext, *, stop_on_error: bool, **options: Any) -> int:
     full instances can be submitted again after an interruption: what is in the log already is refused as
     alreadySubmitted and nothing happens twice. With --wait the lines of what has not ended yet come last.
 
-    Exit code 1 when anything was refused, rejected or failed; what waits for leases or people counts as clean.
+    Exit code 1 when anything was refused, rejected or failed; else 5 when something is held until an adoption; else 4
+    when something still waits for people, leases or effects, with or without --wait.
     """
     _check(options)
     if options["intents"] is None:
@@ -58,7 +59,7 @@ def _check(options: dict[str, Any]) -> None:
 
 def _one(desk: CommandContext, options: dict[str, Any]) -> int:
     from worldprotocol.cli.support.input_reading import read_argument
-    from worldprotocol.cli.support.rendering.proposals import FINDINGS, in_words, result_of
+    from worldprotocol.cli.support.rendering.proposals import exit_code_of, in_words, result_of
 
     given = None if options["given"] is None else read_argument(options["given"], what="--input")
     with desk.open() as world:
@@ -67,7 +68,7 @@ def _one(desk: CommandContext, options: dict[str, Any]) -> int:
         put = world.submit(intent, signature=_signature(world, intent, options["sign"]), **start)
         result = result_of(world, wait_for(world, put, options["wait"]))
     desk.out.tell(result, *in_words(result))
-    return 1 if result["status"] in FINDINGS else 0
+    return exit_code_of([result])
 
 
 def _signature(world: Realm, intent: IntentInstance, file: str | None) -> IntentSignature | None:

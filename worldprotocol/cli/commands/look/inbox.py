@@ -62,10 +62,18 @@ def inbox(desk: CommandContext, person: str | None, at: str | None) -> None:
         for one in waiting
     ]
     heads = ("proposal", "actor", "wants", "input", "waits for", "since", "deadline", "why", "asked back")
-    desk.out.table(heads, rows, empty="Nothing waits for anybody.")
+    desk.out.table(
+        heads, rows, empty="Nothing waits for people." if person is None else _nothing_for(person, len(asked))
+    )
     if overdue:
         are, them = ("is", "it") if overdue == 1 else ("are", "them")
         desk.out.remark(f"{counted(overdue, 'proposal')} {are} overdue; `worldctl settle` decides {them}.")
+
+
+def _nothing_for(person: str, others: int) -> str:
+    """Return what is printed where a person is not asked, while others may be."""
+    elsewhere = f" {counted(others, 'proposal')} {'waits' if others == 1 else 'wait'} for others." if others else ""
+    return f"Nothing waits for {person}.{elsewhere}"
 
 
 def _questions(answers: list[dict[str, Any]]) -> str:

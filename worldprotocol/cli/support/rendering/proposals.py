@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from world.model.record import to_wire
@@ -14,6 +15,29 @@ from worldprotocol.cli.support.waiting_for_leases import leases_wanted
 
 FINDINGS: Final = frozenset({"rejected", "failed", "superseded", "refused"})
 """Results that make the exit code 1."""
+
+WAITING: Final = 4
+"""Exit code of a proposal that still waits for people, leases or effects."""
+
+HELD: Final = 5
+"""Exit code of a proposal that is held until an adoption."""
+
+_UNDER_WAY: Final = frozenset({"submitted", "evaluating", "approved", "executing"})
+
+
+def exit_code_of(results: Iterable[Mapping[str, Any]]) -> int:
+    """Return the exit code of results: 1 for a finding, before 5 for a held one, before 4 for a waiting one."""
+    codes = {_exit_code(one) for one in results}
+    return next((code for code in (1, HELD, WAITING) if code in codes), 0)
+
+
+def _exit_code(result: Mapping[str, Any]) -> int:
+    if result["status"] in FINDINGS:
+        return 1
+    if result["status"] not in _UNDER_WAY:
+        return 0
+    return HELD if "held" in result else WAITING
+
 
 CARRIED_ON: Final = (
     "`worldctl settle`, or any other command that acts, carries it on when they are free; `worldctl submit --wait "

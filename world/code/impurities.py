@@ -14,16 +14,16 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
-from types import FrameType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 __all__ = [
-    "ADVICE",
     "HARMLESS",
     "NAMES",
     "PLAIN",
     "Impurity",
     "Kind",
+    "impurity_of",
     "is_settled",
     "of_builtin",
     "of_event",
@@ -32,23 +32,7 @@ __all__ = [
 ]
 
 Kind = str
-"""Kind of an impure operation: a key of ``ADVICE``."""
-
-_CARRY: Final = "let the source event carry it in its payload, or the domain hold it in its data"
-
-ADVICE: Final[dict[Kind, str]] = {
-    "clock": f"a projection knows no time: {_CARRY}",
-    "randomness": f"a projection takes no chances: {_CARRY}; ids are given by the issuer",
-    "environment": f"a projection does not look at the process or the machine: {_CARRY}",
-    "network": f"a projection asks nobody: {_CARRY}",
-    "files": f"a projection touches no files: {_CARRY}",
-    "processes": "a projection starts nothing: that is an effect, which an action of the domain asks for",
-    "threads": "a projection answers by itself, in the thread that asked it",
-    "output": "a projection writes nothing, not even a log: what it selects, and its reason, are recorded",
-    "mutation": "what a projection is given is frozen: answer with a changed copy (world.model.immutable_json.thaw)",
-    "interpreter": "a projection leaves the interpreter alone",
-}
-"""What to do instead, by kind. These sentences are recorded in logs and compared by rechecks; do not change them."""
+"""Kind of an impure operation: clock, randomness, environment, network, files, processes, threads, output, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +240,8 @@ PLAIN: Final = frozenset(
 )
 """Types whose methods access only their own object."""
 
+_FILE_OPENERS: Final = (open, os.open)
+
 HARMLESS: Final[set[Any]] = set()
 """Cache of built-in module functions that are pure for every caller; their number is bounded."""
 
@@ -381,3 +367,38 @@ def _reads_time_zone(args: tuple[Any, ...]) -> bool:
         return False
     path = os.path.normpath(args[0])
     return any(path.startswith(f"{folder}{os.sep}") for folder in library.TZPATH)
+
+
+def impurity_of(value: object) -> Impurity | None:
+    """Return the impurity that calling or reading a value is, if any.
+
+    Args:
+        value: what code names: a function, a class, ``os.environ``.
+    """
+    if value is os.environ:
+        return Impurity("environment", "os.environ")
+    if any(value is one for one in _FILE_OPENERS):
+        return Impurity("files", "open")
+    if isinstance(value, type):
+        return _of_class(value)
+    if isinstance(value, FunctionType):
+        return _PYTHON_FUNCTIONS.get((value.__module__, value.__qualname__))
+    if isinstance(value, MethodType):
+        return _of_method(value.__self__, value.__name__, ())
+    if not isinstance(value, BuiltinFunctionType):
+        return None
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, ModuleType):
+        return _of_module(owner.__name__, value.__name__)
+    if isinstance(owner, type):
+        is_clock = value.__name__ in _CLOCK_OF_DATES and issubclass(owner, date)
+        return Impurity("clock", f"{owner.__name__}.{value.__name__}") if is_clock else None
+    return None if owner is None else _of_method(owner, value.__name__, ())
+
+
+def _of_class(value: type) -> Impurity | None:
+    kind = _MODULES.get(value.__module__)
+    if kind is not None and not issubclass(value, (BaseException, int)):
+        return Impurity(kind, f"{value.__module__.lstrip('_')}.{value.__qualname__}")
+    found = _PYTHON_FUNCTIONS.get((value.__module__, f"{value.__qualname__}.__init__"))
+    return found or _PYTHON_FUNCTIONS.get((value.__module__, f"{value.__qualname__}.start"))

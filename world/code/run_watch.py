@@ -1,8 +1,8 @@
-"""Watch of one call on its thread that stops at the first impure operation.
+"""Watch of calls on their thread that stops at the first impure operation.
 
 A profile function checks built-in and Python functions when they are called, whatever the name under which they were
 imported. An audit hook (PEP 578) checks other accesses to the operating system. Both apply only to the thread of the
-watched call, and the previous state of the thread is restored afterwards.
+watched calls, and the previous state of the thread is restored afterwards. One watch serves several calls in sequence.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from random import Random
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from projections.purity.source_checks import (
+from world.code.impurities import (
     HARMLESS,
     NAMES,
     PLAIN,
@@ -32,14 +33,14 @@ from projections.purity.source_checks import (
 )
 from world.code.references import FILE_MODULE_PREFIX
 
-__all__ = ["Found", "place_of", "watched"]
+__all__ = ["Found", "RunWatch", "place_of", "watched"]
 
 Found = tuple[Impurity, str]
 """An impure operation and its place: ``module:line``, ``file.py:line``, or empty."""
 
 _IMPORTING: Final = ("<frozen importlib._bootstrap>", "_find_and_load")
 _NEVER_BY_IMPORT: Final = frozenset({"network", "processes", "threads", "interpreter", "mutation"})
-_LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "host", "pydantic"}
+_LIBRARY: Final = sys.stdlib_module_names | {"world", "projections", "authority", "host", "pydantic"}
 
 
 def watched(call: Callable[[], Any], *, but: frozenset[Kind] = frozenset()) -> tuple[Any, Found | None]:
@@ -48,16 +49,8 @@ def watched(call: Callable[[], Any], *, but: frozenset[Kind] = frozenset()) -> t
     Kinds in ``but`` are allowed. An impure operation ends the call, and the result is None, unless the call caught the
     exception. Exceptions of a pure call are raised here.
     """
-    watch = _RunWatch(base=sys._getframe(), but=but)
-    answer = None
-    try:
-        answer = watch.run(call)
-    except _EndedError:
-        pass
-    except (Exception, SystemExit):
-        if not watch.found:
-            raise
-    return answer, watch.found[0] if watch.found else None
+    with RunWatch(but=but) as watch:
+        return watch.call(call)
 
 
 def place_of(trace: TracebackType | None) -> str:
@@ -84,7 +77,7 @@ class _EndedError(BaseException):
 
 
 class _ThreadState(threading.local):
-    watch: _RunWatch | None = None
+    watch: RunWatch | None = None
 
 
 _thread_state: Final = _ThreadState()
@@ -93,40 +86,79 @@ _installed = False
 
 
 @dataclass(slots=True, eq=False)
-class _RunWatch:
-    """Watch of one run on its thread; ``seeded`` holds generators it seeded, by id."""
+class RunWatch:
+    """Watch of a thread; a context manager, within which ``call`` makes the watched calls.
 
-    base: FrameType | None
-    but: frozenset[Kind]
-    found: list[Found] = field(default_factory=list)
-    seeded: dict[int, Random] = field(default_factory=dict)
-    active: bool = False
+    Args:
+        but: kinds of impurity that are allowed.
+    """
 
-    def run(self, call: Callable[[], Any]) -> Any:
-        """Make a call under watch, and restore the previous watch afterwards."""
-        outer = _thread_state.watch
-        watched_before = outer is not None and outer.active
-        if outer is not None:
-            outer.active = False  # the outer watch must not see the calls made here
+    but: frozenset[Kind] = frozenset()
+    found: list[Found] = field(default_factory=list, init=False)
+    seeded: dict[int, Random] = field(default_factory=dict, init=False)  # generators that the call seeded, by id
+    active: bool = field(default=False, init=False)
+    _base: FrameType | None = field(default=None, init=False)
+    _outer: RunWatch | None = field(default=None, init=False)
+    _was_active: bool = field(default=False, init=False)
+    _profile: Any = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        """Watch the thread instead of an outer watch, which must not see the calls made here."""
+        self._outer = _thread_state.watch
+        if self._outer is not None:
+            self._was_active, self._outer.active = self._outer.active, False
         _install_hook()
-        profile = sys.getprofile()
-        _pause_collecting()  # finalizers of other objects would be attributed to the projection
+        self._profile = sys.getprofile()
+        _pause_collecting()  # finalizers of other objects would be attributed to the watched call
+        _thread_state.watch = self
+        sys.setprofile(self.on_profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the previous state of the thread."""
+        self.active = False
+        sys.setprofile(None)
+        _thread_state.watch = self._outer
+        _resume_collecting()
+        _restore_profiler(self._profile)
+        if self._outer is not None:
+            self._outer.active = self._was_active
+        self._outer = None
+
+    def call(self, call: Callable[[], Any]) -> tuple[Any, Found | None]:
+        """Return the result of a call and its first impure operation; see ``watched``."""
+        self.found.clear()
+        self.seeded.clear()
+        self._base = sys._getframe()
+        answer = None
         try:
-            _thread_state.watch = self
-            sys.setprofile(self.on_profile)
             self.active = True
-            return call()
+            answer = call()
+        except _EndedError:
+            pass
+        except (Exception, SystemExit):
+            if not self.found:
+                raise
         finally:
             self.active = False
-            sys.setprofile(None)
-            _thread_state.watch, self.base = outer, None
-            _resume_collecting()
-            _restore_profiler(profile)
-            if outer is not None:
-                outer.active = watched_before
+            self._base = None
+        return answer, self.found[0] if self.found else None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Allow everything: the engine reads the log for the watched call."""
+        was_active, self.active = self.active, False
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(self.on_profile)
+            self.active = was_active
 
     def on_profile(self, frame: FrameType, event: str, arg: Any) -> None:
         """Check a function before its call, and raise to end the call."""
+        if not self.active:
+            return
         caller: FrameType | None = frame
         if event == "c_call":
             if arg in HARMLESS or type(getattr(arg, "__self__", None)) in PLAIN:
@@ -141,7 +173,7 @@ class _RunWatch:
                 self.seeded[id(generator)] = generator
         else:
             return
-        if found is not None and self.active:
+        if found is not None:
             self.object_to(found, caller)
 
     def on_event(self, event: str, args: tuple[Any, ...]) -> None:
@@ -157,7 +189,7 @@ class _RunWatch:
             return
         where = ""
         frame = caller
-        while frame is not None and frame is not self.base:
+        while frame is not None and frame is not self._base:
             code = frame.f_code
             if (code.co_filename, code.co_name) == _IMPORTING and found.kind not in _NEVER_BY_IMPORT:
                 return
