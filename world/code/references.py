@@ -7,13 +7,15 @@ Domains, projections, rules and effect handlers are loaded by ``package.module:a
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from world.code.entry_points import entry_points
 from world.code.named_modules import admit, why_not_admitted
@@ -24,6 +26,31 @@ from world.model.canonical_json import sha256_hex
 
 FILE_MODULE_PREFIX = "_worldprotocol_"
 """Prefix of the names of modules that were loaded from a file."""
+
+
+class _FileFinder:
+    """Finder of the modules that are loaded from files, so that Python's import locks each of them."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, Path] = {}
+        self._adding = threading.Lock()
+
+    def add(self, name: str, path: Path) -> None:
+        """Let the module of a file be imported under a name."""
+        with self._adding:
+            self._paths[name] = path
+            if self not in sys.meta_path:
+                sys.meta_path.append(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of such a module; None for every other name."""
+        file = self._paths.get(name)
+        return None if file is None else spec_from_file_location(name, file, loader=FromSource(name, str(file)))
+
+
+_files: Final = _FileFinder()
 
 
 def load_reference(reference: str, *, base: Path | None = None) -> Any:
@@ -71,20 +98,10 @@ def _file_module(path: Path) -> ModuleType:
     text = path.read_bytes() if path.is_file() else b""
     identity = sha256_hex(str(path).encode() + bytes(1) + text)
     name = f"{FILE_MODULE_PREFIX}{identity[:16]}"
-    known = sys.modules.get(name)
-    if known is not None:
-        return known
-    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
-    if spec is None or spec.loader is None or not path.is_file():
+    if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    _files.add(name, path)
+    return importlib.import_module(name)  # another thread waits here until the module is complete
 
 
 def offered(group: str) -> Iterator[tuple[str, Any]]:

@@ -24,6 +24,7 @@ from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
 from world.read_models.live.sealed_snapshot import archived_upto
 from worldprotocol.analysis.rejudging import CaseRejudger, CaseSelection, RejudgedCases
+from worldprotocol.analysis.work.code_identities import CodeIdentities, check_same_code, identities_of
 from worldprotocol.analysis.work.stretches import LogWork, Progress, Stretch, audit_logs, check_same_log
 from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.bootstrap import EventLog, TreeHead, load_any_domain, take_adopted_form
@@ -57,6 +58,7 @@ class BacktestSetup:
         limits: time limits of rules.
         last: number of the newest rulings to which the backtest is limited; None is all.
         expected: a tree head of the log, which another process compares with what it opens; None compares nothing.
+        code: identities of the code, which another process compares with what it loads; None compares nothing.
     """
 
     address: str = field(repr=False)
@@ -68,16 +70,19 @@ class BacktestSetup:
     limits: Limits = field(default_factory=Limits)
     last: int | None = None
     expected: TreeHead | None = None
+    code: CodeIdentities | None = None
 
     @contextmanager
     def stretches(self) -> Iterator[Callable[[Stretch], RejudgedCases]]:
         """Open the log, and give the function that judges the cases between two positions; it closes the log.
 
         Raises:
-            RefusedError: as ``judge``; ``CLUSTER_UNFIT`` for another log than the expected one.
+            RefusedError: as ``judge``; ``CLUSTER_UNFIT`` for other code or another log than the expected one.
         """
         judge = self.judge()
         with judge.archive.log as log:
+            if self.code is not None:
+                check_same_code(_code_of(judge), self.code)
             check_same_log(log, self.expected)
             yield lambda stretch: judge.stretch(*stretch)
 
@@ -141,13 +146,15 @@ class Backtest:
         Raises:
             RefusedError: as ``BacktestSetup.judge``.
         """
-        with self.setup.judge().archive.log as log:
+        judge = self.setup.judge()
+        with judge.archive.log as log:
             head = log.head()
             self.upto = head.size
             self.after = self.archived_upto = archived_upto(log)
             if self.setup.last is not None:
                 self.after = _before_newest(log, self.after, self.upto, self.setup.last)
-        return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, self.after, self.upto)
+            setup = replace(self.setup, expected=head, code=_code_of(judge))
+        return LogWork(self.setup.address, setup.stretches, self.after, self.upto)
 
     @property
     def is_settled(self) -> bool:
@@ -174,6 +181,10 @@ class Backtest:
         counts = {name: self.counts[name] for name in COUNTED}
         archived = {"archivedUpto": self.archived_upto} if self.archived_upto else {}
         return {"kind": "summary", **counts, "after": self.after, "upto": self.upto, **archived}
+
+
+def _code_of(judge: CaseRejudger) -> CodeIdentities:
+    return identities_of(judge.domain, policies=[judge.policy])
 
 
 def backtest_logs(

@@ -17,6 +17,7 @@ from world.errors import RefusedError, WorldProtocolError
 from world.read_models.live.sealed_snapshot import archived_upto
 from worldprotocol.analysis.recheck.recheck import Rechecking, open_to_recheck
 from worldprotocol.analysis.recheck.results import Rechecked
+from worldprotocol.analysis.work.code_identities import CodeIdentities, check_same_code, identities_of
 from worldprotocol.analysis.work.stretches import LogWork, Progress, Stretch, audit_logs, check_same_log
 from worldprotocol.analysis.work.workers import Workers
 from worldprotocol.api.bootstrap import TreeHead
@@ -40,6 +41,7 @@ class RecheckSetup:
         folder: start of relative references.
         every: continue after the first divergent step.
         expected: a tree head of the log, which another process compares with what it opens; None compares nothing.
+        code: identities of the code, which another process compares with what it loads; None compares nothing.
     """
 
     address: str = field(repr=False)
@@ -49,6 +51,7 @@ class RecheckSetup:
     folder: Path = field(default_factory=Path)
     every: bool = False
     expected: TreeHead | None = None
+    code: CodeIdentities | None = None
 
     def open(self) -> Realm:
         """Open the log for reading only, with the code for the recheck.
@@ -66,9 +69,11 @@ class RecheckSetup:
         Stretches may come in any order; for one before the last, the log is folded from the beginning again.
 
         Raises:
-            RefusedError: as ``open``; ``CLUSTER_UNFIT`` for another log than the expected one.
+            RefusedError: as ``open``; ``CLUSTER_UNFIT`` for other code or another log than the expected one.
         """
         with self.open() as world:
+            if self.code is not None:
+                check_same_code(_code_of(world), self.code)
             check_same_log(world.log, self.expected)
             checking = Rechecking(world, every=self.every)
             begun = 0
@@ -108,6 +113,7 @@ class LogRecheck:
             RefusedError: as ``RecheckSetup.open``; ``NO_SUCH_EVENT``; ``EVENT_ARCHIVED`` where a cut removed all of it.
         """
         with self.setup.open() as world:
+            code = _code_of(world)
             head = world.log.head()
             size, archived = head.size, archived_upto(world.log)
         last = size if self.upto is None else self.upto
@@ -121,7 +127,8 @@ class LogRecheck:
                 position=last,
             )
         after = max(self.after, archived)
-        return LogWork(self.setup.address, replace(self.setup, expected=head).stretches, after, last, FOLD)
+        setup = replace(self.setup, expected=head, code=code)
+        return LogWork(self.setup.address, setup.stretches, after, last, FOLD)
 
     def take(self, result: Rechecked) -> Iterator[dict[str, Any]]:
         """Add the result of the next stretch; there are no findings but the divergences in it."""
@@ -132,6 +139,12 @@ class LogRecheck:
     def is_settled(self) -> bool:
         """Whether a step diverged, and the first one is all that is asked for."""
         return self.done.first is not None and not self.setup.every
+
+
+def _code_of(world: Realm) -> CodeIdentities:
+    parts = world.parts
+    assert parts is not None  # it was opened with the code
+    return identities_of(parts.domain, policies=parts.policies, projections=parts.projections)
 
 
 def recheck_logs(

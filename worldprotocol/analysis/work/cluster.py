@@ -148,7 +148,7 @@ class ClusterCrew:
                 raise RefusedError(
                     ErrorCode.CLUSTER_UNFIT,
                     f"The worker {worker} cannot do this work: {why}. Start the workers in an environment with the "
-                    f"same release of {DISTRIBUTION} as here ({own['version']}).",
+                    f"same release of {DISTRIBUTION} as here ({own['version']}), Python and the same distributions.",
                     worker=worker,
                 )
 
@@ -222,7 +222,7 @@ class _WorkerLane:
         advice = ""
         if not isinstance(error, WorldProtocolError) or error.code not in _ENVIRONMENT:
             return error
-        if error.code != ErrorCode.NOT_LOADED and self._local:
+        if error.code in _ABOUT_LOG and self._local:
             advice = (
                 " A worker on another machine opens a file only in a folder that both machines share, under the same "
                 "path; otherwise keep the log in PostgreSQL."
@@ -233,13 +233,10 @@ class _WorkerLane:
         return type(error)(error.code, message, **{**error.details, "worker": self._worker})
 
 
-_ENVIRONMENT: Final = {
-    ErrorCode.LOG_NOT_FOUND,
-    ErrorCode.LOG_UNAVAILABLE,
-    ErrorCode.NOT_A_LOG,
-    ErrorCode.NOT_LOADED,
-}
-"""Errors of a worker that another machine, with the log and the code, would not have."""
+_ABOUT_LOG: Final = {ErrorCode.LOG_NOT_FOUND, ErrorCode.LOG_UNAVAILABLE, ErrorCode.NOT_A_LOG}
+
+_ENVIRONMENT: Final = {*_ABOUT_LOG, ErrorCode.NOT_LOADED, ErrorCode.CLUSTER_UNFIT}
+"""Errors of a worker that another machine, with the same log and the same code, would not have."""
 
 
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
@@ -274,6 +271,12 @@ def _unfit(code: Any, own: Known) -> str | None:
     for name, what in (("version", "release"), ("python", "Python"), ("digest", "code, with the same release")):
         if code[name] != own[name]:
             return f"it has another {what}: {code[name]} in place of {own[name]}"
+    here, there = own["distributions"], code["distributions"]
+    other = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
+    if other:
+        return "it has other distributions: " + ", ".join(
+            f"{name} {there.get(name, 'absent')} in place of {here.get(name, 'absent')}" for name in other
+        )
     return None
 
 
