@@ -149,11 +149,11 @@ class Served:
 
 
 @contextmanager
-def serving(place: Place, *arguments: str, **variables: str) -> Iterator[Served]:
-    """Run a server; it is killed at the end where it still runs."""
+def serving(place: Place, *arguments: str, before: Sequence[str] = (), **variables: str) -> Iterator[Served]:
+    """Run a server, by the words of a program before its command; it is killed at the end where it still runs."""
     with (place.folder / "server.log").open("a") as complaints:
         process = subprocess.Popen(
-            [*COMMAND, *SERVE, *arguments],
+            [*before, *COMMAND, *SERVE, *arguments],
             cwd=place.folder,
             env=environment() | {"PYTHONWARNINGS": "default"} | variables,
             stdout=subprocess.PIPE,

@@ -252,9 +252,11 @@ def signed_order(served: Served, actor: str = "kid", key: bytes = KEY) -> dict[s
 
 
 def sent(served: Served, body: Any, actor: str | None = None) -> tuple[int, str | None]:
-    """Submit an intent, with the token of an actor or with its signature alone."""
+    """Submit an intent, with the token of an actor or with its signature alone, whose key the header names."""
+    signature = body.get("signature")
+    headers = {"Wp-Key-Id": signature["keyId"]} if actor is None and signature else {}
     with served.client(actor) as client:
-        answer = client.post(f"{PATH}/intents", json=body)
+        answer = client.post(f"{PATH}/intents", json=body, headers=headers)
     return answer.status_code, answer.json().get("code")
 
 
@@ -286,6 +288,25 @@ def test_the_signature_alone_signs_its_actor_in_for_this_intent(served: Served) 
     assert sent(served, signed_order(served, "nil", KEY)) == (401, "UNAUTHENTICATED")
     assert sent(served, signed_order(served), "mule") == (403, "RIGHT_MISSING")
     assert sent(served, signed_order(served), "bot") == (403, "NOT_THE_VERIFIED_ACTOR")
+
+
+def test_the_header_names_the_key_that_signed_the_body(served: Served) -> None:
+    body = signed_order(served)
+    with served.client() as client:
+
+        def refused(content: Any, headers: dict[str, str]) -> tuple[str, str]:
+            answer = client.post(f"{PATH}/intents", json=content, headers=headers).json()
+            return answer["code"], answer["detail"]
+
+        other = signed_order(served, "nil", OTHER)["signature"]["keyId"]
+        assert refused(body, {})[0] == "SIGN_IN_REQUIRED"
+        assert "Wp-Key-Id" in refused(body, {})[1]
+        assert "is not registered" in refused(body, {"Wp-Key-Id": "0" * 16})[1]
+        assert "is signed with the key" in refused(body, {"Wp-Key-Id": other})[1]
+        assert "no signature" in refused(body | {"signature": None}, {"Wp-Key-Id": other})[1]
+        assert "no issued intent" in refused({"type": "x"}, {"Wp-Key-Id": other})[1]
+        code, _ = refused(body, {"Wp-Key-Id": body["signature"]["keyId"], "Authorization": "Bearer x"})
+        assert code == "SIGN_IN_REQUIRED"
 
 
 def test_a_signature_signs_in_for_no_other_operation(served: Served) -> None:

@@ -83,8 +83,8 @@ def test_the_numbers_are_those_of_the_api(served: Served) -> None:
 def test_refusals_and_times_are_counted_by_operation(served: Served) -> None:
     before = scrape(served)
     assert before.value("worldprotocol_refused_total", operation="rights.list", code="RIGHT_MISSING") == 1
-    assert before.value("worldprotocol_refused_total", operation="unknown", code="REQUEST_TOO_LARGE") == 1
-    assert before.value("worldprotocol_requests_total", operation="unknown", status="413") == 1
+    assert before.value("worldprotocol_refused_total", operation="intents.submit", code="REQUEST_TOO_LARGE") == 1
+    assert before.value("worldprotocol_requests_total", operation="intents.submit", status="413") == 1
     submitted = before.value("worldprotocol_request_duration_seconds_count", operation="intents.submit") or 0
     commits = before.value("worldprotocol_commit_duration_seconds_count", realm="main") or 0
     waits = before.value("worldprotocol_lock_wait_seconds_count", realm="main") or 0

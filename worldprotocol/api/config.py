@@ -221,6 +221,8 @@ class ServerConfig(Section):
 
     ``request_timeout_s`` and ``drain_timeout_s`` are in seconds, as is ``max_wait_s``, the longest ``?wait=``.
     ``public`` has, by realm, the redaction rules with which visitors read it without sign-in.
+    ``max_body_bytes`` is the size of a request's body, ``max_unverified_bytes`` that of a caller who was not verified,
+    and ``max_unread_bytes`` the size of all bodies that are arriving.
     ``requests_per_second`` and ``burst`` limit each verified subject, and each address of visitors; ``threads`` limits
     the calls of realms at once. ``public_url`` is the address that browsers use, if it is not the listener's; ``hosts``
     are further names of the server in requests. ``session_minutes`` is the time to live of a browser session.
@@ -238,6 +240,8 @@ class ServerConfig(Section):
     tls_certificate: str | None = None
     tls_key: str | None = None
     max_body_bytes: int = Field(default=2_097_152, ge=1)
+    max_unverified_bytes: int = Field(default=65_536, ge=1)
+    max_unread_bytes: int = Field(default=67_108_864, ge=1)
     requests_per_second: int = Field(default=100, ge=1)
     burst: int = Field(default=200, ge=1)
     request_timeout_s: int = Field(default=30, ge=1)
@@ -257,6 +261,11 @@ class ServerConfig(Section):
         issuers = [one.issuer for one in self.oidc]
         if len(set(names)) < len(names) or len(set(issuers)) < len(issuers):
             raise ValueError("each of [[server.oidc]] has an issuer of its own, and with a client_id a name of its own")
+        if self.max_unread_bytes < 2 * self.max_body_bytes:
+            raise ValueError(
+                f"max_unread_bytes is {self.max_unread_bytes}, less than two bodies of max_body_bytes "
+                f"({self.max_body_bytes}); raise it, or lower max_body_bytes"
+            )
         return self
 
     @field_validator("trusted_proxies")

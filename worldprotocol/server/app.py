@@ -9,9 +9,10 @@ from fastapi import FastAPI, Response
 from fastapi.telemetry import TelemetryConfig
 
 from worldprotocol.server import problems
+from worldprotocol.server.call import OperationRoute
 from worldprotocol.server.governed import calls, command_runs  # noqa: F401
 from worldprotocol.server.governed.mcp_endpoint import mcp_routes
-from worldprotocol.server.limits import BodyLimit
+from worldprotocol.server.limits import RequestLimit
 from worldprotocol.server.metrics import Counted
 from worldprotocol.server.openapi import describe
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
@@ -76,6 +77,7 @@ def create_app(service: Service) -> FastAPI:
         telemetry=TELEMETRY,
     )
     app.state.service = service
+    app.router.route_class = OperationRoute
     for operation in OPERATIONS.values():
         app.add_api_route(
             operation.route,
@@ -92,11 +94,11 @@ def create_app(service: Service) -> FastAPI:
     app.router.routes.extend(mcp_routes(service, app))
     problems.install(app)
     app.add_middleware(
-        BodyLimit,
-        max_bytes=service.config.max_body_bytes,
-        timeout_s=service.config.request_timeout_s,
+        RequestLimit,
+        config=service.config,
         is_stopping=lambda: service.is_stopping,
         running=service.running,
+        unread=service.unread,
     )
     app.add_middleware(Counted, metrics=service.metrics)
     describe(app)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from itertools import islice
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from world.model.decision import HumanChoice
 
@@ -37,6 +38,9 @@ __all__ = [
     "Withdrawal",
 ]
 
+REPORTED: Final = 5
+"""Unknown members of a body that are reported."""
+
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 Word = Annotated[str, Field(max_length=1_000_000)]
 Ids = Annotated[list[Name], Field(min_length=1, max_length=1_000)]
@@ -44,9 +48,19 @@ Reason = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
 class StrictBody(BaseModel):
-    """Base of all bodies: unknown members are refused."""
+    """Base of all bodies: unknown members are refused, of which the first ones are reported."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_few_unknown(cls, value: Any) -> Any:
+        """Leave out all but the first unknown members: each would become an error with a description of its own."""
+        names = cls.model_fields
+        if not isinstance(value, dict) or len(value) <= len(names) + REPORTED:
+            return value
+        unknown = islice((name for name in value if name not in names), REPORTED)
+        return {name: value[name] for name in (*(one for one in names if one in value), *unknown)}
 
 
 class _Submission(StrictBody):

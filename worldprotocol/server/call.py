@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import json
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import orjson
 from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 from msgspec import structs
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.verification import UNAUTHENTICATED, Verification
+from world.klis.session import AgentKey
 from world.read_models.live.sealed_snapshot import archived_upto
 from world.state.access import right_fault
 from world.state.realm_view import RealmView
@@ -23,7 +26,9 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.json_text import as_text
 from worldprotocol.server.commands.caller_realm import caller_realm
 from worldprotocol.server.operation_table import OPERATIONS, Operation
+from worldprotocol.server.request_body import body_of
 from worldprotocol.server.service import HostedRealm, Service
+from worldprotocol.server.sign_in import signed_by
 from worldprotocol.server.threads import retrieve
 from worldprotocol.server.visibility import Visibility
 
@@ -31,11 +36,14 @@ __all__ = [
     "COUNTED",
     "Authorized",
     "Call",
+    "OperationRoute",
+    "address_of",
     "answer",
     "authorize",
     "check_right",
     "count_failure",
     "count_visitor",
+    "counted_failure",
     "operation_of",
     "service_of",
     "visitor",
@@ -45,6 +53,9 @@ R = TypeVar("R")
 
 COUNTED: Final = "is_counted"
 """Member of the state of a request that this process sends for another one, which was counted."""
+
+SMALL_BYTES: Final = 65_536
+"""Size of a body that is parsed where it is read; a thread parses larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +168,57 @@ def operation_of(request: Request) -> Operation:
     return operation
 
 
+class OperationRoute(APIRoute):
+    """Route of an operation: the caller is verified, and has the right, before the body is read."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of requests."""
+        handle = super().get_route_handler()
+
+        async def handle_authorized(request: Request) -> Response:
+            operation, body = OPERATIONS.get(self.name), body_of(request)
+            if operation is not None and operation.is_in_realm and not operation.is_public:
+                await body.read(_subject_of(await authorize(request)))
+            elif operation is not None:
+                await body.read_unverified(address_of(request))
+            body.release()
+            return await handle(_ParsedRequest(request.scope, request.receive))
+
+        return handle_authorized
+
+
+class _ParsedRequest(Request):
+    """A request whose body a thread parses, unless it is small."""
+
+    async def json(self) -> Any:
+        """Return the JSON of the body.
+
+        Raises:
+            ValueError: it is not JSON.
+        """
+        body = await self.body()
+        if len(body) <= SMALL_BYTES:
+            return json.loads(body)
+        return await service_of(self).threads.run(lambda: json.loads(body))
+
+
+def _subject_of(call: Call) -> str:
+    return f"{call.actor_id}@{call.hosted.name}" if call.verified.is_verified else "visitors"
+
+
 async def authorize(request: Request) -> Call:
+    """Return the call of a request, which is authorised once.
+
+    Raises:
+        RefusedError: as ``_authorized``.
+    """
+    known: Call | None = getattr(request.state, "call", None)
+    if known is None:
+        known = request.state.call = await _authorized(request)
+    return known
+
+
+async def _authorized(request: Request) -> Call:
     """Verify the caller, count the request, and check the right to the operation.
 
     Raises:
@@ -219,24 +280,55 @@ def count_visitor(service: Service, realm: str, request: Request) -> None:
     Raises:
         TooManyRequestsError: there were many.
     """
-    service.rates.take(f"visitor {_address(request)}@{realm}")
+    service.rates.take(f"visitor {address_of(request)}@{realm}")
 
 
 async def verify(service: Service, hosted: HostedRealm, request: Request) -> tuple[Verification, RealmView]:
     """Return the caller as verified in a realm, and the state of the realm.
 
     Raises:
-        RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID``; ``TOO_MANY_REQUESTS`` after many failures.
+        RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID``, ``UNAUTHENTICATED``; ``TOO_MANY_REQUESTS`` after many
+            failures; what is wrong with the body that a key signed.
     """
     view = await hosted.view.result()
     try:
-        return await service.sign_in.verified(request, view, service.clock.now_ms()), view
+        key = service.sign_in.signing_key(request, view)
+        if key is None:
+            return await service.sign_in.verified(request, view, service.clock.now_ms()), view
     except RefusedError:
         public = visitor(service, hosted, request)
         if public is not None:
             return public, view
         count_failure(service, request)
         raise
+    return await _verify_signature(service, hosted, request, view, key), view
+
+
+async def _verify_signature(
+    service: Service, hosted: HostedRealm, request: Request, view: RealmView, key: AgentKey
+) -> Verification:
+    """Return the actor that signed the intent in a body, which is read and parsed after a failure was counted.
+
+    An id of a key is no secret: the allowance of the actor is checked, and only an actor that was verified uses it up.
+    """
+    service.rates.check(f"{key.agent_id}@{hosted.name}")
+    with counted_failure(service, request):
+        body = body_of(request)
+        content = await body.read(f"address {address_of(request)}")
+        now_ms = service.clock.now_ms()
+        return await service.checks.run(lambda: signed_by(content, key.key_id, view, now_ms))
+
+
+@contextmanager
+def counted_failure(service: Service, request: Request) -> Iterator[None]:
+    """Count a failure to verify a caller before the work for it, and take that back where the work succeeds.
+
+    Raises:
+        TooManyRequestsError: there were many.
+    """
+    count_failure(service, request)
+    yield
+    service.rates.give_back(f"address {address_of(request)}")
 
 
 def count_failure(service: Service, request: Request) -> None:
@@ -245,10 +337,11 @@ def count_failure(service: Service, request: Request) -> None:
     Raises:
         TooManyRequestsError: there were many.
     """
-    service.rates.take(f"address {_address(request)}")
+    service.rates.take(f"address {address_of(request)}")
 
 
-def _address(request: Request) -> str:
+def address_of(request: Request) -> str:
+    """Return the address of a caller, by which failures are counted."""
     return request.client.host if request.client else "socket"
 
 
@@ -256,19 +349,20 @@ async def verified_somewhere(service: Service, request: Request) -> list[tuple[H
     """Return the realms in which the caller can be verified.
 
     Raises:
-        RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID`` where there is none.
+        RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID`` where there is none; ``TOO_MANY_REQUESTS`` after many
+            failures.
     """
     found, refusal = [], RefusedError(ErrorCode.SIGN_IN_REQUIRED, "This server has no realm.")
-    for hosted in service.realms.values():
-        view = await hosted.view.result()
-        try:
-            verified = await service.sign_in.verified(request, view, service.clock.now_ms())
-            found.append((hosted, verified, view))
-        except RefusedError as refused:
-            refusal = refused
-    if not found:
-        count_failure(service, request)
-        raise refusal
+    with counted_failure(service, request):
+        for hosted in service.realms.values():
+            view = await hosted.view.result()
+            try:
+                verified = await service.sign_in.verified(request, view, service.clock.now_ms())
+                found.append((hosted, verified, view))
+            except RefusedError as refused:
+                refusal = refused
+        if not found:
+            raise refusal
     return found
 
 

@@ -1,26 +1,37 @@
-"""Limits on requests: host and origin, size and time of the body, rate of a subject, waits; and the service's end."""
+"""Limits on requests: host and origin, body, cookies, rate of a subject, waits; and the service's end."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from world.error_codes import ErrorCode
+from worldprotocol.api.config import ServerConfig
 from worldprotocol.server.problems import TooManyRequestsError, problem
+from worldprotocol.server.request_body import RequestBody, UnreadBodies, set_body
 
-__all__ = ["BodyLimit", "HostLimit", "Rates", "Running", "Waits", "is_own_origin"]
+__all__ = ["HostLimit", "Rates", "RequestLimit", "Running", "Waits", "is_own_origin"]
 
 SHARE: Final = 10
 """One in so many of the requests that may wait is kept for other subjects than the one that has the most."""
+
+COOKIES: Final = b"world_protocol_"
+"""Beginning of the names of this server's cookies."""
+
+MAX_COOKIE_BYTES: Final = 4_096
+"""Size of a cookie, which is what browsers store."""
+
+_QUOTING: Final = frozenset(b'"\\')
 
 MAX_SUBJECTS: Final = 100_000
 """Subjects whose rates are remembered; the one that was idle longest is forgotten first, with a full allowance."""
@@ -41,8 +52,8 @@ class Rates:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, subject: str) -> None:
-        """Count one request of a subject.
+    def check(self, subject: str) -> float:
+        """Return how many requests a subject may send at once, of which none is counted.
 
         Raises:
             TooManyRequestsError: its allowance is used up.
@@ -57,6 +68,21 @@ class Rates:
                 f"send the next one in {seconds} s.",
                 seconds,
             )
+        return left
+
+    def give_back(self, subject: str) -> None:
+        """Count one request of a subject less."""
+        if subject in self._buckets:
+            left, then = self._buckets[subject]
+            self._buckets[subject] = min(float(self._burst), left + 1), then
+
+    def take(self, subject: str) -> None:
+        """Count one request of a subject.
+
+        Raises:
+            TooManyRequestsError: its allowance is used up.
+        """
+        left, now = self.check(subject), self._clock()
         self._buckets[subject] = left - 1, now
         self._buckets.move_to_end(subject)
         if len(self._buckets) > MAX_SUBJECTS:
@@ -149,27 +175,34 @@ class Running:
                 await self._is_idle.wait()
 
 
-class BodyLimit:
-    """ASGI middleware that bounds size and time of a request's body, and refuses requests while the server stops.
+class RequestLimit:
+    """ASGI middleware that gives requests a bounded body, and refuses requests while the server stops.
 
-    A body is read before the application is called, so that none of its code sees a part of one.
+    Cookies of other programs are left out of requests: all parsers of cookies read them otherwise, and the one of
+    Python before 3.11.10 takes quadratic time for some.
 
     Args:
         app: the application.
-        max_bytes: size of a body.
-        timeout_s: time in which the body has to arrive, in seconds.
+        config: the limits.
         is_stopping: whether the server stops.
         running: counts the requests that are not refused for that.
+        unread: counts the bytes of bodies.
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_bytes: int, timeout_s: float, is_stopping: Callable[[], bool], running: Running
+        self,
+        app: ASGIApp,
+        *,
+        config: ServerConfig,
+        is_stopping: Callable[[], bool],
+        running: Running,
+        unread: UnreadBodies,
     ) -> None:
         self._app = app
-        self._max_bytes = max_bytes
-        self._timeout_s = timeout_s
+        self._config = config
         self._is_stopping = is_stopping
         self._running = running
+        self._unread = unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -193,52 +226,36 @@ class BodyLimit:
                         await _refuse(ErrorCode.SERVER_STOPPING, words)(scope, receive, send)
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body of a request, and have it answered."""
-        refusal: tuple[ErrorCode, str] | None = None
-        body = b""
+        """Have a request answered whose body the application reads once the caller is known."""
+        scope["headers"] = list(_without_foreign_cookies(scope["headers"]))
         if {"content-length", "transfer-encoding"} <= set(Request(scope).headers):
             words = "The request has both Content-Length and Transfer-Encoding, so its end is uncertain; send one."
-            refusal = ErrorCode.INVALID_VALUE, words
-        else:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    whole = await self._body(scope, receive)
-            except TimeoutError:
-                words = f"The body did not arrive within {self._timeout_s:g} s (request_timeout_s)."
-                refusal = ErrorCode.REQUEST_TIMED_OUT, words
-            else:
-                body = whole or b""
-                if whole is None:
-                    words = f"The body has more than {self._max_bytes} bytes (max_body_bytes)."
-                    refusal = ErrorCode.REQUEST_TOO_LARGE, words
-        if refusal is not None:
-            scope.setdefault("state", {})["error_code"] = refusal[0].value
-            await _refuse(*refusal)(scope, receive, send)
+            scope.setdefault("state", {})["error_code"] = ErrorCode.INVALID_VALUE.value
+            await _refuse(ErrorCode.INVALID_VALUE, words)(scope, receive, send)
             return
-        is_delivered = False
+        body = RequestBody(scope, receive, self._config, self._unread)
+        set_body(scope, body)
 
-        async def received() -> Message:
-            nonlocal is_delivered
-            if is_delivered:
-                return await receive()  # waits for the end of the connection
-            is_delivered = True
-            return {"type": "http.request", "body": body, "more_body": False}
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and body.ends_connection:
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
 
-        await self._app(scope, received, send)
+        try:
+            await self._app(scope, body.receive, sent)
+        finally:
+            body.release()
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the body of a request, or None where it is too large."""
-        length = Request(scope).headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._max_bytes:
-            return None
-        body = bytearray()
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if len(body) > self._max_bytes:
-                return None
-            if message["type"] != "http.request" or not message.get("more_body", False):
-                return bytes(body)
+
+def _without_foreign_cookies(fields: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield header fields, with the cookies of this server alone, whose values need no quotes and escapes."""
+    for name, value in fields:
+        if name != b"cookie":
+            yield name, value
+            continue
+        own = [one.strip() for one in value.split(b";") if one.strip().startswith(COOKIES)]
+        if plain := [one for one in own if len(one) <= MAX_COOKIE_BYTES and not _QUOTING & set(one)]:
+            yield name, b"; ".join(plain)
 
 
 def is_own_origin(origin: str, host: str, public_url: str | None) -> bool:

@@ -50,12 +50,17 @@ class Operation:
         return self.path.replace("{tile}", "{tile:path}")
 
     @property
+    def is_in_realm(self) -> bool:
+        """Whether it is an operation on a realm."""
+        return self.path.startswith(REALM)
+
+    @property
     def is_open(self) -> bool:
         """Whether visitors may use it in a realm whose reading is public (``[server.public]``).
 
         It reads, redacts event by event, and does not wait.
         """
-        is_reading = self.method == "GET" and self.path.startswith(REALM) and not self.path.endswith("/stream")
+        is_reading = self.method == "GET" and self.is_in_realm and not self.path.endswith("/stream")
         return is_reading and "reader" in self.rights and not self.is_whole and not self.is_personal
 
     @property

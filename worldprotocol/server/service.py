@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from world.clock import SystemClock
 from world.error_codes import ErrorCode
@@ -37,6 +37,7 @@ from worldprotocol.server.log_watch import LogWatch
 from worldprotocol.server.metrics import Metrics
 from worldprotocol.server.moves import Moves
 from worldprotocol.server.pages.browser_sessions import Links
+from worldprotocol.server.request_body import UnreadBodies
 from worldprotocol.server.sign_in import SignIn
 from worldprotocol.server.threads import Shared, Threads
 from worldprotocol.server.visibility import Redactions
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from worldprotocol.server.issuers.code_flow import CodeFlow
 
 __all__ = ["AgentsOfRealm", "HostedRealm", "RealmToServe", "Service"]
+
+CHECKS: Final = 2
+"""Threads that check what callers send who were not verified."""
 
 Signed = Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]
 """Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
@@ -160,6 +164,8 @@ class Service:
         config: listeners, sign-in and limits.
         realms: the realms by name.
         threads: the pool for calls of realms.
+        unread: bytes of bodies that are arriving.
+        checks: threads for what callers send who were not verified, so that they leave ``threads`` to the others.
         flows: sign-in of browsers, by the name of the issuer.
         flow_key: key of the cookies that keep a sign-in until it ends.
         address: the first listener's.
@@ -174,6 +180,8 @@ class Service:
     waits: Waits
     metrics: Metrics
     commands: RunningCommands
+    unread: UnreadBodies
+    checks: Threads = field(default_factory=lambda: Threads(CHECKS))
     is_stopping: bool = False
     running: Running = field(default_factory=Running)
     links: Links = field(default_factory=Links)
@@ -223,6 +231,7 @@ class Service:
             waits=Waits(config.max_waits),
             metrics=Metrics(),
             commands=RunningCommands(config.threads),
+            unread=UnreadBodies(config.max_unread_bytes),
             flows=flows_of(sign_in.issuers.values(), client_secrets or {}),
             clock=clock,
         )
@@ -334,6 +343,7 @@ class Service:
         await self.moves.join()
         await self.commands.close()
         await self.threads.close()
+        await self.checks.close()
         await self.moves.close()
         for one in self.realms.values():
             await one.jobs.join()

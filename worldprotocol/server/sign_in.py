@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from fastapi import Request
@@ -19,6 +19,7 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.verification import IntentSignature, Verification
 from world.klis.identity.intent_signature import intent_fault
+from world.klis.session import AgentKey
 from world.model.intent import IntentInstance
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.access import verify_token
@@ -26,9 +27,12 @@ from worldprotocol.api.config import OidcConfig
 from worldprotocol.server.bodies import IssuedIntent
 from worldprotocol.server.issuers.issuer import OidcIssuer, refused_sign_in
 
-__all__ = ["SignIn"]
+__all__ = ["KEY_ID", "SignIn", "signed_by"]
 
 MAX_CREDENTIAL_CHARS: Final = 16_384
+KEY_ID: Final = "wp-key-id"
+"""Header that names the key which signed the intent in the body."""
+
 SIGNED: Final = "intents.submit"
 """The operation whose body may be signed by the caller."""
 
@@ -58,38 +62,40 @@ class SignIn:
         """
         credential = request.headers.get("authorization")
         if credential is not None:
-            verified = await self._bearer(credential, realm, now_ms)
+            verified = await self._bearer(request, credential, realm, now_ms)
         else:
-            verified = await self._signature(request, realm, now_ms) or self._peer(request)
+            verified = self._peer(request)
         if verified.actor_id not in realm.actors:
             raise refused_sign_in(f"{verified.actor_id!r} is not a registered actor of this realm")
         return verified
 
-    async def _signature(self, request: Request, realm: RealmView, now_ms: int) -> Verification | None:
-        """Return the actor that signed the intent in a body; None where the operation or the body has no signature.
+    def signing_key(self, request: Request, realm: RealmView) -> AgentKey | None:
+        """Return the key that a request without other credentials names as the one that signed its body.
+
+        None where the request names none, or has a credential, or is of another operation.
+
+        Args:
+            request: the request, whose body is not read.
+            realm: the current state of the realm.
 
         Raises:
-            RefusedError: ``UNAUTHENTICATED`` for a signature that does not hold.
+            RefusedError: ``UNAUTHENTICATED`` for a key that is not registered, or was revoked.
         """
-        if getattr(request.scope.get("route"), "name", "") != SIGNED or b'"signature"' not in await request.body():
+        named = request.headers.get(KEY_ID)
+        is_signed = getattr(request.scope.get("route"), "name", "") == SIGNED and named is not None
+        if not is_signed or "authorization" in request.headers:
             return None
-        try:
-            body = IssuedIntent.model_validate(orjson.loads(await request.body()))
-        except (ValidationError, ValueError):
-            return None
-        if body.signature is None:
-            return None
-        intent = IntentInstance.read(body.model_dump(exclude={"signature"}))
-        signed = IntentSignature.read(body.signature.model_dump())
-        log_id = "" if realm.founded is None else realm.founded.log_id
-        fault = intent_fault(realm.klis, log_id, intent, signed, now_ms)
-        if fault is not None:
+        key = realm.klis.keys.get(named or "")
+        if key is None or key.revoked:
+            what = "was revoked" if key is not None else "is not registered"
             raise RefusedError(
-                ErrorCode.UNAUTHENTICATED, f"The signature of the intent {intent.intent_id} is not accepted: {fault}."
+                ErrorCode.UNAUTHENTICATED,
+                f"The key {(named or '')[:80]!r} in the header Wp-Key-Id {what}; name the registered key that signed "
+                "the intent.",
             )
-        return Verification(method="signature", actor_id=intent.meta.origin.actor.actor_id, key_id=signed.key_id)
+        return key
 
-    async def _bearer(self, credential: str, realm: RealmView, now_ms: int) -> Verification:
+    async def _bearer(self, request: Request, credential: str, realm: RealmView, now_ms: int) -> Verification:
         scheme, _, text = credential.partition(" ")
         text = text.strip()
         if scheme.lower() != "bearer" or not text or len(text) > MAX_CREDENTIAL_CHARS:
@@ -102,7 +108,7 @@ class SignIn:
         issuer = self.issuers.get(_claimed_issuer(text))
         if issuer is None:
             raise refused_sign_in("The bearer token is neither an API token nor a JWT of a configured issuer")
-        claims = await issuer.jwt_claims(text)
+        claims = await self._claims(request, issuer, text)
         subject = claims.get("sub")
         return Verification(
             method="jwt",
@@ -111,14 +117,58 @@ class SignIn:
             subject=subject if isinstance(subject, str) else None,
         )
 
+    async def _claims(self, request: Request, issuer: OidcIssuer, text: str) -> Mapping[str, Any]:
+        """Return the claims of a request's JWT, which is verified once for all realms."""
+        known: Mapping[str, Any] | None = getattr(request.state, "claims", None)
+        if known is None:
+            known = request.state.claims = await issuer.jwt_claims(text)
+        return known
+
     def _peer(self, request: Request) -> Verification:
         uid = getattr(request.state, "peer_uid", None)
         if uid is None:
-            raise refused_sign_in("The request has no credentials")
+            raise refused_sign_in(
+                "The request has no credentials; a signed intent names its key in the header Wp-Key-Id"
+            )
         actor = self._peers.get(str(uid))
         if actor is None:
             raise refused_sign_in(f"The user id {uid} of the peer is not mapped to an actor ([server.peers])")
         return Verification(method="peer", actor_id=actor, uid=uid)
+
+
+def signed_by(content: bytes, key_id: str, realm: RealmView, now_ms: int) -> Verification:
+    """Return the actor that signed the intent in a body.
+
+    Args:
+        content: the body.
+        key_id: the key that the request names, registered in the realm.
+        realm: the current state of the realm.
+        now_ms: ms since 1970.
+
+    Raises:
+        RefusedError: ``UNAUTHENTICATED`` where the body is no signed intent, or the signature does not hold.
+    """
+    try:
+        body = IssuedIntent.model_validate(orjson.loads(content))
+        intent = IntentInstance.read(body.model_dump(exclude={"signature"}))
+        signed = None if body.signature is None else IntentSignature.read(body.signature.model_dump())
+    except (ValidationError, ValueError, RefusedError):
+        raise RefusedError(
+            ErrorCode.UNAUTHENTICATED, "The header Wp-Key-Id names a key, and the body is no issued intent; send one."
+        ) from None
+    if signed is None or signed.key_id != key_id:
+        what = "has no signature" if signed is None else f"is signed with the key {signed.key_id}"
+        raise RefusedError(
+            ErrorCode.UNAUTHENTICATED,
+            f"The header Wp-Key-Id names the key {key_id}, and the intent {what}; send what that key signed.",
+        )
+    log_id = "" if realm.founded is None else realm.founded.log_id
+    fault = intent_fault(realm.klis, log_id, intent, signed, now_ms)
+    if fault is not None:
+        raise RefusedError(
+            ErrorCode.UNAUTHENTICATED, f"The signature of the intent {intent.intent_id} is not accepted: {fault}."
+        )
+    return Verification(method="signature", actor_id=intent.meta.origin.actor.actor_id, key_id=key_id)
 
 
 def _claimed_issuer(text: str) -> str:

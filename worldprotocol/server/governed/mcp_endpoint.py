@@ -28,6 +28,7 @@ from worldprotocol.json_text import as_text
 from worldprotocol.server.call import COUNTED, verified_somewhere, verify
 from worldprotocol.server.limits import Running
 from worldprotocol.server.problems import TooManyRequestsError
+from worldprotocol.server.request_body import body_of
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -87,10 +88,14 @@ class McpEndpoint:
         Raises:
             RefusedError: ``SIGN_IN_REQUIRED``, ``TOKEN_NOT_VALID``, ``UNKNOWN_REALM``, ``RIGHT_MISSING``,
                 ``NOT_LOADED`` without the extra ``mcp``.
+                ``REQUEST_TOO_LARGE``, ``REQUEST_TIMED_OUT``.
             TooManyRequestsError: of the actor, or streams of notifications.
         """
         request = Request(scope, receive)
         hosted, actor_id = await self._caller(request)
+        body = body_of(request)
+        await body.read(f"{actor_id}@{hosted.name}")
+        body.release()
         manager = await self._started()
         from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
         from mcp.server.auth.provider import AccessToken

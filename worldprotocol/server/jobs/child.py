@@ -13,6 +13,7 @@ import shutil
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -76,7 +77,8 @@ def _run(wanted: dict[str, Any], output: _Output) -> None:
 
 def main() -> None:
     """Run the job that stdin describes."""
-    os.nice(NICENESS)
+    with suppress(OSError):  # a unit of systemd may deny it; the job then runs with the priority of the server
+        os.nice(NICENESS)
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
         wanted = json.loads(_first_line())

@@ -25,6 +25,7 @@ from world.events.verification import BrowserSession, Verification
 from world.state.realm_view import RealmView
 from worldprotocol.api.callers.access import NewToken, verify_token
 from worldprotocol.server.limits import is_own_origin
+from worldprotocol.server.threads import Threads
 
 if TYPE_CHECKING:
     from worldprotocol.server.service import HostedRealm, Service
@@ -33,7 +34,8 @@ __all__ = [
     "Links",
     "begun_session",
     "check_form",
-    "form_of",
+    "check_origin",
+    "fields_of",
     "form_token",
     "is_secure",
     "session_of",
@@ -163,11 +165,11 @@ def form_token(session: str) -> str:
     return hmac.new(session.encode(), b"form", hashlib.sha256).hexdigest()
 
 
-async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form that a page of this server sent.
+def check_origin(request: Request) -> None:
+    """Refuse what is no form, or one that another site sent.
 
     Raises:
-        RefusedError: ``FOREIGN_SITE`` where another site sent it, ``INVALID_VALUE`` where it is not a form.
+        RefusedError: ``FOREIGN_SITE``, ``INVALID_VALUE``.
     """
     origin, public_url = request.headers.get("origin"), _service(request).config.public_url
     is_foreign = request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
@@ -175,13 +177,26 @@ async def form_of(request: Request) -> dict[str, str]:
         raise RefusedError(ErrorCode.FOREIGN_SITE, "Another site sent this form; send it from a page of this server.")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise RefusedError(ErrorCode.INVALID_VALUE, f"The body is not a form ({FORM}); send it from a page.")
+
+
+async def fields_of(content: bytes, threads: Threads) -> dict[str, str]:
+    """Return the fields of a form, which a thread reads.
+
+    Args:
+        content: the body of the request.
+        threads: the threads.
+
+    Raises:
+        RefusedError: ``INVALID_VALUE`` where it is not a form.
+    """
+
+    def run() -> dict[str, str]:
+        return dict(parse_qsl(content.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))
+
     try:
-        pairs = parse_qsl(
-            (await request.body()).decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
-        )
+        return await threads.run(run)
     except ValueError:
         raise RefusedError(ErrorCode.INVALID_VALUE, "The body is not a form; send it from a page.") from None
-    return dict(pairs)
 
 
 def check_form(form: dict[str, str], session: str) -> None:

@@ -10,9 +10,8 @@ from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 
-from world.errors import RefusedError
 from world.events.verification import BrowserSession, Verification
-from worldprotocol.server.call import count_failure, service_of
+from worldprotocol.server.call import counted_failure, service_of
 from worldprotocol.server.pages.browser_sessions import begun_session, set_session
 from worldprotocol.server.pages.page_call import HEADERS, rendered
 from worldprotocol.server.pages.page_table import shows
@@ -91,11 +90,8 @@ async def come_back(request: Request, realm: str, issuer: str) -> Response:
     site leads to.
     """
     service, flow = service_of(request), _flow(request, issuer)
-    try:
+    with counted_failure(service, request):
         found = await flow.finish(request)
-    except RefusedError:
-        count_failure(service, request)
-        raise
     session = BrowserSession(method="oidc", issuer=flow.issuer.config.issuer, subject=found.subject)
     hosted = service.realms.get(realm)
     if hosted is None:

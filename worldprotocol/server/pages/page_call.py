@@ -21,10 +21,11 @@ from worldprotocol.html_pages.environment import environment
 from worldprotocol.server.call import Call, check_right, count_failure, service_of, visitor
 from worldprotocol.server.jobs.job import Kind
 from worldprotocol.server.operation_table import HANDLERS, OPERATIONS
-from worldprotocol.server.pages.browser_sessions import check_form, form_of, form_token, session_of
+from worldprotocol.server.pages.browser_sessions import check_form, check_origin, fields_of, form_token, session_of
 from worldprotocol.server.pages.page_table import PAGES, Page
 from worldprotocol.server.pages.shown_times import relative
 from worldprotocol.server.pages.shown_values import as_text, shown_changes, value_lines
+from worldprotocol.server.request_body import body_of
 from worldprotocol.server.visibility import Visibility
 from worldprotocol.terminal_text import visible
 
@@ -250,8 +251,12 @@ async def open_form(request: Request, operation: str) -> tuple[PageCall, dict[st
         RefusedError: as ``open_page``; ``FOREIGN_SITE``, ``INVALID_VALUE`` and ``RIGHT_MISSING`` where the form is not
             one of the session.
     """
-    form = await form_of(request)
+    check_origin(request)
     opened = await open_page(request, operation)
+    body = body_of(request)
+    content = await body.read(f"{opened.call.actor_id}@{opened.call.hosted.name}")
+    form = await fields_of(content, opened.call.service.threads)
+    body.release()
     check_form(form, opened.session)
     return opened, form
 

@@ -7,13 +7,19 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from world.errors import RefusedError
 from world.events.verification import BrowserSession
-from worldprotocol.server.call import count_failure, service_of
-from worldprotocol.server.pages.browser_sessions import begun_session, form_of, set_session, unset_session
+from worldprotocol.server.call import address_of, counted_failure, service_of
+from worldprotocol.server.pages.browser_sessions import (
+    begun_session,
+    check_origin,
+    fields_of,
+    set_session,
+    unset_session,
+)
 from worldprotocol.server.pages.issuer_pages import choices_of, logout_of
 from worldprotocol.server.pages.page_call import HEADERS, hosted_realm, open_form, open_page, rendered
 from worldprotocol.server.pages.page_table import PAGES, shows
+from worldprotocol.server.request_body import body_of
 
 Code = Annotated[str, Query(max_length=200)]
 Next = Annotated[str, Query(alias="next", max_length=2_000)]
@@ -30,28 +36,23 @@ async def sign_in(request: Request, realm: str, code: Code = "", next_page: Next
             "sign_in/issuers", {"realm_name": realm, "choices": choices_of(service_of(request), realm, next_page)}
         )
     hosted = hosted_realm(request)
-    actor_id = _actor(request, code, use=False)
+    with counted_failure(service_of(request), request):
+        actor_id = service_of(request).links.actor_of(hosted.name, code)
     minutes = service_of(request).config.session_minutes
     return rendered(
         "sign_in/sign_in", {"realm_name": hosted.name, "actor_id": actor_id, "code": code, "minutes": minutes}
     )
 
 
-def _actor(request: Request, code: str, *, use: bool) -> str:
-    service, hosted = service_of(request), hosted_realm(request)
-    try:
-        return (service.links.use if use else service.links.actor_of)(hosted.name, code)
-    except RefusedError:
-        count_failure(service, request)
-        raise
-
-
 @shows("begin_session")
 async def begin_session(request: Request) -> Response:
     """Use up a link, record the session, and set its cookie."""
-    form = await form_of(request)
+    check_origin(request)
     service, hosted = service_of(request), hosted_realm(request)
-    actor_id = _actor(request, form.get("code", ""), use=True)
+    with counted_failure(service, request):
+        body = await body_of(request).read_unverified(address_of(request))
+        form = await fields_of(body, service.checks)
+        actor_id = service.links.use(hosted.name, form.get("code", ""))
     made = await service.threads.run(lambda: begun_session(service, hosted, actor_id, BrowserSession(method="link")))
     answer = RedirectResponse(f"/realms/{hosted.name}", 303, HEADERS)
     set_session(request, answer, hosted.name, made)

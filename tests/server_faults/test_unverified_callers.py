@@ -1,0 +1,315 @@
+"""What callers can make a server do before they are verified: the bodies it reads, where it works, what it holds.
+
+Requests are given to the application itself, so that a test sees which parts of a body were taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from starlette import requests
+
+from tests.server.kiosk import kiosk
+from tests.server.served import ORDER, PATH, Place, founded
+from world.clock import SystemClock
+from world.klis.identity.signature import public_key
+from worldprotocol.api.callers.signing import signature_of
+from worldprotocol.api.config import ServerConfig
+from worldprotocol.api.realm import Realm
+from worldprotocol.server.app import create_app
+from worldprotocol.server.service import RealmToServe, Service
+
+KEY = b"\x01" * 32
+PART = b" " * 65_536
+CHUNKED = ("transfer-encoding", "chunked")
+FORM = ("content-type", "application/x-www-form-urlencoded")
+INTENTS, SIGN_IN = f"{PATH}/intents", "/realms/main/sign-in"
+
+
+@dataclass
+class Sent:
+    """A request whose body is given part by part.
+
+    Args:
+        fields: header fields.
+        parts: the parts of the body.
+        ends: whether the body ends after them; else the rest of it never arrives.
+        path: the path.
+        method: the method.
+        host: the address of the caller.
+    """
+
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
+    ends: bool = True
+    path: str = INTENTS
+    method: str = "POST"
+    host: str = "192.0.2.1"
+    taken: int = 0
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes = b""
+
+    @property
+    def code(self) -> str:
+        return str(json.loads(self.content)["code"])
+
+    async def receive(self) -> dict[str, Any]:
+        if self.taken >= max(1, len(self.parts)):
+            await asyncio.Event().wait()
+        self.taken += 1
+        part = self.parts[self.taken - 1] if self.parts else b""
+        return {"type": "http.request", "body": part, "more_body": self.taken < len(self.parts) or not self.ends}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
+        self.content += message.get("body", b"")
+
+    async def to(self, app: Any) -> Sent:
+        """Have the request answered."""
+        fields = [("host", "kiosk"), ("content-type", "application/json"), *self.fields]
+        if self.parts and CHUNKED not in fields:
+            size = sum(map(len, self.parts)) + (0 if self.ends else 1)
+            fields.append(("content-length", str(size)))
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": self.method,
+            "path": self.path, "raw_path": self.path.encode(), "root_path": "", "query_string": b"", "state": {},
+            "headers": [(name.encode(), value.encode()) for name, value in dict(fields).items()],
+            "client": (self.host, 1), "server": ("kiosk", 80),
+        }  # fmt: skip
+        await app(scope, self.receive, self.send)
+        return self
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Return a realm with a key of the actor kid."""
+    found = founded(tmp_path_factory.mktemp("unverified"))
+    with Realm.open(found.log, domain=kiosk, on_change="hold") as realm:
+        realm.leases.desk.register_key("kid", public_key(KEY), by="operator")
+    return found
+
+
+@pytest.fixture
+def signed(place: Place) -> dict[str, Any]:
+    """Return a signed intent."""
+    with Realm.open(place.log, domain=kiosk, on_change="hold") as realm:
+        intent = realm.issue("kid", "order.place", ORDER["input"], scope=["orders"])
+        signature = signature_of(realm, intent, KEY, now_ms=SystemClock().now_ms())
+    return {**intent.to_wire(), "signature": signature.to_wire()}
+
+
+@pytest.fixture
+def run(place: Place) -> Callable[..., None]:
+    """Return what runs a test with a service and its application."""
+
+    def run(test: Callable[[Service, Any], Coroutine[Any, Any, None]], **limits: Any) -> None:
+        async def serve() -> None:
+            realm = Realm.open(place.log, domain=kiosk, on_change="hold")
+            service = Service.of(ServerConfig(**limits), [RealmToServe("main", realm)])
+            app = create_app(service)
+            await service.start()
+            try:
+                async with asyncio.timeout(60):
+                    await test(service, app)
+            finally:
+                await service.stop()
+
+        asyncio.run(serve())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [[], [("authorization", "Bearer wp1_x_y")], [("authorization", "Bearer a.b.c")], [("wp-key-id", "0" * 16)]],
+    ids=["none", "a token", "a JWT", "a key"],
+)
+def test_the_body_of_a_caller_who_is_not_known_is_not_read(run: Any, fields: list[tuple[str, str]]) -> None:
+    async def test(service: Service, app: Any) -> None:
+        for path in (INTENTS, f"{PATH}/hooks/claude-code", "/mcp/main", "/v1/realms/none/intents"):
+            sent = await Sent(fields, [b'{"signature": 1, "a":"', *[PART] * 30], path=path).to(app)
+            assert (sent.status, sent.taken) == (401, 0), path
+            assert sent.headers["connection"] == "close"
+            assert service.unread.size == 0
+
+    run(test)
+
+
+def test_a_form_of_sign_in_is_read_up_to_a_limit(run: Any) -> None:
+    async def test(service: Service, app: Any) -> None:
+        declared = await Sent([FORM], [b"%41" * 20_000] * 30, path=SIGN_IN).to(app)
+        assert (declared.status, declared.taken) == (413, 0)
+        assert b"max_unverified_bytes" in declared.content
+        chunked = await Sent([FORM, CHUNKED], [b"%41" * 20_000] * 30, path=SIGN_IN).to(app)
+        assert (chunked.status, chunked.taken) == (413, 2)
+        small = await Sent([FORM], [b"code=none"], path=SIGN_IN).to(app)
+        assert small.status == 401
+
+    run(test)
+
+
+def test_a_page_reads_the_form_of_a_session_alone(run: Any) -> None:
+    async def test(service: Service, app: Any) -> None:
+        sent = await Sent([FORM], [b"choice=approve"], path="/realms/main/inbox/none").to(app)
+        assert (sent.status, sent.taken) == (401, 0)
+
+    run(test)
+
+
+def test_the_server_answers_while_the_body_of_a_key_is_checked(run: Any, signed: dict[str, Any]) -> None:
+    async def test(service: Service, app: Any) -> None:
+        begun, end, done = asyncio.Event(), threading.Event(), service.checks.run
+        loop, threads = asyncio.get_running_loop(), set()
+
+        async def checked(call: Callable[[], Any]) -> Any:
+            def held() -> Any:
+                threads.add(threading.current_thread())
+                loop.call_soon_threadsafe(begun.set)
+                assert end.wait(60)
+                return call()
+
+            return await done(held)
+
+        service.checks.run = checked  # type: ignore[method-assign]
+        body = json.dumps(signed | {"intentId": "another"}).encode()
+        fields = [("wp-key-id", signed["signature"]["keyId"])]
+        sending = asyncio.ensure_future(Sent(fields, [body]).to(app))
+        await begun.wait()
+        assert (await Sent(path="/healthz", method="GET").to(app)).status == 200
+        assert not sending.done()
+        end.set()
+        sent = await sending
+        assert (sent.status, sent.code) == (401, "UNAUTHENTICATED")
+        assert threading.main_thread() not in threads
+
+    run(test)
+
+
+def test_failures_of_an_address_are_counted_before_its_bodies_are_read(run: Any, signed: dict[str, Any]) -> None:
+    async def test(service: Service, app: Any) -> None:
+        fields = [("wp-key-id", signed["signature"]["keyId"])]
+        arriving = [Sent(fields, [b"{"], ends=False) for _ in range(2)]
+        running = [asyncio.ensure_future(one.to(app)) for one in arriving]
+        while not all(one.taken for one in arriving):
+            await asyncio.sleep(0)
+        third = await Sent(fields, [PART]).to(app)
+        assert (third.status, third.code, third.taken) == (429, "TOO_MANY_REQUESTS", 0)
+        other = await Sent(fields, [json.dumps(signed).encode()], host="192.0.2.2").to(app)
+        assert other.status == 200
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    run(test, burst=2, requests_per_second=1)
+
+
+def test_a_signature_that_holds_leaves_the_allowance_of_its_address(run: Any, signed: dict[str, Any]) -> None:
+    async def test(service: Service, app: Any) -> None:
+        before = service.rates.check("address 192.0.2.1")
+        fields = [("wp-key-id", signed["signature"]["keyId"])]
+        sent = await Sent(fields, [json.dumps(signed).encode()]).to(app)
+        assert sent.status == 200, sent.content
+        assert service.rates.check("address 192.0.2.1") >= before
+        wrong = await Sent(fields, [json.dumps(signed | {"intentId": "x"}).encode()]).to(app)
+        assert wrong.status == 401
+        assert service.rates.check("address 192.0.2.1") < before
+
+    run(test, burst=1_000, requests_per_second=1)
+
+
+def test_all_bodies_that_are_arriving_share_a_limit_and_one_subject_leaves_a_part(run: Any, place: Place) -> None:
+    async def test(service: Service, app: Any) -> None:
+        def by(actor: str, *parts: bytes) -> Sent:
+            return Sent([("authorization", f"Bearer {place.tokens[actor]}")], list(parts), ends=False)
+
+        arriving = [by("kid", *[PART] * 4) for _ in range(10)]
+        running = [asyncio.ensure_future(one.to(app)) for one in arriving]
+        while sum(one.taken == 4 or one.status == 429 for one in arriving) < 10:
+            await asyncio.sleep(0)
+            assert service.unread.size <= 900_000
+        refused = [one for one in arriving if one.status == 429]
+        assert refused
+        assert {one.code for one in refused} == {"TOO_MANY_REQUESTS"}
+        assert all(one.headers["connection"] == "close" for one in refused)
+        assert b"max_unread_bytes" in refused[0].content
+        body = json.dumps(ORDER).encode()
+        sent = await Sent([("authorization", f"Bearer {place.tokens['mule']}")], [body]).to(app)
+        assert sent.status == 403  # read, and refused by its right
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        assert service.unread.size == 0
+
+    run(test, max_body_bytes=500_000, max_unread_bytes=1_000_000)
+
+
+def test_no_parser_reads_the_cookies_of_other_programs(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    parse = requests.cookie_parser
+
+    def noted(text: str) -> dict[str, str]:
+        seen.append(text)
+        return parse(text) if len(text) < 1_000 else {}
+
+    monkeypatch.setattr(requests, "cookie_parser", noted)
+
+    async def test(service: Service, app: Any) -> None:
+        quoted = 'world_protocol_80="' + "\\1" * 30_000 + '"'
+        for cookie in ('a="' + "\\" * 60_000 + '"', quoted, "world_protocol_80=" + "a" * 60_000, "a=b;" * 15_000):
+            for path in ("/healthz", PATH, "/realms/main", "/"):
+                await Sent([("cookie", cookie)], path=path, method="GET").to(app)
+        await Sent([("cookie", "a=b; world_protocol_80=wp1_x; c=d")], path="/realms/main", method="GET").to(app)
+
+    run(test)
+    assert [one for one in seen if one] == ["world_protocol_80=wp1_x"]
+
+
+def test_unknown_members_of_a_body_are_reported_by_the_first_ones_alone(run: Any, place: Place) -> None:
+    async def test(service: Service, app: Any) -> None:
+        body = json.dumps({f"m{number}": 1 for number in range(50_000)} | ORDER | {"signature": 1}).encode()
+        sent = await Sent([("authorization", f"Bearer {place.tokens['kid']}")], [body]).to(app)
+        assert (sent.status, sent.code) == (400, "INVALID_VALUE")
+        assert sent.content.count(b"Extra inputs") <= 30
+        members = {one["path"].split(".")[-1] for one in json.loads(sent.content)["details"]["faults"]}
+        assert "m0" in members
+        assert not any(one.startswith("m") and one[1:].isdecimal() and int(one[1:]) >= 5 for one in members)
+
+    run(test)
+
+
+def test_a_large_body_is_parsed_in_a_thread(run: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from worldprotocol.server import call
+
+    threads: list[tuple[int, bool]] = []
+    loads = json.loads
+
+    class Json:
+        @staticmethod
+        def loads(text: bytes) -> Any:
+            threads.append((len(text), threading.current_thread() is threading.main_thread()))
+            return loads(text)
+
+    monkeypatch.setattr(call, "json", Json)
+
+    async def test(service: Service, app: Any) -> None:
+        for size in (10, 300_000):
+            body = json.dumps(ORDER | {"note": "n" * size}).encode()
+            sent = await Sent([("authorization", f"Bearer {place.tokens['kid']}")], [body]).to(app)
+            assert sent.status == 200, sent.content
+
+    run(test)
+    assert [is_main for _, is_main in threads] == [True, False]
+
+
+def test_limits_that_no_body_fits_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_unread_bytes"):
+        ServerConfig(max_body_bytes=1_000, max_unread_bytes=1_000)
