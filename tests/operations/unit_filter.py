@@ -1,6 +1,6 @@
 """Runs a command under the system call filter of the shipped unit, without systemd.
 
-``python unit_filter.py COMMAND...`` installs a seccomp filter that is made of the unit's lines and executes the command.
+``python unit_filter.py COMMAND...`` installs a seccomp filter made of the unit's lines and executes the command.
 The groups of system calls are those that systemd defines, recorded in ``system_calls.toml``.
 """
 
