@@ -69,7 +69,8 @@ def _argument(index: int) -> bytes:
 
 def _refused_by_arguments() -> dict[str, list[bytes]]:
     """Return by system call the steps that refuse some arguments, as other directives of the unit do."""
-    lines, found = directives(), {}
+    lines = directives()
+    found: dict[str, list[bytes]] = {}
     if lines.get("RestrictNamespaces") == ["true"]:
         new = [_argument(0), _step(ANY_BIT, NEW_NAMESPACES, 0, 1), _step(RETURN, REFUSE)]
         found |= {"clone": new, "unshare": new}

@@ -237,6 +237,7 @@ class Domain(Generic[S]):
         label: str | None = None,
         description: str | None = None,
         manifest: Any = None,
+        confinement: Any = None,
     ) -> Callable[[Callable[Concatenate[ActionContext[S], P], R]], Callable[Concatenate[ActionContext[S], P], R]]:
         """Declare an action by its Python function, ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model
         as type.
@@ -249,6 +250,8 @@ class Domain(Generic[S]):
             description: for people; by default the first line of the function's docstring.
             manifest: external effects of the action, as portable data with templates over the
                 input.
+            confinement: which member of the input states that the action is confined
+                (``world.core.confinement_declaration``).
 
         Raises:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another
@@ -258,7 +261,7 @@ class Domain(Generic[S]):
         actions = self._portable["actions"]
         self._new(name, actions, "action")
         check_declared(name, {"version": version, "available": available, "label": label, "description": description})
-        check_declared(name, {"manifest": manifest})
+        check_declared(name, {"manifest": manifest, "confinement": confinement})
 
         def register(
             function: Callable[Concatenate[ActionContext[S], P], R],
@@ -270,6 +273,7 @@ class Domain(Generic[S]):
             actions[name] = {
                 **({} if model is None else {"input": input_model(model).spec}),
                 **{key: value for key, value in optional.items() if value is not None},
+                **({} if confinement is None else {"confinement": confinement}),
                 "python": {"name": name, "version": version},
             }
             self._actions[name] = (function, model)

@@ -204,7 +204,7 @@ def _place(resource: Resource) -> Resource:
 @lru_cache(4_096)
 def _url_place(resource: Resource) -> Resource:
     try:
-        return canonical_resource(resource.text, max_chars=len(resource.text))
+        return canonical_resource(resource.text, max_chars=len(resource.text), is_recorded=True)
     except RefusedError:
         return resource
 

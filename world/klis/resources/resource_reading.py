@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.klis.resources.canonical_url import canonical_url
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import (
     AUTHORITY,
@@ -80,13 +81,18 @@ def canonical_resource(
     max_depth: int = 256,
     path: str = "$",
     literal_stars: bool = False,
+    is_recorded: bool = False,
 ) -> Resource:
     """Read an observed resource and bring it into canonical form.
 
-    ``..`` stops at the root. ``literal_stars`` accepts ``*`` in names of opaque types without a separator. Other
-    arguments and refusals are those of ``read_resource``, except that the text need not be canonical.
+    ``..`` stops at the root. ``literal_stars`` accepts ``*`` in names of opaque types without a separator;
+    ``is_recorded`` accepts URLs of earlier manifests, which may have several readings. Other arguments and refusals are
+    those of ``read_resource``, except that the text need not be canonical, and ``AMBIGUOUS_URL``.
     """
-    return _read(text, (types, names, max_chars, max_depth, literal_stars, False), path)[0]
+    found = _read(text, (types, names, max_chars, max_depth, literal_stars, False), path)[0]
+    if not is_recorded and types[found.type].kind == "url":
+        canonical_url(text.partition(":")[2])
+    return found
 
 
 class _UnreadableError(Exception):
