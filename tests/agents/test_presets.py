@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.hooked import Claude, founded, proposals
+from tests.agents.hooked import Claude, founded
 from tests.server.served import Place, Served, serving
 from world.events.proposal_events import DecisionMade, ProposalSubmitted
 from worldprotocol.api.config import read_config
@@ -23,7 +23,6 @@ PRESETS = {"strict": "coding-agents-strict", "claude": "coding-agents", "trustin
 FORMS: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "bypass_forms.toml").read_text(encoding="utf-8"))
 HARMLESS = ["ls", "git status", "cat src/app.py", "pytest -q", "ruff format", "true", "echo hello"]
 EVERY = [*HARMLESS, *(form for forms in FORMS.values() for form in forms)]
-BATCH = 40
 
 
 def place_of(folder: Path, confine: str) -> Place:
@@ -57,26 +56,25 @@ def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def asked(agent: Claude, forms: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Ask for each form; yield it with the decision and its reason. Its session ends now and then, with its calls."""
+    """Ask for each form in a session that ends with its call; yield it with the decision and its reason."""
     for number, form in enumerate(forms):
-        agent.session = f"{agent.actor}-{number // BATCH}"
+        agent.session = f"{agent.actor}-{number}"
         decision, reason, _ = agent.before("Bash", command=form)
         yield form, decision, reason
-        if number % BATCH == BATCH - 1 or number == len(forms) - 1:
-            assert agent.event("SessionEnd").status_code == 200
+        assert agent.event("SessionEnd").status_code == 200
 
 
-def decided(served: Served, actor: str) -> dict[str, tuple[str, bool]]:
-    """Return decision and whether it is confined of each command of an actor that was decided."""
+def decided(served: Served, actor: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return decision and input of each command of an actor that was decided."""
     commands: dict[str, Any] = {}
-    found: dict[str, tuple[str, bool]] = {}
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
     with served.place.realm() as realm:
         for _, event in realm.events():
             if isinstance(event, ProposalSubmitted) and event.actor.actor_id == actor:
                 commands[event.proposal_id] = event.intent.body.input
             elif isinstance(event, DecisionMade) and event.proposal_id in commands:
                 given = commands[event.proposal_id]
-                found[given["command"]] = (event.decision.decision, given["confined"])
+                found[given["command"]] = (event.decision.decision, given)
     return found
 
 
@@ -99,10 +97,11 @@ def test_with_a_boundary_a_form_is_approved_confined_only(confined: Served, acto
     allowed = {form for form, decision, _ in asked(agent, EVERY) if decision == "allow"}
     outcomes = decided(confined, actor)
     assert {form for form, (decision, _) in outcomes.items() if decision == "approved"} >= allowed
-    assert all(is_confined for decision, is_confined in outcomes.values() if decision == "approved")
+    approved = [given for decision, given in outcomes.values() if decision == "approved"]
+    assert all(given["confined"] and not given["hidden"] for given in approved)
     assert {"ls", "pytest -q"} <= allowed
     if actor == "strict":
-        assert allowed <= set(HARMLESS)
+        assert {kind for given in approved for kind in given["kinds"]} <= {"read", "test", "format"}
 
 
 def test_an_agent_whose_commands_cannot_be_rewritten_asks(confined: Served) -> None:
@@ -119,8 +118,11 @@ def test_an_agent_whose_commands_cannot_be_rewritten_asks(confined: Served) -> N
     with confined.client("claude") as client:
         told = client.post("/v1/realms/main/hooks/cursor", json=event).json()
     assert told["permission"] == "deny"
-    last = proposals(confined)[-1]
-    assert (last["status"], last["intent"]["body"]["input"]["boundary"]) == ("evaluating", "none")
+    with confined.place.realm() as realm:
+        [*_, last] = [event for _, event in realm.events() if isinstance(event, ProposalSubmitted)]
+        assert realm.proposal(last.proposal_id).status == "evaluating"
+    given: Any = last.intent.body.input
+    assert given["boundary"] == "none"
 
 
 def test_an_intent_that_is_posted_is_judged_alike(unconfined: Served) -> None:
