@@ -29,7 +29,7 @@ from authority.people.questions import (
 )
 from authority.policies.input_conditions import conditions_of
 from authority.policies.registry import PolicyRegistry
-from world.core.confinement_declaration import Confinement, confinement_of
+from world.core.confinement_declaration import ConfinementDeclaration, confinement_of
 from world.model.decision import HUMAN_ANSWER, RuleOutcome, Ruling
 from world.state.ports import Case
 
@@ -46,7 +46,7 @@ def judged_unconfined(case: Case, ruling: Ruling, binding: Binding, policies: Po
 
     Args:
         case: the case.
-        ruling: what the binding came to.
+        ruling: that of the binding.
         binding: the actor's binding.
         policies: the available policies.
     """
@@ -65,7 +65,7 @@ def answered_unconfined(case: Case, ruling: Ruling, settings: QuestionSettings |
 
     Args:
         case: the case.
-        ruling: what the answer or the time limit came to.
+        ruling: that after the answer or the time limit.
         settings: how the binding asks people.
     """
     if _unconfined(case, ruling) is None or _is_approved_by_person(ruling):
@@ -84,7 +84,7 @@ def _asked(case: Case, ruling: Ruling, settings: QuestionSettings, to: Sequence[
     """Return the ruling that asks people in place of an approval; of the next step where none of these can answer."""
     proposer = case.actor.actor_id
     trace = _undecided(ruling.trace)
-    nobody = unanswerable(to, settings.quorum, proposer) if to else "nobody else is asked"
+    nobody = unanswerable(to, settings.quorum, proposer) if to else "no other person is asked"
     if nobody is not None:
         rejected = _rejected(ruling, f"{why}: {nobody}")
         return ask_next_step(case, rejected, settings, rejected.trace)
@@ -125,7 +125,7 @@ def _rejected(ruling: Ruling, why: str) -> Ruling:
     )
 
 
-def _unconfined(case: Case, ruling: Ruling) -> Confinement | None:
+def _unconfined(case: Case, ruling: Ruling) -> ConfinementDeclaration | None:
     """Return the declaration of an approved action that is not confined; None where rule W changes nothing."""
     if ruling.verdict != "approve":
         return None
@@ -133,7 +133,9 @@ def _unconfined(case: Case, ruling: Ruling) -> Confinement | None:
     return None if declared is None or declared.is_stated(case.intent.body.input) else declared
 
 
-def _is_of_exact_rule(ruling: Ruling, binding: Binding, policies: PolicyRegistry, declared: Confinement) -> bool:
+def _is_of_exact_rule(
+    ruling: Ruling, binding: Binding, policies: PolicyRegistry, declared: ConfinementDeclaration
+) -> bool:
     """Return whether a rule approved that compares the declared members with exact texts."""
     if type(binding) is not PolicyRulesBinding:
         return False

@@ -18,6 +18,8 @@ import pytest
 from tests.agents.hooked import hooked
 from tests.agents.test_hooks_command import install, worldctl
 from tests.server.served import Served
+from world.errors import RefusedError
+from worldprotocol.cli.commands.agents.installation import check_owner
 
 pytestmark = pytest.mark.slow
 
@@ -182,10 +184,13 @@ def test_without_a_configuration_the_id_of_the_log_is_stated(served: Served, tmp
     assert worldctl(*words, "--log-id", log_id).returncode == 0
 
 
-def test_a_socket_of_another_user_is_refused(served: Served, tmp_path: Path) -> None:
-    if os.getuid() != 0:
-        pytest.skip("only root gives a socket to another user")
+def test_a_socket_of_another_user_is_refused(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = served.place.folder / "world.db.sock"
+    if os.getuid() != 0:  # only root gives a socket to another user
+        monkeypatch.setattr(os, "getuid", lambda: 65_534)
+        with pytest.raises(RefusedError, match="belongs to the user"):
+            check_owner(str(own), tmp_path / "world.toml")
+        return
     assert install(served, "gemini", "--project", str(tmp_path), "--server", f"unix:{own}").returncode == 0
     shutil.rmtree(tmp_path / ".gemini")
     os.chown(own, 12_345, -1)

@@ -16,14 +16,14 @@ from typing import Any, Final
 from world.core.fields import FieldSpec, field_at
 from world.model.paths import parse_path
 
-__all__ = ["Confinement", "confinement_faults", "confinement_of"]
+__all__ = ["ConfinementDeclaration", "confinement_faults", "confinement_of"]
 
 _KEYS: Final = frozenset({"stated", "exact"})
 _ROOT: Final = "input"
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class ConfinementDeclaration:
     """The declaration of one action.
 
     Args:
@@ -39,12 +39,12 @@ class Confinement:
         return isinstance(given, Mapping) and given.get(self.stated) is True
 
 
-def confinement_of(action: Mapping[str, Any] | None) -> Confinement | None:
+def confinement_of(action: Mapping[str, Any] | None) -> ConfinementDeclaration | None:
     """Return the declaration of an action's portable spec, None where it has none."""
     declared = None if action is None else action.get("confinement")
     if declared is None:
         return None
-    return Confinement(_member(declared["stated"]), tuple(_member(path) for path in declared["exact"]))
+    return ConfinementDeclaration(_member(declared["stated"]), tuple(_member(path) for path in declared["exact"]))
 
 
 def confinement_faults(declared: Any, path: str, given: FieldSpec) -> Iterator[tuple[str, str]]:

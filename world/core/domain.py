@@ -239,8 +239,7 @@ class Domain(Generic[S]):
         manifest: Any = None,
         confinement: Any = None,
     ) -> Callable[[Callable[Concatenate[ActionContext[S], P], R]], Callable[Concatenate[ActionContext[S], P], R]]:
-        """Declare an action by its Python function, ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model
-        as type.
+        """Declare an action by its Python function, ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model as type.
 
         Args:
             name: the intent type.
@@ -248,10 +247,8 @@ class Domain(Generic[S]):
             available: availability expression; None is always available.
             label: short name for people.
             description: for people; by default the first line of the function's docstring.
-            manifest: external effects of the action, as portable data with templates over the
-                input.
-            confinement: which member of the input states that the action is confined
-                (``world.core.confinement_declaration``).
+            manifest: external effects of the action, as portable data with templates over the input.
+            confinement: states the action's confinement (``world.core.confinement_declaration``).
 
         Raises:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another
@@ -269,11 +266,11 @@ class Domain(Generic[S]):
             self._new(name, actions, "action")
             model = model_of_input(function, name)
             rendered = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
-            optional = {"available": available, "label": label, "description": rendered, "manifest": manifest}
+            optional = {"available": available, "label": label, "description": rendered}
+            optional |= {"manifest": manifest, "confinement": confinement}
             actions[name] = {
                 **({} if model is None else {"input": input_model(model).spec}),
                 **{key: value for key, value in optional.items() if value is not None},
-                **({} if confinement is None else {"confinement": confinement}),
                 "python": {"name": name, "version": version},
             }
             self._actions[name] = (function, model)

@@ -68,10 +68,10 @@ def places_of(project: Project, readings: Sequence[CommandReading], cwd: str) ->
         readings: of simple commands, in order.
         cwd: the working directory of the first one.
     """
-    return _Looking(project, cwd).all(readings)
+    return _PlaceReader(project, cwd).all(readings)
 
 
-class _Looking:
+class _PlaceReader:
     def __init__(self, project: Project, cwd: str) -> None:
         self._project = project
         self._found = NamedPlaces()

@@ -88,7 +88,7 @@ def is_plain(text: str) -> bool:
 
 
 def alternatives(text: str) -> Iterator[str]:
-    """Yield the texts for which a text with braces, such as ``{a,b}.py``, stands: ``MAX_ALTERNATIVES`` and one at most.
+    """Yield the texts that a text with braces means, such as ``{a,b}.py``: ``MAX_ALTERNATIVES`` and one at most.
 
     Args:
         text: the text; ranges (``{1..3}``) stay as they are.

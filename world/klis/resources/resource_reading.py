@@ -27,7 +27,7 @@ from world.klis.resources.resource_types import STANDARD, UNPRINTABLE, ResourceT
 from world.klis.resources.url import normal_url
 from world.klis.settings import MANIFEST_RULES
 
-__all__ = ["canonical_resource", "read_resource"]
+__all__ = ["canonical_resource", "read_resource", "recorded_url"]
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]*")
 _CANONICAL_PATH: Final = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[^/*]+)+|/")
@@ -81,18 +81,21 @@ def canonical_resource(
     max_depth: int = 256,
     path: str = "$",
     literal_stars: bool = False,
-    is_recorded: bool = False,
 ) -> Resource:
     """Read an observed resource and bring it into canonical form.
 
-    ``..`` stops at the root. ``literal_stars`` accepts ``*`` in names of opaque types without a separator;
-    ``is_recorded`` accepts URLs of earlier manifests, which may have several readings. Other arguments and refusals are
-    those of ``read_resource``, except that the text need not be canonical, and ``AMBIGUOUS_URL``.
+    ``..`` stops at the root. ``literal_stars`` accepts ``*`` in names of opaque types without a separator. Other
+    arguments and refusals are those of ``read_resource``, except that the text need not be canonical, and ``AMBIGUOUS_URL``.
     """
     found = _read(text, (types, names, max_chars, max_depth, literal_stars, False), path)[0]
-    if not is_recorded and types[found.type].kind == "url":
+    if types[found.type].kind == "url":
         canonical_url(text.partition(":")[2])
     return found
+
+
+def recorded_url(text: str) -> Resource:
+    """Read a URL of a recorded manifest, which may have several readings; refusals are those of ``read_resource``."""
+    return _read(text, (STANDARD, BYTE_WISE, len(text), 256, False, False), "$")[0]
 
 
 class _UnreadableError(Exception):

@@ -121,7 +121,7 @@ def prove(desk: CommandContext, server: str, realm: str, log_id: str | None) -> 
         raise click.UsageError(f"There is no {config}: run this in the realm's folder, or say --log-id.")
     wanted = _own_log_id(desk) if log_id is None else log_id
     if address.socket is not None:
-        _check_owner(address.socket, config)
+        check_owner(address.socket, config)
     found = _identity(address, realm)
     if wanted is None or found != wanted:
         raise _unproven(f"{server} serves as {realm} the log {found}, and not {wanted}")
@@ -138,7 +138,12 @@ def _own_log_id(desk: CommandContext) -> str | None:
         return log_id_of(world.log)
 
 
-def _check_owner(path: str, config: Path) -> None:
+def check_owner(path: str, config: Path) -> None:
+    """Check that a socket belongs to this user, to root, or to the owner of a configuration.
+
+    Raises:
+        RefusedError: ``SERVER_NOT_PROVEN``.
+    """
     try:
         owner = os.stat(path).st_uid
     except OSError as error:
