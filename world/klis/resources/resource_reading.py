@@ -85,7 +85,7 @@ def canonical_resource(
     """Read an observed resource and bring it into canonical form.
 
     ``..`` stops at the root. ``literal_stars`` accepts ``*`` in names of opaque types without a separator. Other
-    arguments and refusals are those of ``read_resource``, except that the text need not be canonical, and ``AMBIGUOUS_URL``.
+    arguments and refusals are those of ``read_resource``, but the text need not be canonical; also ``AMBIGUOUS_URL``.
     """
     found = _read(text, (types, names, max_chars, max_depth, literal_stars, False), path)[0]
     if types[found.type].kind == "url":
@@ -94,7 +94,7 @@ def canonical_resource(
 
 
 def recorded_url(text: str) -> Resource:
-    """Read a URL of a recorded manifest, which may have several readings; refusals are those of ``read_resource``."""
+    """Read a URL of a recorded manifest, which may have several readings; refuses as ``read_resource`` does."""
     return _read(text, (STANDARD, BYTE_WISE, len(text), 256, False, False), "$")[0]
 
 
