@@ -124,7 +124,7 @@ def test_an_answer_of_an_agent_is_not_that_of_a_person():
         assert authority.answer(case, again, said("ann", "approve")).verdict == "approve"
     alone = run(by_people(ask=["bob"]))
     ended = authority.answer(alone, authority.judge(alone), said("bob", "approve", kind="agent"))
-    assert (ended.verdict, "no person approved it: nobody else is asked" in ended.reason) == ("reject", True)
+    assert (ended.verdict, "no person approved it: no other person is asked" in ended.reason) == ("reject", True)
 
 
 def test_a_tribunal_of_agents_approves_nothing_that_is_not_confined():
