@@ -13,6 +13,7 @@ from typing import Any, Final
 from authority.bindings.binding import Binding, JudgingContext
 from authority.bindings.foreign import foreign_ruling
 from authority.bindings.registry import BUILT_IN, BindingRegistry
+from authority.bindings.unconfined import answered_unconfined, judged_unconfined
 from authority.bounded_text import error_text
 from authority.people.answers import QuestionSettings, answered, expired
 from authority.policies.adoption import check_adoptable
@@ -59,9 +60,9 @@ class StandardAuthority:
             case = _sealed(case)
             binding = self._read(case.binding)
             authority = binding.label
-            if BUILT_IN.get(binding.kind) is type(binding):
-                return binding.judge(case, self._context)
-            return foreign_ruling(binding, case, self._context)
+            is_own = BUILT_IN.get(binding.kind) is type(binding)
+            ruling = binding.judge(case, self._context) if is_own else foreign_ruling(binding, case, self._context)
+            return judged_unconfined(case, ruling, binding, self._policies)
         except RefusedError as refused:
             return Ruling("reject", authority, refused.message)
         except Exception as error:  # noqa: BLE001 - no case may stop the engine, and no failure approves
@@ -75,7 +76,8 @@ class StandardAuthority:
         Raises:
             RefusedError: see ``authority.people.answers.answered``.
         """
-        return answered(case, asked, answer, self._asking(case))
+        asking = self._asking(case)
+        return answered_unconfined(case, answered(case, asked, answer, asking), asking)
 
     def expire(self, case: Case, asked: Ruling) -> Ruling:
         """Return the ruling when the time limit has passed without an answer.
@@ -83,7 +85,8 @@ class StandardAuthority:
         Raises:
             RefusedError: ``NOT_WAITING``.
         """
-        return expired(case, asked, self._asking(case))
+        asking = self._asking(case)
+        return answered_unconfined(case, expired(case, asked, asking), asking)
 
     def check_binding(self, binding: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the binding in its full form, defaults filled in.

@@ -55,10 +55,13 @@ _WORD = re.compile(r"[A-Z]{4,}")
 _NO_CODES = frozenset(
     {
         "API_ENDPOINT",
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
         "CONFIG_KEY",
         "CREATE_TABLE",
         "DATABASE_TABLE",
         "DEPENDS_ON",
+        "GEMINI_CLI_SYSTEM_SETTINGS_PATH",
         "KEY_ID",
         "MAPPER_TOPIC",
         "ONCE_INTENT",

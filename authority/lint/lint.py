@@ -15,10 +15,13 @@ from typing import Any, Final, Literal, cast, get_args
 from authority.lint.facts import OF_WHOLE_NUMBERS, Facts, facts_of
 from authority.lint.terms import constant, implies
 from authority.people.questions import ANYBODY
+from authority.policies.input_conditions import conditions_of
 from authority.policies.policy import Policy
 from authority.policies.rule_composition import UnsafeApproveAll
+from authority.policies.rules import Rule
 from authority.scope import is_within
 from world.core import DomainSchema
+from world.core.confinement_declaration import confinement_of
 from world.core.fields import ANY, FieldSpec, field_at
 from world.errors import RefusedError
 from world.model.actor import ActorKind
@@ -29,6 +32,9 @@ MAX_PAIRS: Final = 20_000
 """Maximum number of pairs of rules that are compared."""
 
 KINDS: Final = get_args(ActorKind)
+
+UNCONFINED_APPROVAL: Final = "UNCONFINED_APPROVAL"
+"""Check of rules that approve without confinement what the domain wants confined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,7 @@ def lint(policy: Policy, around: LintContext) -> list[LintFinding]:
     """Return the findings of a policy in the order of its rules, errors first."""
     facts = [facts_of(rule) for rule in policy.rules]
     found = [finding for one in facts for finding in sorted(_of_rule(one, around), key=lambda it: it.level)]
+    found += [finding for rule in policy.rules for finding in unconfined_approvals(rule, around.schema)]
     found += _between(facts, around)
     found += [
         _finding(facts_of(rule), "warning", "approves-all", "it approves everything: for experiments only")
@@ -89,6 +96,37 @@ def lint(policy: Policy, around: LintContext) -> list[LintFinding]:
         words = "no rule approves, narrows or escalates: everything is rejected"
         found.append(LintFinding("warning", "never-approves", words, file))
     return found
+
+
+def unconfined_approvals(rule: Rule, schema: DomainSchema | None) -> Iterator[LintFinding]:
+    """Yield the actions that a rule approves unconfined although the domain declares what states confinement.
+
+    Such an approval asks a person (``authority.bindings.unconfined``). A rule that requires confinement, or compares
+    exact texts, has no finding; of a rule in Python, which is not read, nothing is known.
+
+    Args:
+        rule: the rule.
+        schema: the schema of the domain; None finds nothing.
+    """
+    facts = facts_of(rule)
+    if schema is None or not (facts.effect in ("approve", "narrow") or isinstance(rule, UnsafeApproveAll)):
+        return
+    conditions, is_pattern = conditions_of(rule), facts.source.language == "cel"
+    types = conditions.texts(("intent", "type"))
+    for name, action in schema.actions.items():
+        declared = confinement_of(action.spec)
+        is_for = not facts.actions or any(_fits(one, name, is_pattern=is_pattern) for one in facts.actions)
+        if declared is None or not is_for or (types is not None and name not in types):
+            continue
+        stated = ("intent", "input", declared.stated)
+        if conditions.is_true(stated) or conditions.are_exact(declared.exact):
+            continue
+        members = " and ".join(f"intent.input.{one}" for one in declared.exact)
+        words = (
+            f"it approves {name} without {'.'.join(stated)}, so a person is asked there; require it, escalate, or "
+            f"compare {members} with exact texts"
+        )
+        yield _finding(facts, "warning", UNCONFINED_APPROVAL, words)
 
 
 def _finding(facts: Facts, level: Literal["error", "warning"], check: str, message: str) -> LintFinding:

@@ -22,7 +22,11 @@ TIME_LIMIT: Final = "time limit"
 PEOPLE_ASKED: Final = "people asked"
 """Rule name of a question of a binding, which replaces all earlier questions."""
 
-OF_PEOPLE: Final = frozenset({HUMAN_ANSWER, TIME_LIMIT, PEOPLE_ASKED})
+NOT_CONFINED: Final = "not confined"
+"""Rule name of the engine's question, or rejection, in place of an approval without confinement; as a question it
+replaces all earlier ones (``authority.bindings.unconfined``)."""
+
+OF_PEOPLE: Final = frozenset({HUMAN_ANSWER, TIME_LIMIT, PEOPLE_ASKED, NOT_CONFINED})
 """Rule names of outcomes that no rule produced."""
 
 ANYBODY: Final = ANY_HUMAN
@@ -182,8 +186,12 @@ def questions_of(asked: Ruling, proposer: str) -> list[Question]:
 
 
 def asked_at(trace: Sequence[RuleOutcome]) -> int | None:
-    """Return the index of the binding's last question, None where only rules asked."""
-    return next((at for at in range(len(trace) - 1, -1, -1) if trace[at].rule == PEOPLE_ASKED), None)
+    """Return the index of the last question of the binding or of the engine, None where only rules asked."""
+    return next((at for at in range(len(trace) - 1, -1, -1) if _is_put(trace[at])), None)
+
+
+def _is_put(outcome: RuleOutcome) -> bool:
+    return outcome.rule == PEOPLE_ASKED or (outcome.rule == NOT_CONFINED and outcome.answer == "escalate")
 
 
 def who_decides(questions: Sequence[Question]) -> str:

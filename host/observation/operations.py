@@ -427,7 +427,8 @@ def _named(path: Name, cwd: Start, *, follow: bool = False) -> Named | None:
 
 def _url(host: str, port: int) -> Resource:
     scheme = _SCHEMES.get(port, "tcp")
-    place = f"[{host}]" if ":" in host else host
+    name = bare_host(host)
+    place = f"[{name}]" if ":" in name else name
     try:
         return canonical_resource(f"URL:{scheme}://{place}:{port}/")
     except RefusedError:

@@ -43,7 +43,7 @@ def founded(folder: Path, agents: str = "", *, confined: bool = False, commands:
     text = text.replace("unclaimed_s = 900", "") if "unclaimed_s" in agents else text
     if confined:
         text = (
-            text.replace("confine = false", "confine = true")
+            text.replace('confine = "auto"', "confine = true")
             + f"\n[workspace]\nroot = {json.dumps(str(project))}\n{commands}"
         )
     text = text.replace("[server]\n", "[server]\nrequests_per_second = 10000\nburst = 10000\n")

@@ -65,13 +65,15 @@ def test_its_token_administers_nothing(served: Served, words: tuple[str, ...]) -
 
 def test_the_id_of_an_allowed_call_allows_no_other_one(served: Served) -> None:
     agent = Claude(served, session="swaps")
-    assert agent.before("Bash", "toolu_swap", command="git status")[0] == "allow"
-    for command in ("rm -rf src", "git status; rm -rf src"):
-        decision, reason, _ = agent.before("Bash", "toolu_swap", command=command)
+    assert agent.edit("src/app.py", "toolu_swap")[0] == "allow"
+    for decision, reason, _ in (
+        agent.before("Bash", "toolu_swap", command="rm -rf src"),
+        agent.edit("src/lib.py", "toolu_swap"),
+    ):
         assert (decision, "IDEMPOTENCY_CONFLICT" in reason) == ("deny", True), reason
-    assert agent.before("Bash", "toolu_swap", command="git status")[0] == "allow"
-    agent.after("toolu_swap", "Bash")
-    assert agent.before("Bash", "toolu_swap", command="git log")[0] == "deny"
+    assert agent.edit("src/app.py", "toolu_swap")[0] == "allow"
+    agent.after("toolu_swap")
+    assert agent.edit("src/lib.py", "toolu_swap")[0] == "deny"
 
 
 def test_another_agent_reports_and_ends_nothing_of_it(served: Served) -> None:
@@ -91,7 +93,7 @@ def test_another_agent_reports_and_ends_nothing_of_it(served: Served) -> None:
 
 
 def test_intents_beside_the_hooks_are_judged_as_its_own(served: Served) -> None:
-    given = {"path": "/.claude/settings.json", "tool": "Edit", "guarded": True}
+    given = {"path": "/.claude/settings.json", "tool": "Edit", "guarded": True, "hidden": False}
     with served.client("claude") as client:
         refused = client.post(f"{REALM}/intents", json={"type": "file.edit", "input": given})
         assert refused.json()["status"] == "rejected"

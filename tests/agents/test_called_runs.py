@@ -202,12 +202,10 @@ def test_files_with_secrets_are_empty_at_any_depth(served: Served) -> None:
         (agent.project / name).write_text("SECRET=1\n")
     (agent.project / "src/link.txt").unlink(missing_ok=True)
     (agent.project / "src/link.txt").symlink_to("../.env")
-    text = (
-        "for f in $(find . -name '*nv*' -o -name '*.PEM' -o -name link.txt); do cat $f; done; grep -rn SECRET . ; ls -a"
-    )
+    text = "for f in $(find . -type f -o -type l); do cat $f; done; grep -rn SECRET . ; ls -a"
     code, out, err = ran(agent, text)
     assert ("SECRET" in out + err, ".env" in out) == (False, True), (code, out, err)
-    assert ran(agent, "bash -c 'for f in .e*v; do echo x > $f; rm -f $f; mv $f y; done'")[0] != 0
+    assert ran(agent, "f=.en; f=${f}v; echo x > $f; rm -f $f; mv $f y")[0] != 0
     assert (agent.project / ".env").read_text() == "SECRET=1\n"
 
 

@@ -12,8 +12,8 @@ from worldprotocol.agents.command_words import read_command
 from worldprotocol.agents.intents import Intent, command, delete, edit, patch, read, search
 from worldprotocol.agents.project import Project
 
-HARMLESS = {"read", "test", "write"}
-"""Kinds that the template's policy permits without confinement."""
+HARMLESS = {"read", "test", "format", "write"}
+"""Kinds of what reads, tests, and changes the files that it names."""
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def ran(project: Project, text: str, *, is_confined: bool = False) -> Intent:
         ("ls -la src | head -5 > /dev/null", ["read"]),
         ("cd src && grep -rn 'rm -rf' .", ["read"]),
         ("sed -n '1,20p' src/app.py", ["read"]),
-        ("sed -i 's/a/b/g' src/app.py", ["write"]),
+        ("sed -i 's/a/b/g' src/app.py", ["read", "write"]),
         ("python -m pytest -q", ["test"]),
         ("CI=1 pytest -q 2>&1 | tail", ["read", "test"]),
-        ("git add -A && git commit -m 'a; rm b'", ["write"]),
+        ("git add -A && git commit -m 'a; rm b'", ["commit"]),
         ("echo 'costs $5'", ["read"]),
         ("rm -rf build", ["remove"]),
-        ("git push origin main", ["publish"]),
-        ("sudo ls", ["privileged"]),
+        ("git push origin main", ["push"]),
+        ("sudo ls", ["read", "privileged"]),
         ("curl https://example.com", ["network"]),
         ("make", ["code"]),
     ],
@@ -171,9 +171,10 @@ def test_commands_that_name_what_governs_the_agent_are_guarded(project: Project,
     assert ran(project, text, is_confined=True).input["guarded"] is True
 
 
-def test_reading_what_governs_the_agent_is_not(project: Project) -> None:
-    assert ran(project, "cat .claude/settings.json").input["guarded"] is False
-    assert ran(project, "git log -- .claude").input["guarded"] is False
+def test_reading_what_governs_the_agent_is_guarded_too(project: Project) -> None:
+    assert ran(project, "cat .claude/settings.json").input["guarded"] is True
+    assert ran(project, "git log -- .claude").input["guarded"] is True
+    assert ran(project, "git log -- src").input["guarded"] is False
     assert ran(project, "mv src/app.py src/lib.py").input["guarded"] is False
     assert ran(project, "mv src/app.py .").input["guarded"] is False
 
@@ -241,18 +242,25 @@ def test_tools_that_name_what_governs_the_agent_are_guarded(project: Project, na
 
 
 def test_a_patch_that_cannot_be_read_leases_everything(project: Project) -> None:
-    for text in ("", "nonsense", "*** Begin Patch\n*** Update File: /etc/passwd\n"):
+    for text in ("", "nonsense", "*** Begin Patch\n*** Update File: src\u2028/app.py\n"):
         intent = patch(project, "apply_patch", text, str(project.root))
-        assert intent.input["writes"] == ["/*"]
-        assert "unknown" in intent.input["kinds"]
+        assert (intent.action, intent.input["writes"], intent.input["unclear"]) == ("file.patch", ["/*"], True)
+
+
+def test_a_patch_names_what_it_changes_deletes_and_finds_outside(project: Project) -> None:
+    text = "*** Begin Patch\n*** Update File: src/app.py\n*** Delete File: old.py\n"
+    text += "*** Add File: /etc/x\n*** Add File: .env\n"
+    found = patch(project, "apply_patch", text, str(project.root)).input
+    assert (found["writes"], found["deletes"]) == (["/.env", "/src/app.py"], ["/old.py"])
+    assert (found["outside"], found["unclear"], found["hidden"]) == (["/etc/x"], False, True)
 
 
 def test_searches_beyond_the_project_are_outside(project: Project) -> None:
     cwd = str(project.root)
     for found in (
-        search(project, "Glob", "", cwd, "/etc/*"),
+        search(project, "Glob", "", cwd, ["/etc/*"]),
         search(project, "Grep", "..", cwd),
         read(project, "Read", "/etc/passwd", cwd),
     ):
         assert found.action == "file.outside"
-    assert search(project, "Glob", "", cwd, "src/**/*.py").input["path"] == "/*"
+    assert search(project, "Glob", "", cwd, ["src/**/*.py"]).input["path"] == "/*"

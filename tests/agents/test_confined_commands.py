@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.hooked import Claude, hooked, proposals
-from tests.agents.test_hooks_command import worldctl
+from tests.agents.test_hooks_command import install
 from tests.cli.realm import environment
 from tests.server.served import Served
 
@@ -81,7 +81,7 @@ def test_a_command_that_fails_keeps_what_it_changed_but_not_after_a_violation(se
 def test_git_works_with_its_hooks(served: Served) -> None:
     agent = agent_of(served, "git")
     subprocess.run(["git", "init", "-q", "-b", "main", "."], cwd=agent.project, check=True)
-    installed = worldctl("hooks", "install", "git", "--project", str(agent.project), "--server", served.url)
+    installed = install(served, "git", "--project", str(agent.project))
     assert installed.returncode == 0, installed.stderr
     who = "git -c user.name=a -c user.email=a@example.com"
     code, out, err = ran(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.hooked import Claude, hooked
-from tests.agents.test_hooks_command import worldctl
+from tests.agents.test_hooks_command import install, worldctl
 from tests.cli.realm import environment
 from tests.server.served import Served
 from world.events.lease_events import VerdictGiven
@@ -144,15 +144,15 @@ def test_a_hook_asks_for_nothing_in_a_run_which_has_its_leases(repository: Path)
         assert done.returncode == code
 
 
-def test_foreign_hooks_stay(repository: Path) -> None:
+def test_foreign_hooks_stay(served: Served, repository: Path) -> None:
     foreign = repository / ".git/hooks/pre-push"
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_text("#!/bin/sh\n")
-    done = worldctl("hooks", "install", "git", "--project", str(repository))
+    done = install(served, "git", "--project", str(repository))
     assert (done.returncode != 0, "nothing was written" in done.stderr) == (True, True), done
     assert foreign.read_text() == "#!/bin/sh\n"
     assert not (foreign.parent / "reference-transaction").exists()
-    assert worldctl("hooks", "install", "git", "--project", str(repository.parent)).returncode != 0
+    assert install(served, "git", "--project", str(repository.parent)).returncode != 0
 
 
 def test_a_dry_run_prints_the_hooks_and_writes_nothing(repository: Path) -> None:
@@ -186,7 +186,7 @@ def test_merges_wait_for_the_files_that_others_edit(served: Served, tmp_path: Pa
     git(project, "switch", "-q", "main")
     place = ("--project", str(project))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    assert worldctl("hooks", "install", "git", *place, "--server", served.url, PATH=path).returncode == 0
+    assert install(served, "git", *place, PATH=path).returncode == 0
     assert "reference-transaction" in worldctl("hooks", "status", *place).stdout
     text = (project / ".git/hooks/reference-transaction").read_text()
     hook = project / ".git/hooks/reference-transaction"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -40,11 +41,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(tmp_path: Path) -> None:
+def install(served: Served, client: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Install hooks that ask the server of a realm, in its folder."""
+    config = ("--config", str(served.place.folder / "world.toml"))
+    return worldctl(*config, "hooks", "install", client, "--server", served.url, *words, **variables)
+
+
+def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(served: Served, tmp_path: Path) -> None:
     target = tmp_path / ".claude" / "settings.json"
     target.parent.mkdir()
     target.write_text(json.dumps(FOREIGN))
-    done = worldctl("hooks", "install", "claude-code", "--project", str(tmp_path), "--server", "https://r.example.com")
+    done = install(served, "claude-code", "--project", str(tmp_path))
     assert done.returncode == 0, done.stderr
     settings = json.loads(target.read_text())
     assert settings["permissions"] == FOREIGN["permissions"]
@@ -55,11 +62,11 @@ def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(tmp_pat
             "hooks": [
                 {
                     "type": "http",
-                    "url": "https://r.example.com/v1/realms/main/hooks/claude-code",
+                    "url": f"{served.url}/v1/realms/main/hooks/claude-code",
                     "headers": {
                         "Authorization": "Bearer $WORLDCTL_TOKEN",
-                        "Wp-Hook-Server": "https%3A%2F%2Fr.example.com",
-                        "Wp-Hook-Program": settings["hooks"]["PreToolUse"][0]["hooks"][0]["headers"]["Wp-Hook-Program"],
+                        "Wp-Hook-Server": quote(served.url, safe=""),
+                        "Wp-Hook-Program": "worldctl",
                     },
                     "allowedEnvVars": ["WORLDCTL_TOKEN"],
                     "timeout": 600,
@@ -69,7 +76,7 @@ def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(tmp_pat
         }
     ]
     assert {"PostToolUse", "PostToolUseFailure", "SessionEnd"} <= set(settings["hooks"])
-    again = worldctl("hooks", "install", "claude-code", "--project", str(tmp_path), "--server", "https://r.example.com")
+    again = install(served, "claude-code", "--project", str(tmp_path))
     assert again.returncode == 0
     assert json.loads(target.read_text()) == settings
     listed = json.loads(worldctl("hooks", "status", "--project", str(tmp_path), "--json").stdout)
@@ -79,12 +86,12 @@ def test_the_hooks_of_claude_code_are_requests_that_block_when_they_fail(tmp_pat
 
 
 @pytest.mark.parametrize("client", ["codex", "gemini", "cursor"])
-def test_other_agents_run_a_command_that_blocks_however_it_fails(tmp_path: Path, client: str) -> None:
-    done = worldctl("hooks", "install", client, "--project", str(tmp_path), "--realm", "team", "--json")
+def test_other_agents_run_a_command_that_blocks_however_it_fails(served: Served, tmp_path: Path, client: str) -> None:
+    done = install(served, client, "--project", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     target = Path(json.loads(done.stdout)["settings"])
     [command] = {one for one in commands_of(json.loads(target.read_text())) if "||" in one}
-    assert f"hooks call {client} --server http://127.0.0.1:8437 --realm team || " in command
+    assert f"hooks call {client} --server {served.url} --realm main || " in command
     assert command.endswith("exit 2; }'")
     failing = command.replace("worldctl", "/nonexistent/worldctl")  # as if it were uninstalled
     blocked = subprocess.run(["sh", "-c", failing], capture_output=True, text=True, check=False)
@@ -104,11 +111,11 @@ def commands_of(settings: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("text", ["{ // a comment\n}", '{"hooks": [1]}', '{"hooks": {"BeforeTool": {"a": 1}}}'])
-def test_settings_that_cannot_be_read_are_not_overwritten(tmp_path: Path, text: str) -> None:
+def test_settings_that_cannot_be_read_are_not_overwritten(served: Served, tmp_path: Path, text: str) -> None:
     target = tmp_path / ".gemini" / "settings.json"
     target.parent.mkdir()
     target.write_text(text)
-    done = worldctl("hooks", "install", "gemini", "--project", str(tmp_path))
+    done = install(served, "gemini", "--project", str(tmp_path))
     assert done.returncode != 0
     assert "nothing was written" in done.stderr
     assert "Traceback" not in done.stderr
@@ -121,12 +128,12 @@ def test_branches_are_for_git_only(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_that_are_a_link_stay_one(tmp_path: Path) -> None:
+def test_settings_that_are_a_link_stay_one(served: Served, tmp_path: Path) -> None:
     kept, target = tmp_path / "dotfiles.json", tmp_path / ".gemini" / "settings.json"
     kept.write_text('{"theme": "dark"}')
     target.parent.mkdir()
     target.symlink_to("../dotfiles.json")
-    assert worldctl("hooks", "install", "gemini", "--project", str(tmp_path)).returncode == 0
+    assert install(served, "gemini", "--project", str(tmp_path)).returncode == 0
     assert target.is_symlink()
     assert {"theme", "hooks"} == set(json.loads(kept.read_text()))
 
@@ -155,19 +162,28 @@ def test_a_server_on_another_machine_needs_tls(tmp_path: Path) -> None:
         ("claude-code", "claude", "?", True),
         ("codex", "codex", "codex-cli 0.130.0", True),
         ("codex", "codex", "codex-cli 0.131.0", False),
+        ("gemini", "gemini", "0.25.0", True),
+        ("gemini", "gemini", "0.26.0-preview.1", True),
+        ("gemini", "gemini", "0.26.0", False),
+        ("gemini", "gemini", "", True),
+        ("cursor", "cursor", "2.3.41\\n2ca3\\nx64", True),
+        ("cursor", "cursor", "2.4.0\\n2ca3\\nx64", False),
+        ("cursor", "cursor", "version?", True),
+        ("cursor", "cursor-agent", "2026.01.21-d239e66", True),
+        ("cursor", "cursor-agent", "2026.01.22-d239e66", False),
     ],
 )
 def test_versions_whose_hooks_let_a_call_pass_are_refused(
-    tmp_path: Path, client: str, name: str, version: str, *, is_refused: bool
+    served: Served, tmp_path: Path, client: str, name: str, version: str, *, is_refused: bool
 ) -> None:
     program = tmp_path / "bin" / name
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\nprint('{version}')\n")
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
-    done = worldctl("hooks", "install", client, "--project", str(tmp_path), PATH=path)
+    done = install(served, client, "--project", str(tmp_path), PATH=path)
     assert ("HOOKS_TOO_OLD" in done.stderr) is is_refused
-    assert (tmp_path / f".{name}").exists() is not is_refused
+    assert (tmp_path / f".{name.removesuffix('-agent')}").exists() is not is_refused
 
 
 def gemini(name: str, served: Served, **members: Any) -> str:
@@ -202,7 +218,7 @@ def test_gemini_calls_are_judged_and_reported(served: Served) -> None:
 def test_cursor_calls_are_judged_and_reported(served: Served) -> None:
     root = str(served.place.folder.parent / "project")
     common = {"conversation_id": "c-1", "workspace_roots": [root], "tool_use_id": "call-7"}
-    given = {"tool_name": "Shell", "tool_input": {"command": "git status", "working_directory": root}}
+    given = {"tool_name": "Read", "tool_input": {"file_path": f"{root}/src/lib.py"}}
     before = passed_on(served, "cursor", json.dumps({**common, **given, "hook_event_name": "preToolUse"}))
     assert (before.returncode, json.loads(before.stdout)) == (0, {"permission": "allow"}), before.stderr
     after = {**common, **given, "hook_event_name": "postToolUse", "tool_output": "clean"}
@@ -305,16 +321,16 @@ def test_a_slow_server_blocks() -> None:
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "gemini", "cursor"])
-def test_a_dry_run_prints_the_settings_and_writes_nothing(tmp_path: Path, client: str) -> None:
-    done = worldctl("hooks", "install", client, "--project", str(tmp_path), "--dry-run")
+def test_a_dry_run_prints_the_settings_and_writes_nothing(served: Served, tmp_path: Path, client: str) -> None:
+    done = install(served, client, "--project", str(tmp_path), "--dry-run")
     printed = json.loads(done.stdout)
     assert list(tmp_path.iterdir()) == []
-    target = json.loads(worldctl("hooks", "install", client, "--project", str(tmp_path), "--json").stdout)["settings"]
+    target = json.loads(install(served, client, "--project", str(tmp_path), "--json").stdout)["settings"]
     assert json.loads(Path(target).read_text()) == printed
 
 
-def test_codex_is_said_to_skip_hooks_that_are_not_trusted(tmp_path: Path) -> None:
-    done = worldctl("hooks", "install", "codex", "--project", str(tmp_path))
+def test_codex_is_said_to_skip_hooks_that_are_not_trusted(served: Served, tmp_path: Path) -> None:
+    done = install(served, "codex", "--project", str(tmp_path))
     assert "/hooks" in done.stdout + done.stderr
 
 
@@ -336,8 +352,7 @@ def test_a_report_that_is_lost_is_not_said_to_block() -> None:
 def test_a_killed_hook_blocks(served: Served, tmp_path: Path, client: str) -> None:
     token = tmp_path / "token"
     token.write_text(served.place.tokens["claude"])
-    words = ("--project", str(tmp_path), "--server", served.url, "--token-file", str(token), "--json")
-    done = worldctl("hooks", "install", client, *words)
+    done = install(served, client, "--project", str(tmp_path), "--token-file", str(token), "--json")
     settings = json.loads(Path(json.loads(done.stdout)["settings"]).read_text())
     [command] = {one for one in commands_of(settings) if "||" in one}
     command = command.replace("worldctl", f"{Path(sys.executable).with_name('worldctl')}", 1)

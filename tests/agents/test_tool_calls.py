@@ -22,7 +22,7 @@ from worldprotocol.export.archive.cutting import CutPlan, cut
 from worldprotocol.export.archive.manifest import ArchiveFolder
 
 GRACE_MS = 5_000
-FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False}
+FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False, "hidden": False}
 
 
 @pytest.fixture

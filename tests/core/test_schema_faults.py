@@ -23,6 +23,9 @@ def lit(value: Any) -> dict[str, Any]:
     return {"kind": "lit", "value": value}
 
 
+YES = {"type": "boolean", "required": True}
+
+
 def get(path: str) -> dict[str, Any]:
     return {"kind": "get", "path": path}
 
@@ -58,7 +61,7 @@ def good() -> dict[str, Any]:
                 "label": "Go",
                 "description": "Goes.",
                 "meta": {},
-                "input": {"type": "object", "fields": {"page": {"type": "string", "required": True}}},
+                "input": {"type": "object", "fields": {"page": {"type": "string", "required": True}, "sure": YES}},
                 "available": get("count"),
                 "manifest": [
                     {"predicate": "MUTATES", "resource": "FILE:/out/{input.page}.html", "confidence": 0.5},
@@ -170,6 +173,25 @@ DEPARTURES: list[tuple[str, Any, list[tuple[str, str]]]] = [
     ("actions/go/available", {"kind": "what"}, [(S, f"{AT_GO}.available")]),
     ("actions/go/available", get("none"), [(PLACE, f"{AT_GO}.available")]),
     ("actions/go/available", get("input.page"), [(PLACE, f"{AT_GO}.available")]),
+    ("actions/stop/confinement", None, []),
+    *(
+        ("actions/go/confinement", value, [(S, f"{AT_GO}.confinement")])
+        for value in (True, {}, {"stated": "input.sure"}, {"stated": "input.sure", "exact": ["input.sure"], "more": 1})
+    ),
+    *(
+        ("actions/go/confinement", {"stated": value, "exact": ["input.page"]}, [(S, f"{AT_GO}.confinement.stated")])
+        for value in (1, "", "ok", "input", "input.none", "input.page", "state.ok", "input.sure.deep")
+    ),
+    *(
+        ("actions/go/confinement", {"stated": "input.sure", "exact": value}, [(S, f"{AT_GO}.confinement.exact")])
+        for value in (0, "input.page", {}, None)
+    ),
+    (
+        "actions/go/confinement",
+        {"stated": "input.sure", "exact": ["input.page", "input.none"]},
+        [(S, f"{AT_GO}.confinement.exact[1]")],
+    ),
+    ("actions/go/confinement", {"stated": "input.sure", "exact": ["input.page"]}, []),
     ("actions/go/manifest", "FILE:/x", [(S, f"{AT_GO}.manifest")]),
     ("actions/go/manifest", {"a": 1}, [(S, f"{AT_GO}.manifest")]),
     ("actions/go/manifest/0", 5, [(S, f"{AT_GO}.manifest[0]")]),

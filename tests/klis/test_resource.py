@@ -93,7 +93,7 @@ def test_canonicalization_gives_what_the_vectors_say(case: str, text: str, expec
 def test_canonicalization_is_idempotent_and_its_result_reads_strictly(text: str, names: NameComparison) -> None:
     found = attempt(text, types=BUCKETS, names=names)
     if isinstance(found, RefusedError):
-        assert found.code in {"AMBIGUOUS_RESOURCE", "UNKNOWN_RESOURCE_TYPE"}
+        assert found.code in {"AMBIGUOUS_RESOURCE", "AMBIGUOUS_URL", "UNKNOWN_RESOURCE_TYPE"}
         return
     again = canonical_resource(found.text, types=BUCKETS, names=names)
     assert again == found
@@ -290,7 +290,7 @@ def test_a_refusal_is_the_same_the_second_time() -> None:
         ("https://h/a%2fb", "https://h/a%2Fb"),
         ("https://h/ä b", "https://h/%C3%A4%20b"),
         ("https://h/a?b=%7e&c=d/../e", "https://h/a?b=~&c=d/../e"),
-        ("https://user:secret@h/a#part", "https://h/a"),
+        ("https://h/a#part", "https://h/a"),
         ("https://[2001:DB8::1]:443/a", "https://[2001:db8::1]/a"),
         ("s3://Bucket/key", "s3://bucket/key"),
         ("https://h/a/./*", "https://h/a/*"),

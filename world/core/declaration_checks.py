@@ -29,12 +29,13 @@ __all__ = [
 
 
 class ActionOptions(TypedDict, total=False):
-    """Portable members of an action: availability expression, texts and manifest."""
+    """Portable members of an action: availability expression, texts, manifest and confinement."""
 
     available: Any
     label: str | None
     description: str | None
     manifest: Any
+    confinement: Any
 
 
 _EXPRESSION = (
@@ -47,6 +48,10 @@ _ACCEPTED: Mapping[str, tuple[tuple[type, ...], str]] = {
     "available": ((Mapping,), _EXPRESSION),
     "label": ((str,), "a text or None"),
     "description": ((str,), "a text or None"),
+    "confinement": (
+        (Mapping,),
+        'portable data such as {"stated": "input.confined", "exact": ["input.command"]} or None',
+    ),
     "manifest": ((Mapping, list), "portable data (objects, arrays, texts, numbers, booleans) or None"),
 }
 """Accepted types of an action's arguments, and their names in errors."""

@@ -237,9 +237,9 @@ class Domain(Generic[S]):
         label: str | None = None,
         description: str | None = None,
         manifest: Any = None,
+        confinement: Any = None,
     ) -> Callable[[Callable[Concatenate[ActionContext[S], P], R]], Callable[Concatenate[ActionContext[S], P], R]]:
-        """Declare an action by its Python function, ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model
-        as type.
+        """Declare an action by its Python function, ``f(ctx)`` or ``f(ctx, input)`` with a pydantic model as type.
 
         Args:
             name: the intent type.
@@ -247,8 +247,8 @@ class Domain(Generic[S]):
             available: availability expression; None is always available.
             label: short name for people.
             description: for people; by default the first line of the function's docstring.
-            manifest: external effects of the action, as portable data with templates over the
-                input.
+            manifest: external effects of the action, as portable data with templates over the input.
+            confinement: states the action's confinement (``world.core.confinement_declaration``).
 
         Raises:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another
@@ -258,7 +258,7 @@ class Domain(Generic[S]):
         actions = self._portable["actions"]
         self._new(name, actions, "action")
         check_declared(name, {"version": version, "available": available, "label": label, "description": description})
-        check_declared(name, {"manifest": manifest})
+        check_declared(name, {"manifest": manifest, "confinement": confinement})
 
         def register(
             function: Callable[Concatenate[ActionContext[S], P], R],
@@ -266,7 +266,8 @@ class Domain(Generic[S]):
             self._new(name, actions, "action")
             model = model_of_input(function, name)
             rendered = description or (inspect.getdoc(function) or "").partition("\n")[0] or None
-            optional = {"available": available, "label": label, "description": rendered, "manifest": manifest}
+            optional = {"available": available, "label": label, "description": rendered}
+            optional |= {"manifest": manifest, "confinement": confinement}
             actions[name] = {
                 **({} if model is None else {"input": input_model(model).spec}),
                 **{key: value for key, value in optional.items() if value is not None},

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from world.core.availability import ACTOR, impure_reads
+from world.core.confinement_declaration import confinement_faults
 from world.core.dependency_order import circles
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.core.expressions.expression_ast import check_expression, dependencies, reads_system
@@ -21,7 +22,9 @@ from world.model.paths import parse_path
 __all__ = ["is_version", "schema_faults"]
 
 _KEYS: Final = frozenset({"id", "version", "hash", "types", "state", "computed", "actions", "meta", "description"})
-_ACTION_KEYS: Final = frozenset({"input", "available", "flow", "python", "label", "description", "manifest", "meta"})
+_ACTION_KEYS: Final = frozenset(
+    {"input", "available", "flow", "python", "label", "description", "manifest", "confinement", "meta"}
+)
 _COMPUTED_KEYS: Final = frozenset({"deps", "expr", "python", "description"})
 _RESERVED: Final = frozenset({"meta", "system", "input", "computed", ""})
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
@@ -218,6 +221,9 @@ class _ExpressionReader:
             self._available(spec["available"], f"{path}.available")
         if spec.get("manifest") is not None:
             self._manifest(spec["manifest"], f"{path}.manifest", given)
+        if spec.get("confinement") is not None:
+            for at, message in confinement_faults(spec["confinement"], f"{path}.confinement", given):
+                self.add("SCHEMA_ERROR", at, message)
         if "python" in spec:
             self._python(spec["python"], f"{path}.python")
             return

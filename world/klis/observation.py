@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from world.errors import RefusedError, ScopeViolationError
 from world.klis.predicate import Predicate
 from world.klis.resources.resource import Resource
-from world.klis.resources.resource_reading import canonical_resource
+from world.klis.resources.resource_reading import recorded_url
 from world.klis.resources.url_host import bare_host
 from world.klis.triple import Triple
 from world.model.short_repr import listed
@@ -204,7 +204,7 @@ def _place(resource: Resource) -> Resource:
 @lru_cache(4_096)
 def _url_place(resource: Resource) -> Resource:
     try:
-        return canonical_resource(resource.text, max_chars=len(resource.text))
+        return recorded_url(resource.text)
     except RefusedError:
         return resource
 

@@ -1,51 +1,83 @@
 """What kinds of things a shell command does, by its words (KO-2.1, KO-5.1).
 
-The words of a command are a hint and no proof: a program may do anything. Kinds serve policies, which ask people about
-the dangerous ones; what a command really touches is held by confinement (``worldctl run``). Whatever is not recognised
-is ``unknown``.
+The words of a command are a hint and no proof: a program may do anything. Kinds serve policies, which choose what runs
+confined and what people are asked; what a command really touches is held by confinement. What no grammar reads whole is
+``unknown``, beside the kind that it would have. Source: docs/agents.md.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
-from worldprotocol.agents.command_words import SimpleCommand
-
-__all__ = ["KINDS", "kinds_of"]
-
-KINDS: Final = ("read", "test", "write", "remove", "code", "network", "publish", "privileged", "outside", "unknown")
-"""All kinds, the harmless ones first. ``code`` runs a program, or does things that its words do not name; ``outside``
-touches files outside of the project."""
-
-_TABLES: Final[Mapping[str, Any]] = tomllib.loads(
-    (files("worldprotocol.agents") / "command_kinds.toml").read_text(encoding="utf-8")
+from worldprotocol.agents.command_grammars import (
+    NAMES,
+    PROGRAMS,
+    SUBCOMMANDS,
+    TABLES,
+    WRAPPERS,
+    Grammar,
+    Parsed,
+    is_assignment,
+    parse,
 )
-_OF_WORD: Final = {word: kind for kind, words in _TABLES["programs"].items() for word in words}
-_SUBCOMMANDS: Final[Mapping[str, Mapping[str, list[str]]]] = _TABLES["subcommands"]
-_OPTIONS: Final[Mapping[str, Mapping[str, list[str]]]] = _TABLES["options"]
-_SAME_AS: Final[Mapping[str, str]] = _TABLES["same_as"]
-_VARIABLES: Final = frozenset(_TABLES["variables"]["harmless"])
+from worldprotocol.agents.command_scripts import is_harmless
+from worldprotocol.agents.command_words import SimpleCommand, Word, read_command
+
+__all__ = ["KINDS", "CommandReading", "in_order", "kinds_of", "read_words"]
+
+KINDS: Final = (
+    "read",
+    "test",
+    "format",
+    "write",
+    "commit",
+    "remove",
+    "discard",
+    "code",
+    "install",
+    "network",
+    "push",
+    "publish",
+    "container",
+    "privileged",
+    "outside",
+    "unknown",
+)
+"""All kinds, the harmless ones first; docs/agents.md says what each means."""
 
 _SYSTEM: Final = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin"})
-_WRAPPERS: Final = frozenset({"command", "nice", "nohup", "stdbuf", "time", "timeout"})
+_SHELLS: Final = frozenset({"bash", "csh", "dash", "fish", "ksh", "sh", "zsh"})
 _HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
-_REMOVES: Final = frozenset({"clear", "delete", "drop", "expire", "prune", "remove"})
-"""What git does with a stash, a worktree or a log of references that takes it away."""
+_SOCKETS: Final = ("/dev/tcp/", "/dev/udp/")
+_VARIABLES: Final = frozenset(TABLES["variables"]["harmless"].split())
+_PLAIN_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:/@+-]*")
+_MODULES: Final = frozenset(TABLES["modules"]["known"].split())
+_LANGUAGES: Final = frozenset({"sed", "jq", "printf", "plus", "operator"})
+_MOST_INNER: Final = 8
+"""Commands within commands that are read."""
 
-_TESTS: Final = (["-m", "pytest"], ["-m", "unittest"], ["-m", "mypy"])
 
-_PLACE: Final = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)"
-_SED: Final = re.compile(
-    rf"\s*(?:{_PLACE}(?:,\+?{_PLACE})?)?\s*!?\s*"
-    r"(?:[pdq=]|[sy](?P<mark>[^\w\s\\])(?:(?!(?P=mark))[^\\\n]|\\.)*(?P=mark)"
-    r"(?:(?!(?P=mark))[^\\\n]|\\.)*(?P=mark)[gIip\d]*)\s*"
-)
-"""One command of sed that prints, deletes or replaces; others write files or run programs."""
+@dataclass(slots=True)
+class CommandReading:
+    """What the words of a simple command say.
+
+    Args:
+        kinds: of ``KINDS``.
+        programs: the names of the programs that run, each with its subcommands, and its words as read.
+        names: words that may be names of files, with what they are; ``any`` where no grammar says it.
+    """
+
+    kinds: set[str] = field(default_factory=set)
+    programs: list[tuple[tuple[str, ...], Parsed]] = field(default_factory=list)
+    names: list[tuple[str, Word]] = field(default_factory=list)
+
+    @property
+    def is_recursive(self) -> bool:
+        """Whether contents of whole folders are read."""
+        return any(parsed.is_recursive for _, parsed in self.programs)
 
 
 def kinds_of(commands: Sequence[SimpleCommand], is_opaque: bool) -> list[str]:
@@ -55,117 +87,189 @@ def kinds_of(commands: Sequence[SimpleCommand], is_opaque: bool) -> list[str]:
         commands: as ``read_command`` returns them.
         is_opaque: whether there are parts that only a shell understands.
     """
-    found = {"unknown"} if is_opaque else set()
-    for one in commands:
-        found |= _kinds(one)
-    return [kind for kind in KINDS if kind in found] or ["unknown"]
+    found = {"unknown"} if is_opaque else set[str]()
+    return in_order(found.union(*(read_words(one).kinds for one in commands)))
 
 
-def _kinds(command: SimpleCommand) -> set[str]:
-    found = {"write"} if any(one.text not in _HARMLESS_TARGETS for one in command.writes) else set()
-    if any(one.is_expanded for one in (*command.words, *command.reads, *command.writes)):
-        found.add("unknown")
-    words = [one.text for one in command.words]
-    while words and _ASSIGNMENT.match(words[0]):
-        found |= _of_assignment(words.pop(0))
-    return found | (_of_program(words) if words else set())
+def in_order(kinds: set[str]) -> list[str]:
+    """Return kinds in the order of ``KINDS``; none are ``unknown``."""
+    return [kind for kind in KINDS if kind in kinds] or ["unknown"]
 
 
-def _of_assignment(word: str) -> set[str]:
-    return set() if word.partition("=")[0] in _VARIABLES else {"unknown"}
+def read_words(command: SimpleCommand) -> CommandReading:
+    """Read the words of a simple command.
+
+    Args:
+        command: the command.
+    """
+    found = CommandReading()
+    _read(found, command, _MOST_INNER)
+    return found
 
 
-def _of_program(words: list[str]) -> set[str]:
-    name, *arguments = words
-    folder, slash, name = name.rpartition("/")
+def _read(found: CommandReading, command: SimpleCommand, left: int) -> None:
+    redirected = (*command.reads, *command.writes)
+    if any(one.text not in _HARMLESS_TARGETS for one in command.writes):
+        found.kinds.add("write")
+    if any(one.is_expanded for one in (*command.words, *redirected)):
+        found.kinds.add("unknown")
+    if any(one.text.startswith(_SOCKETS) for one in redirected):
+        found.kinds.add("network")
+    words = list(command.words)
+    while words and is_assignment(words[0].text):
+        _assign(found, words.pop(0))
+    if words:
+        _program(found, words, left)
+    found.names += [("file", one) for one in command.reads]
+    found.names += [("write", one) for one in command.writes]
+
+
+def _assign(found: CommandReading, word: Word) -> None:
+    name, _, value = word.text.partition("=")
+    if name not in _VARIABLES or _PLAIN_VALUE.fullmatch(value) is None:
+        found.kinds.add("unknown")
+    found.names.append(("any", word))
+
+
+def _program(found: CommandReading, words: Sequence[Word], left: int) -> None:
+    """Add what a program with its words does."""
+    first, *arguments = words
+    folder, slash, name = first.text.rpartition("/")
+    if left < 0 or first.is_pattern:
+        found.kinds.add("unknown")
+        _unread(found, words)
+        return
     if slash and folder not in _SYSTEM:
-        return {"code"}
-    if name == "env":
-        return _of_environment(arguments)
-    if name in _WRAPPERS:
-        inner = [word for word in arguments if not word.startswith("-") and not word.rstrip("smhd").isdigit()]
-        return _of_program(inner) if inner else {"read"}
-    if name == "xargs":  # its arguments are not in its words
-        inner = [word for word in arguments if not word.startswith("-")]
-        return {"unknown"} | (_of_program(inner) if inner else set())
-    if name == "sed":
-        return _of_sed(arguments)
-    if name in ("python", "python3") and arguments[:2] in _TESTS:
-        return {"test"}
-    name = _SAME_AS.get(name, name)
-    found = _of_options(name, arguments)
-    return found | (_of_subcommand(name, arguments) or {_OF_WORD.get(name, "unknown")})
+        found.kinds.add("code")
+        _unread(found, words)
+        return
+    name = str(TABLES["same_as"].get(name, name))
+    if name == "python" and [one.text for one in arguments[:1]] == ["-m"] and len(arguments) > 1:
+        module = arguments[1].text
+        if module in _MODULES:
+            _program(found, arguments[1:], left - 1)
+            return
+    if name in WRAPPERS:
+        _wrapper(found, name, arguments, left)
+        return
+    if name in PROGRAMS:
+        _grammatical(found, (name,), parse(PROGRAMS[name], arguments), left)
+        return
+    chosen = next((one.text for one in arguments if one.text[:1] != "-"), "")
+    kind = SUBCOMMANDS.get(f"{name} {chosen}") or NAMES.get(name, "unknown")
+    found.kinds.add(kind)
+    _unread(found, words)
+    _evaluated(found, name, arguments, left)
 
 
-def _of_environment(arguments: list[str]) -> set[str]:
-    found: set[str] = set()
-    while arguments and (arguments[0].startswith("-") or _ASSIGNMENT.match(arguments[0])):
-        word = arguments.pop(0)
-        found |= {"unknown"} if word.startswith("-") else _of_assignment(word)
-    return found | (_of_program(arguments) if arguments else {"unknown"})  # alone it prints all, secrets too
+def _unread(found: CommandReading, words: Sequence[Word]) -> None:
+    """Take every word for the name of a file, as no grammar says what it is."""
+    found.names += [("any", one) for one in words]
 
 
-def _of_options(name: str, arguments: list[str]) -> set[str]:
-    """Return the kinds of options of a program that do something else than the program does without them."""
-    table = _OPTIONS.get(name, {})
-    return {kind for kind, options in table.items() if any(_has(word, tuple(options)) for word in arguments)}
+def _evaluated(found: CommandReading, name: str, arguments: Sequence[Word], left: int) -> None:
+    """Add what the text does that a shell is given as an argument."""
+    texts = [one.text for one in arguments]
+    if name == "eval":
+        _text(found, " ".join(texts), left)
+    elif name in _SHELLS:
+        at = next((at for at, one in enumerate(texts) if one[:1] == "-" and one[:2] != "--" and "c" in one), None)
+        if at is not None and at + 1 < len(texts):
+            _text(found, texts[at + 1], left)
 
 
-def _has(word: str, options: tuple[str, ...]) -> bool:
-    """Whether a word is one of several options; a single letter may be combined with others, and with its value."""
-    if word.startswith("--"):
-        given = word.partition("=")[0]
-        return any(
-            one.startswith("--") and (one == given or (len(given) > 3 and one.startswith(given))) for one in options
-        )
-    letters = {one[1] for one in options if len(one) == 2 and one[0] == "-"}
-    return word in options or (len(word) > 1 and word[0] == "-" and not letters.isdisjoint(word[1:]))
+def _text(found: CommandReading, text: str, left: int) -> None:
+    commands, is_opaque = read_command(text)
+    found.kinds |= {"unknown"} if is_opaque or left < 0 else set()
+    for one in commands if left >= 0 else ():
+        _read(found, one, left - 1)
 
 
-def _of_sed(arguments: list[str]) -> set[str]:
-    edits = any(word.startswith(("-i", "--in-place")) for word in arguments)
-    rest, scripts = [], []
-    words = iter(arguments)
-    for word in words:
-        if word in ("-e", "--expression"):
-            scripts.append(next(words, ""))
-        elif word in ("-f", "--file") or word.startswith(("--file=", "--expression=")):
-            return {"code"}
-        elif not word.startswith("-"):
-            rest.append(word)
-    scripts = scripts or rest[:1]
-    if not scripts or not all(_is_plain_script(one) for one in scripts):
-        return {"code"}
-    return {"write"} if edits else {"read"}
+def _wrapper(found: CommandReading, name: str, arguments: Sequence[Word], left: int) -> None:
+    parsed = parse(WRAPPERS[name], arguments)
+    grammar = parsed.grammar
+    if grammar.kind is not None:
+        found.kinds.add(grammar.kind)
+    if not parsed.is_known:
+        found.kinds.add("unknown")
+        _unread(found, arguments)
+    if not parsed.options.isdisjoint(grammar.reads):
+        found.kinds.add("read")
+        return
+    found.programs.append(((name,), parsed))
+    _roles(found, parsed, left)
+    for inner in parsed.inner:
+        _program(found, inner, left - 1)
+    if not parsed.inner:
+        found.kinds.add("unknown")  # env alone prints secrets
 
 
-def _is_plain_script(script: str) -> bool:
-    at = 0
-    while at < len(script):
-        found = _SED.match(script, at)
-        if found is None or found.end() == at:
-            return False
-        at = found.end()
-        if at < len(script) and script[at] not in ";\n":
-            return False
-        at += 1
-    return True
+def _grammatical(found: CommandReading, path: tuple[str, ...], parsed: Parsed, left: int) -> None:
+    grammar = parsed.grammar
+    if grammar.below and parsed.words:
+        chosen = next((at for at, one in enumerate(parsed.words) if _is_subcommand(path, grammar.below, one.text)), -1)
+        if chosen == 0 or (chosen > 0 and not grammar.words):
+            _below(found, path, parsed, chosen, left)
+            return
+        parsed.is_known &= bool(grammar.words)
+    kind = grammar.kind or "unknown"
+    is_reading = not parsed.options.isdisjoint(grammar.reads) or (grammar.is_listing and not parsed.words)
+    found.kinds.add("read" if is_reading else kind)
+    found.programs.append((path, parsed))
+    _options(found, parsed, left)
+    for inner in parsed.inner:
+        if inner:
+            _program(found, inner, left - 1)
 
 
-def _of_subcommand(name: str, arguments: list[str]) -> set[str]:
-    table = _SUBCOMMANDS.get(name)
-    if table is None:
-        return set()
-    words = iter(arguments)
-    chosen = "help"
-    for word in words:
-        if name == "git" and word == "-C":
-            next(words, None)
-        elif not word.startswith("-"):
-            chosen = word
-            break
-    left = [word for word in words if not word.startswith("-")]
-    found = {kind for kind, known in table.items() if chosen in known} or {"unknown"}
-    if name == "git" and chosen in ("reflog", "stash", "worktree") and left[:1] and left[0] in _REMOVES:
-        return {"write", "remove"}
-    return {"write"} if name == "git" and chosen in ("branch", "reflog") and left else found
+def _below(found: CommandReading, path: tuple[str, ...], parsed: Parsed, at: int, left: int) -> None:
+    """Add what a subcommand does, which is the word at a place; after others it is not known to be it."""
+    if parsed.unlisted or at > 0:
+        found.kinds.add("unknown")
+        _unread(found, [*parsed.unlisted, *parsed.words[:at]])
+    for option in parsed.options:
+        found.kinds.update(parsed.grammar.adds.get(option, ()))
+    found.names += [(role, word) for role, word in parsed.roles if role == "folder"]
+    first, *arguments = parsed.words[at:]
+    below = parsed.grammar.below.get(first.text)
+    if below is not None:
+        _grammatical(found, (*path, first.text), parse(below, arguments), left)
+        return
+    found.kinds.add(SUBCOMMANDS[f"{path[0]} {first.text}"])
+    found.programs.append(((*path, first.text), parsed))
+    _unread(found, arguments)
+
+
+def _is_subcommand(path: tuple[str, ...], below: Mapping[str, Grammar], text: str) -> bool:
+    return text in below or (len(path) == 1 and f"{path[0]} {text}" in SUBCOMMANDS)
+
+
+def _options(found: CommandReading, parsed: Parsed, left: int) -> None:
+    """Add what options of a program do, and the names among its words."""
+    for option in parsed.options:
+        found.kinds.update(parsed.grammar.adds.get(option, ()))
+    if not parsed.is_known:
+        found.kinds.add("unknown")
+        _unread(found, [*parsed.unlisted, *parsed.words, *(word for _, word in parsed.roles)])
+    _roles(found, parsed, left)
+
+
+def _roles(found: CommandReading, parsed: Parsed, left: int) -> None:
+    for role, word in parsed.roles:
+        if role in _LANGUAGES:
+            if not is_harmless(role, word.text):
+                found.kinds.add("unknown" if role != "sed" else "code")
+        elif role == "shell":
+            found.kinds.add("code")
+            _text(found, word.text, left - 1)
+        elif role == "assign":
+            _assign(found, word)
+        elif role != "text":
+            found.names.append((role, word))
+            if role == "write" and parsed.grammar.kind == "read" and not _only_edits(parsed):
+                found.kinds.add("write")
+
+
+def _only_edits(parsed: Parsed) -> bool:
+    """Whether words are changed only with another option: the files of sed."""
+    return "-i" in parsed.grammar.optional

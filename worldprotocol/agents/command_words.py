@@ -1,16 +1,20 @@
 """The words of a shell command: quotes are removed, and what a shell would expand is marked.
 
 Only the syntax that can be read without running it is understood. Everything else (substitutions, documents in place,
-subshells, control structures) makes a command opaque: its words then say nothing certain.
+subshells, control structures) makes a command opaque: its words then say nothing certain. So do characters that a shell
+or a terminal reads otherwise than they look: control characters but tab and newline, white space beyond ASCII, marks of
+direction.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["MAX_LENGTH", "SimpleCommand", "Word", "read_command"]
+__all__ = ["MAX_ALTERNATIVES", "MAX_LENGTH", "SimpleCommand", "Word", "alternatives", "is_plain", "read_command"]
 
 MAX_LENGTH: Final = 20_000
 """Characters of a command that is read; a longer one is opaque."""
@@ -19,6 +23,13 @@ _REDIRECTS: Final = ("&>>", "<<<", "<<-", "&>", ">>", ">|", ">&", "<&", "<>", "<
 _SEPARATORS: Final = ("&&", "||", "|&", ";;", ";", "|", "&", "\n")
 _GLOBS: Final = frozenset("*?[")
 _DESCRIPTOR: Final = re.compile(r"\d+|-")
+_PLAIN: Final = re.compile(r"[\t\n -~]*")
+_READ_OTHERWISE: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
+"""Categories of Unicode: controls, marks of format, halves of surrogate pairs, white space."""
+
+_BRACES: Final = re.compile(r"\{([^{},]*(?:,[^{},]*)+)\}")
+MAX_ALTERNATIVES: Final = 256
+"""Texts for which braces are replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +40,13 @@ class Word:
         text: its characters.
         is_expanded: whether the shell replaces something in it, so that the text is not what the program gets.
         is_pattern: whether it has unquoted characters of a pattern.
+        has_braces: whether it has unquoted braces, which most shells replace by several words.
     """
 
     text: str
     is_expanded: bool = False
     is_pattern: bool = False
+    has_braces: bool = False
 
 
 @dataclass(slots=True)
@@ -59,7 +72,37 @@ def read_command(text: str) -> tuple[list[SimpleCommand], bool]:
     """
     if len(text) > MAX_LENGTH:
         return [], True
-    return _Reading(text).all()
+    commands, is_opaque = _Reading(text).all()
+    return commands, is_opaque or not is_plain(text)
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text has no character that a shell or a terminal reads otherwise than it looks.
+
+    Args:
+        text: the text.
+    """
+    if _PLAIN.fullmatch(text):
+        return True
+    return not any(one not in "\t\n " and unicodedata.category(one) in _READ_OTHERWISE for one in text)
+
+
+def alternatives(text: str) -> Iterator[str]:
+    """Yield the texts that a text with braces means, such as ``{a,b}.py``: ``MAX_ALTERNATIVES`` and one at most.
+
+    Args:
+        text: the text; ranges (``{1..3}``) stay as they are.
+    """
+    pending, left = [text], MAX_ALTERNATIVES
+    while pending and left >= 0:
+        one = pending.pop()
+        found = _BRACES.search(one)
+        if found is None:
+            left -= 1
+            yield one
+        else:
+            within = [f"{one[: found.start()]}{choice}{one[found.end() :]}" for choice in found[1].split(",")]
+            pending += reversed(within[: MAX_ALTERNATIVES + 1])
 
 
 class _Reading:
@@ -80,7 +123,7 @@ class _Reading:
 
     def _step(self) -> None:
         rest = self._text[self._at : self._at + 3]
-        if rest[0] in " \t\r":
+        if rest[0] in " \t":
             self._at += 1
         elif rest.startswith("\\\n"):
             self._at += 2
@@ -128,7 +171,7 @@ class _Reading:
         text, kept, quote, is_expanded, is_pattern, braces = self._text, [], "", False, False, False
         while self._at < len(text):
             sign = text[self._at]
-            if not quote and sign in " \t\r\n;&|<>()":
+            if not quote and sign in " \t\n;&|<>()":
                 break
             self._at += 1
             if sign == quote:
@@ -149,7 +192,7 @@ class _Reading:
         word = "".join(kept)
         self._is_opaque |= bool(quote)
         is_expanded |= word.startswith(("~+", "~-"))
-        return Word(word, is_expanded or (braces and ("," in word or ".." in word)), is_pattern)
+        return Word(word, is_expanded or (braces and ("," in word or ".." in word)), is_pattern, braces)
 
     def _replaces(self, *, in_quotes: bool) -> bool:
         """Whether the dollar sign before this place begins something that the shell replaces."""

@@ -7,20 +7,16 @@ reads, or ``worldctl run`` confines it and takes its leases.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypedDict, Unpack
-from urllib.parse import urlsplit
 
-from world.errors import RefusedError
-from world.klis.resources.resource_reading import canonical_resource
-from worldprotocol.agents.command_kinds import KINDS, kinds_of
+from world.klis.resources.canonical_url import canonical_url
+from worldprotocol.agents.command_kinds import in_order, read_words
 from worldprotocol.agents.command_places import places_of
 from worldprotocol.agents.command_terms import EVERYTHING, CommandTerms
-from worldprotocol.agents.command_words import SimpleCommand, read_command
+from worldprotocol.agents.command_words import MAX_ALTERNATIVES, SimpleCommand, alternatives, is_plain, read_command
 from worldprotocol.agents.project import Place, Project
 
 __all__ = [
@@ -37,12 +33,12 @@ __all__ = [
     "search",
 ]
 
-_PATCHED: Final = re.compile(r"^[ \t]*\*\*\* (?:(?:Update|Add|Delete) File|Move to): (.+)$", re.MULTILINE)
-_DELETED: Final = re.compile(r"^[ \t]*\*\*\* Delete File: ", re.MULTILINE)
+_CHANGED: Final = re.compile(r"^[ \t]*\*\*\* (?:(?:Update|Add) File|Move to): (.+)$", re.MULTILINE)
+_DELETED: Final = re.compile(r"^[ \t]*\*\*\* Delete File: (.+)$", re.MULTILINE)
 HARMLESS: Final = frozenset({"read"})
 """Kinds of commands that lease nothing for changes."""
 
-UNCONFINED: Final = frozenset({"network", "publish", "privileged"})
+UNCONFINED: Final = frozenset({"container", "install", "network", "privileged", "publish", "push"})
 """Kinds of commands that cannot do their work confined: they run as a person permits them."""
 
 
@@ -78,7 +74,7 @@ def read(project: Project, tool: str, path: str, cwd: str) -> Intent:
     return _file("file.read", tool, _below(place) if is_folder else place, "read")
 
 
-def search(project: Project, tool: str, path: str, cwd: str, pattern: str = "") -> Intent:
+def search(project: Project, tool: str, path: str, cwd: str, patterns: Sequence[str] = ()) -> Intent:
     """Return the intent of reading any file below a folder.
 
     Args:
@@ -86,13 +82,25 @@ def search(project: Project, tool: str, path: str, cwd: str, pattern: str = "") 
         tool: name of the agent's tool.
         path: the folder; empty is the working directory.
         cwd: the working directory.
-        pattern: names of files below it; one that begins elsewhere is searched there.
+        patterns: names of files that are searched, with braces; one that begins elsewhere is searched there. Without
+            any all are.
     """
-    fixed = re.split(r"[*?\[{]", pattern, maxsplit=1)[0]
-    if os.path.isabs(os.path.expanduser(fixed)) or ".." in pattern:
-        below = os.path.normpath(os.path.join(project.absolute(cwd), path, os.path.expanduser(fixed)))
-        path = below if fixed.endswith("/") or fixed == pattern else os.path.dirname(below)
-    return read(project, tool, path or ".", cwd)
+    folder = project.resolve(path or ".", cwd)
+    chosen = [one for text in patterns if not text.startswith("!") for one in alternatives(text)]
+    found = [read(project, tool, path or ".", cwd)]
+    found += [read(project, tool, _begins(one, folder), folder) for one in chosen]
+    worst = next((one for one in found if one.action == "file.outside"), found[0])
+    is_hidden = any(one.input["hidden"] for one in found) or any(map(project.matches_hidden, chosen))
+    is_hidden = is_hidden or len(chosen) > MAX_ALTERNATIVES or project.holds_hidden(folder, chosen)
+    is_guarded = any(one.input["guarded"] for one in found)
+    return Intent(worst.action, {**worst.input, "hidden": is_hidden, "guarded": is_guarded})
+
+
+def _begins(pattern: str, folder: str) -> str:
+    """Return where the names that match a pattern begin: its names before the first with a wildcard."""
+    parts = pattern.split("/")
+    fixed = next((at for at, part in enumerate(parts) if any(one in part for one in "*?[")), len(parts))
+    return "/".join(parts[:fixed]) or ("/" if pattern[:1] == "/" else folder)
 
 
 def edit(project: Project, tool: str, path: str, cwd: str) -> Intent:
@@ -118,24 +126,28 @@ def command(project: Project, tool: str, text: str, cwd: str, *, terms: CommandT
             confined.
     """
     commands, is_opaque = read_command(text)
-    named = places_of(project, commands, project.absolute(cwd))
-    kinds = kinds_of(commands, is_opaque or named.is_partial)
-    if named.is_outside:
-        kinds = [kind for kind in KINDS if kind in kinds or kind == "outside"]
-    only_reads = HARMLESS.issuperset(kinds)
+    readings = [read_words(one) for one in commands]
+    named = places_of(project, readings, project.absolute(cwd))
+    each = [in_order(one.kinds | more) for one, more in zip(readings, named.kinds, strict=True)]
+    also = {"unknown"} if is_opaque or named.is_partial else set[str]()
+    kinds = in_order(also.union({"outside"} if named.is_outside else (), *each))
     folder = project.place(cwd, cwd)
-    vectors = [] if is_opaque else [(_vector(one), kinds_of([one], False) == ["read"]) for one in commands]
+    vectors = (
+        [] if is_opaque else [(_vector(one), of_one == ["read"]) for one, of_one in zip(commands, each, strict=True)]
+    )
     is_held = folder.is_inside and UNCONFINED.isdisjoint(kinds)
+    conditions = terms.of(text, vectors, str(project.root), is_held=is_held)
     return Intent(
         "command.run",
         {
             "command": text,
             "cwd": folder.path,
             "kinds": kinds,
-            **terms.of(text, vectors, str(project.root), is_held=is_held),
+            **conditions,
             "tool": tool,
             "touches": named.touches,
-            "guarded": not only_reads and (named.is_guarded or project.names_guarded(text)),
+            "guarded": named.is_guarded or (not HARMLESS.issuperset(kinds) and project.names_guarded(text)),
+            "hidden": named.is_hidden or (named.holds_hidden and not conditions["confined"]),
         },
     )
 
@@ -156,29 +168,36 @@ def patch(project: Project, tool: str, text: str, cwd: str) -> Intent:
         text: the patch.
         cwd: the working directory.
     """
-    places = [project.place(name.strip(), cwd) for name in _PATCHED.findall(text)]
-    is_clear = bool(places) and all(place.is_inside for place in places)
+    names = [[name.strip() for name in form.findall(text)] for form in (_CHANGED, _DELETED)]
+    changed, deleted = ([project.place(name, cwd) for name in each] for each in names)
+    places = [*changed, *deleted]
+    writes = {place.path for place in changed if place.is_inside}
+    deletes = {place.path for place in deleted if place.is_inside} - writes
+    is_clear = bool(places) and all(is_plain(name) for each in names for name in each)
     return Intent(
-        "command.run",
+        "file.patch",
         {
-            "command": text,
+            "patch": text,
             "cwd": project.place(cwd, cwd).path,
-            "kinds": ["write", *(["remove"] if _DELETED.search(text) else []), *([] if is_clear else ["unknown"])],
-            "reads": [],
-            "writes": sorted({place.path for place in places}) if is_clear else [EVERYTHING],
-            "confined": False,
+            "writes": sorted(writes) if is_clear else [EVERYTHING],
+            "deletes": sorted(deletes) if is_clear else [],
+            "outside": sorted({place.path for place in places if not place.is_inside}),
+            "unclear": not is_clear,
             "tool": tool,
-            "touches": sorted({place.path for place in places if place.is_inside}),
             "guarded": any(place.is_guarded for place in places),
+            "hidden": any(place.is_hidden for place in places),
         },
     )
 
 
 def fetch(tool: str, url: str) -> Intent:
-    """Return the intent of reading a page of the web."""
-    with suppress(RefusedError):  # a URL that is none stays as it is; its manifest is refused, and so the proposal
-        url = canonical_resource(f"URL:{url}").text.removeprefix("URL:")
-    return Intent("web.fetch", {"url": url, "host": urlsplit(url).hostname or "", "tool": tool})
+    """Return the intent of reading a page of the web.
+
+    Raises:
+        RefusedError: ``AMBIGUOUS_URL`` where two readers of the URL would reach different hosts.
+    """
+    found = canonical_url(url)
+    return Intent("web.fetch", {"url": found.text, "host": found.host.strip("[]"), "tool": tool})
 
 
 def mcp_call(server: str, name: str, arguments: Any, **governed: Unpack[Governed]) -> Intent:
@@ -208,12 +227,11 @@ def other(tool: str, arguments: Any) -> Intent:
 
 
 def _below(place: Place) -> Place:
-    path = EVERYTHING if place.path == "/" else f"{place.path}/*"
-    return Place(path, place.is_inside, place.is_guarded, place.exists)
+    return replace(place, path=EVERYTHING if place.path == "/" else f"{place.path}/*")
 
 
 def _file(action: str, tool: str, place: Place, access: str) -> Intent:
-    common = {"path": place.path, "tool": tool, "guarded": place.is_guarded}
+    common = {"path": place.path, "tool": tool, "guarded": place.is_guarded, "hidden": place.is_hidden}
     if place.is_inside:
         return Intent(action, common)
     return Intent("file.outside", {**common, "access": access})

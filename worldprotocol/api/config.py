@@ -55,7 +55,8 @@ key = "digests.key"                       # 32 bytes as 64 hex digits; default: 
 
 [agents]                                  # calls of tools of coding agents; see docs/agents.md
 root = "."                                # the project that they work in, as FILE:/
-confine = false                           # true: shell commands run under `worldctl run`
+confine = "auto"                          # true: commands that nothing confines are refused; false: all ask a person
+boundary = "container"                    # what confines them, if no command can find it; else the kernel's namespaces
 wait_s = 540                              # longest wait of a call for people and leases
 unclaimed_s = 900                         # time after which an allowed call that is not begun is cancelled
 
@@ -332,11 +333,22 @@ class Config(Section):
 
         With a section ``[agents]``, the settings of agents and the files of this configuration are guarded.
         """
-        if self.workspace is None or self.agents is None:
-            return None if self.workspace is None else self.workspace.in_folder(self.folder)
+        return None if self.workspace is None else self._guarded(self.workspace)
+
+    def placed_workspace_of_agents(self) -> WorkspaceConfig | None:
+        """Return the workspace of coding agents with absolute paths; None where ``[workspace]`` is another folder.
+
+        Without a section ``[workspace]`` it has the settings that the section has by default.
+        """
+        root = "." if self.agents is None else self.agents.root
+        placed_one = self._guarded(self.workspace or WorkspaceConfig(root=root))
+        return placed_one if placed_one.root == placed(self.folder, root) else None
+
+    def _guarded(self, workspace: WorkspaceConfig) -> WorkspaceConfig:
+        if self.agents is None:
+            return workspace.in_folder(self.folder)
         own = [*SETTINGS_OF_AGENTS, *map(str, self.own_files())]
-        guarded = self.workspace.model_copy(update={"guarded": [*self.workspace.guarded, *own]})
-        return guarded.in_folder(self.folder)
+        return workspace.model_copy(update={"guarded": [*workspace.guarded, *own]}).in_folder(self.folder)
 
     def own_files(self) -> list[Path]:
         """Return the files that decide what this realm permits: its configuration, its domain, policies and code."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 from authority import Policy, rebuilt_rules
-from authority.people.questions import OF_PEOPLE
+from authority.people.questions import NOT_CONFINED, OF_PEOPLE
 from authority.policies.policy_file import LANGUAGE, FileRule
 from world.errors import RefusedError
 from world.model.decision import ENGINE
@@ -221,7 +221,7 @@ def _lines(rendered: Mapping[str, Any]) -> Iterator[str]:
     for one in [*rendered["people"], *([rendered["engine"]] if rendered["engine"] else [])]:
         mark = "*" if one.get("decisive") else "-"
         reason = f": {one['reason']}" if one.get("reason") else ""
-        who = "engine" if one["rule"] == ENGINE else "people"
+        who = "engine" if one["rule"] in (ENGINE, NOT_CONFINED) else "people"
         yield f"  {who}    {mark} {one['rule']} {one['answer']}{reason} [{one['source']}]"
     yield from change_lines(rendered["changes"])
 

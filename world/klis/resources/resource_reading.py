@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.klis.resources.canonical_url import canonical_url
 from world.klis.resources.names import BYTE_WISE, NameComparison
 from world.klis.resources.resource import (
     AUTHORITY,
@@ -26,7 +27,7 @@ from world.klis.resources.resource_types import STANDARD, UNPRINTABLE, ResourceT
 from world.klis.resources.url import normal_url
 from world.klis.settings import MANIFEST_RULES
 
-__all__ = ["canonical_resource", "read_resource"]
+__all__ = ["canonical_resource", "read_resource", "recorded_url"]
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]*")
 _CANONICAL_PATH: Final = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[^/*]+)+|/")
@@ -84,9 +85,17 @@ def canonical_resource(
     """Read an observed resource and bring it into canonical form.
 
     ``..`` stops at the root. ``literal_stars`` accepts ``*`` in names of opaque types without a separator. Other
-    arguments and refusals are those of ``read_resource``, except that the text need not be canonical.
+    arguments and refusals are those of ``read_resource``, but the text need not be canonical; also ``AMBIGUOUS_URL``.
     """
-    return _read(text, (types, names, max_chars, max_depth, literal_stars, False), path)[0]
+    found = _read(text, (types, names, max_chars, max_depth, literal_stars, False), path)[0]
+    if types[found.type].kind == "url":
+        canonical_url(text.partition(":")[2])
+    return found
+
+
+def recorded_url(text: str) -> Resource:
+    """Read a URL of a recorded manifest, which may have several readings; refuses as ``read_resource`` does."""
+    return _read(text, (STANDARD, BYTE_WISE, len(text), 256, False, False), "$")[0]
 
 
 class _UnreadableError(Exception):

@@ -24,6 +24,7 @@ from worldprotocol.agents.hooks.forms import (
     Other,
     SessionEnds,
     input_of,
+    names_of,
     text_of,
 )
 from worldprotocol.agents.project import Project
@@ -63,8 +64,8 @@ class ClaudeCode:
         elif tool in READS:
             intent = intents.read(project, tool, text_of(given, READS[tool]), cwd)
         elif tool in SEARCHES:
-            pattern = text_of(given, "pattern", "") if tool == "Glob" else ""
-            intent = intents.search(project, tool, text_of(given, "path", ""), cwd, pattern)
+            patterns = names_of(given, "pattern" if tool == "Glob" else "glob", "include")
+            intent = intents.search(project, tool, text_of(given, "path", ""), cwd, patterns)
         elif tool == SHELL:
             intent = intents.command(project, tool, text_of(given, "command"), cwd, terms=terms)
         elif tool == PATCH:

@@ -21,6 +21,7 @@ from worldprotocol.agents.hooks.forms import (
     SessionEnds,
     content_id,
     input_of,
+    names_of,
     text_of,
 )
 from worldprotocol.agents.intents import Intent
@@ -86,9 +87,9 @@ def _intent(event: Mapping[str, Any], tool: str, given: Mapping[str, Any], proje
     if tool in READS:
         return intents.read(project, tool, text_of({"file_path": named}, "file_path"), cwd)
     if tool in SEARCHES:
-        pattern = given.get("glob_pattern") or given.get("pattern") if tool == "Glob" else ""
+        patterns = names_of(given, *(("glob_pattern", "pattern") if tool == "Glob" else ("glob", "include")))
         folder = text_of({"path": named or given.get("target_directory") or ""}, "path", "")
-        return intents.search(project, tool, folder, cwd, pattern if isinstance(pattern, str) else "")
+        return intents.search(project, tool, folder, cwd, patterns)
     if tool == "WebFetch":
         return intents.fetch(tool, text_of(given, "url"))
     if tool == SHELL:

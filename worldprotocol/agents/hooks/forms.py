@@ -31,6 +31,7 @@ __all__ = [
     "content_id",
     "input_of",
     "key_of",
+    "names_of",
     "rewritten",
     "text_of",
 ]
@@ -157,6 +158,18 @@ class HookAdapter(Protocol):
     def deny(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that refuses a call, with a reason for the agent."""
         ...
+
+
+def names_of(given: Mapping[str, Any], *members: str) -> list[str]:
+    """Return the patterns of names that members of an input have, each a text or a list of texts.
+
+    Args:
+        given: the input of a tool.
+        members: names of members.
+    """
+    found = [given.get(name) for name in members]
+    listed = [one for value in found for one in (value if isinstance(value, list) else [value])]
+    return [one for one in listed if isinstance(one, str) and one]
 
 
 def key_of(client: str, session: str, call_id: str) -> str:

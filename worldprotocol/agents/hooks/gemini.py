@@ -20,6 +20,7 @@ from worldprotocol.agents.hooks.forms import (
     SessionEnds,
     content_id,
     input_of,
+    names_of,
     text_of,
 )
 from worldprotocol.agents.intents import Intent
@@ -77,8 +78,8 @@ def _intent(
         return intents.read(project, tool, text_of({"file_path": named}, "file_path"), cwd)
     if tool in SEARCHES:
         named = given.get("dir_path") or given.get(SEARCHES[tool]) or ""
-        pattern = text_of(given, "pattern", "") if tool == "glob" else ""
-        return intents.search(project, tool, text_of({"path": named}, "path", ""), cwd, pattern)
+        patterns = names_of(given, "pattern" if tool == "glob" else "glob", "include", "include_pattern")
+        return intents.search(project, tool, text_of({"path": named}, "path", ""), cwd, patterns)
     if tool == "read_many_files":
         return _read_many(project, tool, given, cwd)
     if tool == "web_fetch" and len(urls := _URL.findall(text_of(given, "prompt", ""))) == 1:
@@ -94,9 +95,5 @@ def _intent(
 
 
 def _read_many(project: Project, tool: str, given: Mapping[str, Any], cwd: str) -> Intent:
-    """Return the intent of reading the files of several patterns: the one that is outside of the project, if any."""
-    patterns = given.get("include") or given.get("paths") or []
-    named = [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
-    found = [intents.search(project, tool, "", cwd, one) for one in named]
-    outside = next((one for one in found if one.action == "file.outside"), None)
-    return outside or intents.search(project, tool, "", cwd)
+    """Return the intent of reading the files of several patterns."""
+    return intents.search(project, tool, "", cwd, names_of(given, "include", "paths"))

@@ -1,7 +1,9 @@
 """Settings of coding agents that name hooks: entries of this engine are added to a document, found in it and removed.
 
 Entries of others stay as they are. An entry is this engine's if its URL ends with ``/hooks/CLIENT`` below
-``/v1/realms/``, or if its command is ``worldctl hooks call``.
+``/v1/realms/``, or if its command runs ``worldctl hooks call``, in a shell of its own or not. This holds for the
+entries of every release. Those of the first releases do not say how they were installed, so the server cannot rewrite
+their commands; they are replaced when the hooks are installed again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-__all__ = ["FORMS", "HookPlace", "SettingsForm", "installed", "with_hooks", "without_hooks"]
+__all__ = ["FORMS", "HookPlace", "SettingsForm", "installed", "is_earlier", "with_hooks", "without_hooks"]
 
 TIMEOUT_S: Final = 600
 """Time that an agent waits for an answer, in seconds; longer than ``wait_s`` of the section ``[agents]``."""
@@ -25,7 +27,9 @@ VARIABLE: Final = "WORLDCTL_TOKEN"
 _BLOCK: Final = '{ [ $? -eq 2 ] || echo "The hook failed, so this is blocked." >&2; exit 2; }'
 
 _OWN_URL: Final = re.compile(r"/v1/realms/[^/]+/hooks/[a-z-]+\Z")
-_OWN_COMMAND: Final = re.compile(r"(?:^|[\s/'\"])worldctl(?:\s|'\s)+hooks\s+call\s")
+_OWN_COMMAND: Final = re.compile(r"(?:^|[\s/'\"])worldctl['\"]*\s+hooks\s+call\s")
+_SAYS_SERVER: Final = "Wp-Hook-Server"
+"""Header by which an HTTP hook says how it was installed; a command says it itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,18 @@ def installed(client: str, settings: Mapping[str, Any]) -> list[str]:
     return [
         event for event, entries in hooks.items() if isinstance(entries, list) and _without(form, entries) != entries
     ]
+
+
+def is_earlier(client: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether settings have a hook of this engine that does not say how it was installed."""
+    form, hooks = FORMS[client], settings.get("hooks")
+    entries = hooks.get(form.before) if isinstance(hooks, Mapping) else None
+    listed = [
+        hook
+        for entry in (entries if isinstance(entries, list) else ())
+        for hook in ((entry.get("hooks") or []) if isinstance(entry, Mapping) and not form.is_flat else [entry])
+    ]
+    return any(_is_own(one) and "url" in one and _SAYS_SERVER not in (one.get("headers") or {}) for one in listed)
 
 
 def _without(form: SettingsForm, entries: list[Any]) -> list[Any]:

@@ -12,6 +12,8 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from world.errors import RefusedError
+from world.klis.resources.canonical_url import canonical_url
 from worldprotocol.agents.proxy.http_transport import MAX_BODY_BYTES, LimitedTransport
 from worldprotocol.agents.proxy.upstream_process import started
 
@@ -102,12 +104,10 @@ async def connected(
 def _check(url: str) -> None:
     """Raise ``UpstreamError`` for a URL that names no server."""
     try:
-        found = httpx2.URL(url)
-        is_usable = bool(found.host) and (found.port or 0) < 2**16
-    except (httpx2.InvalidURL, ValueError):
-        is_usable = False
-    if not is_usable:
-        raise UpstreamError("The URL of the upstream names no server; write `https://HOST:PORT/PATH`.")
+        canonical_url(url)
+        httpx2.URL(url)
+    except (RefusedError, httpx2.InvalidURL, ValueError):
+        raise UpstreamError("The URL of the upstream names no server; write `https://HOST:PORT/PATH`.") from None
 
 
 def _header(variable: str) -> tuple[str, str]:

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from world.errors import RefusedError
+from world.klis.resources.canonical_url import canonical_url
 from world.model.secrets.literal import SECRET_HEADERS
 from world.model.secrets.references import has_reference, is_literal
 from worldprotocol.api.sections.section import Section
@@ -88,6 +90,10 @@ class FeedConfig(Section):
             raise ValueError("the url is not http or https with the name of a host")
         if parts.username is not None or parts.fragment:
             raise ValueError("the url names a user or a fragment; write credentials into headers, as references")
+        try:
+            canonical_url(url)
+        except RefusedError as refused:
+            raise ValueError(refused.message) from None
         if parts.scheme == "http" and not self.unsafe_plain_http and not _is_this_machine(parts.hostname):
             raise ValueError(f"{parts.hostname} is another machine, and http has no TLS; use https")
 

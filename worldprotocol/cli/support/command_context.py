@@ -274,6 +274,8 @@ def _check_not_remote(context: click.Context, desk: CommandContext) -> None:
         return
     if path == "run" and context.params.get("call") is not None:  # the server has the call, this machine the workspace
         return
+    if path == "run" and context.params.get("call") is not None:  # the server has the call, this machine the workspace
+        return
     from world.error_codes import ErrorCode
     from world.errors import RefusedError
     from worldprotocol.server.commands.command_words import local_reason, only_otherwise

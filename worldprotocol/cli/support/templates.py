@@ -12,7 +12,7 @@ from typing import Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
-__all__ = ["NAMES", "copied_template", "names_of", "refuse_existing"]
+__all__ = ["NAMES", "copied_template", "names_of", "refuse_existing", "updated_template"]
 
 _PLACE: Final = "worldprotocol"
 NAMES: Final = ("coding-agents", "kanban", "ledger", "release")
@@ -46,6 +46,31 @@ def copied_template(name: str, folder: Path, *, force: bool) -> Iterator[list[Pa
             else:
                 target.write_bytes(content)
         raise
+
+
+def updated_template(name: str, folder: Path, *, but: str) -> tuple[list[Path], list[Path]]:
+    """Write the files of a template into a folder with an earlier copy of it.
+
+    Args:
+        name: one of ``NAMES``.
+        folder: exists.
+        but: name of the file that stays as it is.
+
+    Returns:
+        The files that were written, and those that keep the contents from before, ``NAME.before``.
+    """
+    written, kept = [], []
+    for source in _sources(name):
+        target, content = folder / source.name, source.read_bytes()
+        if source.name == but or (target.exists() and target.read_bytes() == content):
+            continue
+        if target.exists():
+            before = target.with_name(f"{target.name}.before")
+            target.replace(before)
+            kept.append(before)
+        target.write_bytes(content)
+        written.append(target)
+    return written, kept
 
 
 def names_of(name: str) -> list[str]:

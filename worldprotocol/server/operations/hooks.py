@@ -24,7 +24,8 @@ from worldprotocol.agents.call_values import (
     digest_of,
     not_yet,
 )
-from worldprotocol.agents.command_runs import COMMAND, RUN
+from worldprotocol.agents.command_runs import RUN
+from worldprotocol.agents.confined_domain import COMMAND, check_domain
 from worldprotocol.agents.hooks.clients import CLIENTS
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
@@ -36,6 +37,7 @@ from worldprotocol.agents.hooks.forms import (
     rewritten,
 )
 from worldprotocol.agents.hooks.settings import HookPlace
+from worldprotocol.agents.proxy.events import PROXY
 from worldprotocol.agents.proxy.pins import pins_in
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.server.call import Authorized, Call, answer
@@ -68,6 +70,8 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
     hook = HookPlace.stated(request.headers, call.hosted.name)  # an untrue one harms its sender alone
     terms = agents.terms(call.actor_id, is_rewritten=hook is not None)
     event = await call.run(partial(adapter.read, body, agents.project, terms=terms))
+    if isinstance(event, CallBegins) and client != PROXY:
+        await call.run(partial(_check_confined, call))
     calls = ToolCalls(call.realm, call.actor_id, getattr(event, "worker", None) or client)
     if isinstance(event, CallBegins):
         subagent = body.get("agent_id")
@@ -87,6 +91,17 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
     elif isinstance(event, SessionEnds):
         await call.run(partial(_ended, calls, event.session, "The session of the agent ended."))
     return answer({})
+
+
+def _check_confined(call: Call) -> None:
+    """Check that words alone approve no shell command in this realm.
+
+    Raises:
+        RefusedError: ``HOOKS_NOT_CONFIGURED``.
+    """
+    adopted = call.hosted.realm.realm().domain
+    if adopted is not None:
+        check_domain(adopted.schema)
 
 
 @handles("mcp.pins")

@@ -63,14 +63,45 @@ def founding_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @command("init")
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False))
 @founding_options
-def init(desk: CommandContext, folder: str, **options: Any) -> None:
+@click.option(
+    "--update", is_flag=True, help="Found nothing: replace copies of the template that an earlier release made."
+)
+def init(desk: CommandContext, folder: str, *, update: bool, **options: Any) -> None:
     """Write world.toml into DIR and found the log that it names.
 
     --domain names the domain, or --template a domain with a policy and a configuration, as copies that are yours to
     change. The initial data may also be the bare name of a JSON file. Policies that are named are adopted at once.
+
+    With --update, the files of --template are written into a realm's folder anew, but for world.toml; a file that
+    differs is kept beside as NAME.before. `worldctl adopt` and `worldctl policy adopt` then bring them into force.
     """
-    rendered, words = found_in(desk, Path(folder), options)
+    rendered, words = _updated(Path(folder), options) if update else found_in(desk, Path(folder), options)
     desk.out.tell(rendered, *words)
+
+
+def _updated(where: Path, options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Replace the copies of a template in a realm's folder, and return what was written.
+
+    Raises:
+        RefusedError: ``NO_CONFIG`` in a folder without a configuration.
+    """
+    from world.errors import RefusedError
+    from worldprotocol.api.config import CONFIG_NAME
+    from worldprotocol.cli.support.templates import updated_template
+
+    template, by = options["template"], options["by"]
+    given = [name for name, value in options.items() if value and name not in ("template", "by")]
+    if template is None or given or by != "operator":
+        raise click.UsageError("--update goes with --template and a folder alone.")
+    config = where / CONFIG_NAME
+    if not config.exists():
+        raise RefusedError(ErrorCode.NO_CONFIG, f"There is no {config}; name the folder of the realm.")
+    written, kept = updated_template(template, where, but=CONFIG_NAME)
+    words = [f"Wrote {', '.join(one.name for one in written)} into {where}." if written else f"{where} is up to date."]
+    if kept:
+        words.append(f"The earlier contents are in {', '.join(one.name for one in kept)}.")
+    words.append(f"{config} is as it was; compare it with the template's in docs/agents.md.")
+    return {"files": [str(one) for one in written], "kept": [str(one) for one in kept]}, words
 
 
 def found_in(desk: CommandContext, where: Path, options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -160,6 +160,7 @@ def _at_place(
 
 def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm | None:
     """Return how a realm takes calls of coding agents; None where it has no section ``[agents]``."""
+    from host.workspace.hidden import HIDDEN
     from worldprotocol.agents.command_terms import DeclaredCommand
     from worldprotocol.agents.project import Project
     from worldprotocol.api.config import CONFIG_NAME
@@ -172,26 +173,26 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
     log = realm.log.address.path
     beside = [f"{log}{ending}" for ending in ("", "-wal", "-shm", ".sock")] if log else []
     own: list[str | Path] = [file, *beside, *config.own_files()]
-    project = Project(config.folder / Path(section.root).expanduser(), own)
+    workspace = config.placed_workspace_of_agents()
+    hidden = HIDDEN if workspace is None else workspace.hidden
+    project = Project(config.folder / Path(section.root).expanduser(), own, hidden)
     if not project.root.is_dir():
         remark = f"[agents] root: there is no folder {project.root}; all files of agents elsewhere are outside of it."
         desk.out.remark(f"{remark} Correct {file}, or create the folder.")
-    workspace = config.placed_workspace()
-    is_of_project = workspace is not None and Path(workspace.root).resolve() == project.root
     return AgentsOfRealm(
         project,
-        _boundary(section, workspace if is_of_project else None),
+        _boundary(section, workspace),
         section.wait_s,
         section.unclaimed_s,
         tuple(DeclaredCommand(tuple(one.words), tuple(one.writes), tuple(one.hosts)) for one in section.commands),
-        workspace if is_of_project else None,
+        workspace,
         tuple(str(path) for path in own),
         section.confine is True,
     )
 
 
 def _boundary(section: AgentsConfig, workspace: WorkspaceConfig | None) -> Boundary:
-    """Return what confines the shell commands of coding agents; ``none`` without a workspace that is their project."""
+    """Return what confines the shell commands of coding agents; ``none`` where the workspace is not their project."""
     from worldprotocol.runs.boundary import boundary_of
 
     if section.confine is False or workspace is None:

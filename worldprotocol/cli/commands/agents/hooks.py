@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -22,10 +20,6 @@ NAMES: Final = ("claude-code", "codex", "gemini", "cursor")
 
 GIT: Final = "git"
 """What is no agent and has hooks, too."""
-
-LEAST: Final = {"claude-code": ("claude", (2, 1, 295)), "codex": ("codex", (0, 131, 0))}
-"""Programs of agents, and the first version in which hooks hold: before, Claude Code permitted a call whose hook failed
-(no ``onFailure``), and Codex did not accept a changed input, and ran the original command."""
 
 BLOCKS: Final = 2
 """Exit code of a hook by which agents block a call."""
@@ -68,8 +62,13 @@ _TOKEN_FILE = click.option(
 @_ANY
 @_PROJECT
 @_USER
-@_SERVER
-@_REALM
+@click.option(
+    "--server", envvar="WORLDCTL_SERVER", metavar="URL", help="The server of the realm; by default that of world.toml."
+)
+@click.option("--realm", metavar="NAME", help="Name of the realm there; by default that of world.toml, main.")
+@click.option(
+    "--log-id", metavar="ID", help="Id of the realm's log, where there is no world.toml (`worldctl verify --json`)."
+)
 @_TOKEN_FILE
 @click.option(
     "--branch", "branches", multiple=True, metavar="NAME", help="For git: a shared branch; main and master by default."
@@ -82,8 +81,9 @@ def install(
     project: str,
     *,
     user: bool,
-    server: str,
-    realm: str,
+    server: str | None,
+    realm: str | None,
+    log_id: str | None,
     token_file: str | None,
     branches: tuple[str, ...],
     dry_run: bool,
@@ -93,14 +93,22 @@ def install(
     Each call of a tool is then judged by the realm before it is made; a server that does not answer blocks it. The
     agent needs a token of its own: `worldctl token create --actor ID --can act`. For git, merges and updates of shared
     branches take leases on the paths that they change.
+
+    Run it in the realm's folder while the server runs: nothing is written unless the server serves the log of
+    world.toml.
     """
     from worldprotocol.agents.hooks.settings import HookPlace, with_hooks
     from worldprotocol.api.remote.addresses import read_server_address
+    from worldprotocol.cli.commands.agents.installation import MAIN, address_in, check_agent, prove
 
     if branches and client != GIT:
         raise click.UsageError("--branch goes with git.")
+    server, realm = server or address_in(desk.settings()), realm or MAIN
     read_server_address(server)
-    _check_version(client)
+    if client != GIT:
+        check_agent(client, Path(project).resolve())
+    if not dry_run:
+        prove(desk, server, realm, log_id)
     file = None if token_file is None else str(Path(token_file).resolve())
     if client == GIT:
         from worldprotocol.cli.commands.agents.git_hooks import SHARED, install_git
@@ -154,17 +162,39 @@ def uninstall(desk: CommandContext, client: str, project: str, *, user: bool) ->
 @_PROJECT
 @_USER
 @with_desk
-def status(desk: CommandContext, project: str, *, user: bool) -> None:
-    """List which agents have hooks of this engine, and for which events."""
-    from worldprotocol.agents.hooks.settings import installed
+def status(desk: CommandContext, project: str, *, user: bool) -> int:
+    """List which agents have hooks of this engine, and for which events.
 
-    rows = []
-    for client in NAMES:
-        target = _target(client, project, user=user)
-        rows.append({"agent": client, "settings": str(target), "events": installed(client, _read(target))})
+    Exit code 1 where installed hooks do not hold: settings switch them off, the agent is too old, or an earlier release
+    wrote them.
+    """
+    rows = [_row(client, project, user=user) for client in NAMES]
     rows.append(_git_row(project))
     table = ((one["agent"], ", ".join(one["events"]) or "none", one["settings"]) for one in rows)
     tell_table(desk, rows, ("agent", "hooks", "settings"), table)
+    faults = [fault for one in rows for fault in one["faults"]]
+    for fault in faults:
+        desk.out.remark(fault)
+    return FAILED if faults else 0
+
+
+def _row(client: str, project: str, *, user: bool) -> dict[str, Any]:
+    """Return what is installed of an agent, and why it does not hold."""
+    from worldprotocol.agents.hooks.settings import installed, is_earlier
+    from worldprotocol.agents.hooks.silencing import silencing
+    from worldprotocol.cli.commands.agents.installation import too_old
+
+    target = _target(client, project, user=user)
+    settings = _read(target)
+    events = installed(client, settings)
+    faults: list[str] = []
+    if events:
+        found = silencing(client, Path(project).resolve(), Path.home())
+        faults += [f"{client}: {one} switches the hooks off; remove it." for one in found]
+        faults += [f"{client}: {words}" for words in too_old(client)]
+        if is_earlier(client, settings):
+            faults.append(f"{client}: an earlier release wrote the hooks in {target}; install them again.")
+    return {"agent": client, "settings": str(target), "events": events, "faults": faults}
 
 
 def _git_row(project: str) -> dict[str, Any]:
@@ -175,7 +205,8 @@ def _git_row(project: str) -> dict[str, Any]:
         paths = installed_git(project)
     except RefusedError:
         paths = []
-    return {"agent": GIT, "settings": str(paths[0].parent) if paths else "", "events": [one.name for one in paths]}
+    folder = str(paths[0].parent) if paths else ""
+    return {"agent": GIT, "settings": folder, "events": [one.name for one in paths], "faults": []}
 
 
 @hooks.command("git")
@@ -336,29 +367,3 @@ def _write(target: Path, text: str) -> None:
     if target.exists():
         shutil.copymode(target, beside)
     beside.replace(target)
-
-
-def _check_version(client: str) -> None:
-    """Check the version of an agent, where it is installed.
-
-    Raises:
-        RefusedError: ``HOOKS_TOO_OLD`` for a version whose hooks let a call pass.
-    """
-    from world.error_codes import ErrorCode
-    from world.errors import RefusedError
-
-    name, least = LEAST.get(client, ("", ()))
-    program = shutil.which(name) if name else None
-    if program is None:
-        return
-    try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        said = ""
-    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
-    if found is None or tuple(map(int, found.groups())) < least:
-        raise RefusedError(
-            ErrorCode.HOOKS_TOO_OLD,
-            f"{program} is version {found[0] if found else 'unknown'}; before {'.'.join(map(str, least))} its hooks "
-            "can let a call pass that they did not permit. Update it and install again; nothing was written.",
-        )

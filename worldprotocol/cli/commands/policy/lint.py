@@ -44,13 +44,35 @@ def lint(desk: CommandContext, policies: tuple[str, ...], *, strict: bool) -> in
         desk.out.document({"policies": rendered, **counts})
     else:
         for finding in every:
-            desk.out.text(_words(finding))
+            desk.out.text(words_of_finding(finding))
         words = ", ".join(counted(counts[f"{level}s"], level) for level in ("error", "warning"))
         desk.out.text(f"{'1 policy' if len(found) == 1 else f'{len(found)} policies'}: {words}")
     return 1 if counts["errors"] or (strict and counts["warnings"]) else 0
 
 
-def _words(finding: LintFinding) -> str:
+def unconfined_approvals_of(desk: CommandContext, name: str) -> list[LintFinding]:
+    """Return the rules of a loaded policy whose approvals ask a person, because nothing is confined by them.
+
+    Args:
+        desk: the command's context.
+        name: the policy.
+    """
+    from authority.lint.lint import unconfined_approvals
+    from world.errors import RefusedError
+    from worldprotocol.api.bootstrap import load_any_domain
+    from worldprotocol.cli.commands.policy.show import at_hand
+
+    config = desk.settings()
+    try:
+        policy = at_hand(desk)(name)
+        schema = None if config.domain is None else load_any_domain(config.domain, base=config.folder).schema
+    except RefusedError:  # the adoption refuses it, or judges by what is loaded elsewhere
+        return []
+    return [finding for rule in policy.rules for finding in unconfined_approvals(rule, schema)]
+
+
+def words_of_finding(finding: LintFinding) -> str:
+    """Return a finding as one line."""
     place = finding.file if finding.line is None else f"{finding.file}:{finding.line}"
     about = "" if finding.rule is None else f"{finding.rule}: "
     return f"{place}: {finding.level}: {about}{finding.message} [{finding.check}]"

@@ -8,7 +8,7 @@ import click
 
 from worldprotocol.cli.commands.policy.ask import ask
 from worldprotocol.cli.commands.policy.backtest import backtest
-from worldprotocol.cli.commands.policy.lint import lint
+from worldprotocol.cli.commands.policy.lint import lint, unconfined_approvals_of, words_of_finding
 from worldprotocol.cli.commands.policy.list_ import list_policies
 from worldprotocol.cli.commands.policy.shadow import shadow
 from worldprotocol.cli.commands.policy.show import diff, name_of, show
@@ -41,6 +41,8 @@ def adopt(desk: CommandContext, name: str, by: str) -> None:
     NAME may also be a policy file that world.toml names, such as rules.toml.
     """
     name = name_of(desk, name)
+    for finding in unconfined_approvals_of(desk, name):
+        desk.out.remark(words_of_finding(finding))
     from authority.policies.policy_diff import differences, words_of
 
     with desk.open() as world:

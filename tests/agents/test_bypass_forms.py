@@ -1,0 +1,234 @@
+"""Forms of commands that were read as harmless: none of them runs without confinement or a person."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worldprotocol.agents.command_grammars import PROGRAMS, Grammar
+from worldprotocol.agents.command_kinds import kinds_of
+from worldprotocol.agents.command_terms import CommandTerms
+from worldprotocol.agents.command_words import read_command
+from worldprotocol.agents.intents import Intent, command, search
+from worldprotocol.agents.project import Project
+
+FORMS: Final[Mapping[str, list[str]]] = tomllib.loads(
+    (Path(__file__).parent / "bypass_forms.toml").read_text(encoding="utf-8")
+)
+STRICT: Final = {"read", "test", "format"}
+"""Kinds that each preset runs without a person, confined."""
+
+
+def git(root: Path, *words: str) -> None:
+    settings = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *settings, *words], cwd=root, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    above = tmp_path_factory.mktemp("forms")
+    root = above / "project"
+    for folder in ("src", ".claude", "sub", "deploy", "d/d/d", "nested"):
+        (root / folder).mkdir(parents=True)
+    for name in ("src/app.py", ".env", ".env.local", ".claude/settings.json", "deploy/server.pem", "list", "evil.toml"):
+        (root / name).write_text("x")
+    (above / "claude.token").write_text("secret")
+    (root / "d/d/d/top").symlink_to(root)
+    (root / "secret").symlink_to(".env")
+    git(root, "init", "-q", ".")
+    git(root, "add", "src", ".claude")
+    git(root, "commit", "-qm", "one")
+    git(root, "init", "-q", "--bare", "evil")
+    git(root / "nested", "init", "-q", ".")
+    return Project(root)
+
+
+def ran(project: Project, text: str) -> Intent:
+    return command(project, "Bash", text, str(project.root), terms=CommandTerms())
+
+
+@pytest.mark.parametrize(("text"), [one for forms in FORMS.values() for one in forms])
+def test_no_form_is_read_as_harmless(project: Project, text: str) -> None:
+    found = ran(project, text).input
+    is_harmless = set(found["kinds"]) <= STRICT and not (found["guarded"] or found["hidden"])
+    assert not is_harmless, found
+
+
+def test_the_list_is_long_and_says_nothing_twice() -> None:
+    every = [one for forms in FORMS.values() for one in forms]
+    assert len(every) >= 120
+    assert len(set(every)) == len(every)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git status",
+        "git diff HEAD~1 -- src",
+        "git log --oneline -5",
+        "git log -n 5 --stat",
+        "git show HEAD:src/app.py",
+        "git branch",
+        "git branch --show-current",
+        "git stash list",
+        "ls -la src",
+        "cat src/app.py | head -20",
+        "cd src && ls -l .",
+        "rg -n 'def x' src",
+        "grep -rn x src",
+        "grep -rn --include='*.py' x src",
+        "find . -name '*.py' -not -path './d/*'",
+        "sed -n '1,20p' src/app.py",
+        "sed -e 's/[ab]/c/g' src/app.py",
+        "timeout 60 pytest -q -x tests 2>&1 | tail -5",
+        "python -m pytest -k 'a and b' --tb=short",
+        "ruff check src && mypy --strict src",
+        "ruff format src",
+        "cargo test --all-features -- --nocapture",
+        "tsc --noEmit -p tsconfig.json",
+        "jq '.a | length' src/app.py",
+        "wc -l src/*.py",
+        "command -v node",
+        "test -f src/app.py && echo 'yes $5'",
+        "printf '%s\\n' a b",
+        "date +%s",
+        "env CI=1 pytest",
+        "echo 'Fixes the größe — done'",
+    ],
+)
+def test_everyday_commands_are_read_as_what_they_are(project: Project, text: str) -> None:
+    found = ran(project, text).input
+    assert set(found["kinds"]) <= STRICT, found
+    assert not found["guarded"]
+    assert not found["hidden"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("timeout 9 git push", "push"),
+        ("git -c a=b push", "push"),
+        ("xargs git push", "push"),
+        ("bash -c 'git push'", "push"),
+        ("eval 'git reset --hard'", "discard"),
+        ("sudo -u root rm x", "remove"),
+        ("git checkout .", "discard"),
+        ("git checkout src/app.py", "discard"),
+        ("git checkout -f other", "discard"),
+        ("git stash drop", "discard"),
+        ("git branch -D x", "discard"),
+        ("git worktree remove x", "discard"),
+        ("npm ci", "install"),
+        ("uv sync --frozen", "install"),
+        ("npm install x", "network"),
+        ("npm publish", "publish"),
+        ("gh pr create", "publish"),
+        ("docker run x", "container"),
+        ("git commit -m x", "commit"),
+        ("find . -exec git push ;", "push"),
+        ("cat < /dev/tcp/example.com/80", "network"),
+    ],
+)
+def test_the_kind_of_a_command_is_found_wherever_it_is(project: Project, text: str, kind: str) -> None:
+    assert kind in ran(project, text).input["kinds"]
+
+
+def test_a_change_of_branch_discards_nothing(project: Project) -> None:
+    for text in ("git checkout main", "git checkout -b new", "git switch -c new"):
+        assert "discard" not in ran(project, text).input["kinds"]
+        assert "write" in ran(project, text).input["kinds"]
+
+
+def words(path: str, grammar: Grammar) -> list[tuple[str, Grammar]]:
+    below = [one for name, each in grammar.below.items() for one in words(f"{path} {name}", each)]
+    return [(path, grammar), *below] if grammar.style != "first" or not grammar.below else below
+
+
+EVERY: Final = [one for name, grammar in PROGRAMS.items() for one in words(name, grammar)]
+WITH_OPTIONS: Final = [one for one in EVERY if one[1].style != "none"]
+
+
+@st.composite
+def commands(draw: st.DrawFn, among: list[tuple[str, Grammar]]) -> str:
+    """Texts that a grammar lists: some of its options with values."""
+    path, grammar = draw(st.sampled_from(among))
+    chosen = draw(st.lists(st.sampled_from(sorted({*grammar.flags, *grammar.values}) or [""]), max_size=4))
+    given_words = [f"{one} 1" if one in grammar.values else one for one in chosen if one and one not in "!()"]
+    return " ".join([path, *given_words])
+
+
+@given(
+    commands(EVERY), st.sampled_from([*map(chr, range(9)), *map(chr, range(11, 32)), "\x7f", "\x85", "\xa0", "\u2003"])
+)
+def test_a_control_character_makes_a_text_unknown(text: str, sign: str) -> None:
+    assert "unknown" in kinds_of(*read_command(f"{text}{sign}"))
+
+
+@given(commands(WITH_OPTIONS), st.sampled_from(["--unlisted-option", "--unlisted=x", "-\u00e9", "-@x", "--x-"]))
+def test_an_unlisted_option_makes_a_command_unknown(text: str, option: str) -> None:
+    assert "unknown" in kinds_of(*read_command(f"{text} {option}"))
+    program, _, rest = text.partition(" ")
+    if not rest or rest[0] == "-":
+        assert "unknown" in kinds_of(*read_command(f"{program} {option} {rest}"))
+
+
+@given(
+    st.sampled_from([(path, one) for path, g in WITH_OPTIONS for one in g.flags if len(one) > 5 and one[:2] == "--"])
+)
+def test_an_abbreviated_option_makes_a_command_unknown(listed: tuple[str, str]) -> None:
+    path, option = listed
+    grammar = dict(EVERY)[path]
+    short = option[:-1]
+    known = {*grammar.flags, *grammar.values, *grammar.optional}
+    assert short in known or "unknown" in kinds_of(*read_command(f"{path} {short}"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "patterns"),
+    [
+        ("", [".env"]),
+        ("", [".ENV"]),
+        ("", ["{a,.env}"]),
+        ("", ["{a,{b,.en{v,w}}}"]),
+        ("", ["**/.env*"]),
+        ("deploy", []),
+        ("deploy", ["*.pem"]),
+        ("", ["**/*"]),
+        ("", [".e?v"]),
+        ("src", ["../.env"]),
+        ("", ["{" + ",".join(f"a{one}" for one in range(300)) + "}"]),
+        ("d/d/d/top", []),
+        (".env", []),
+    ],
+)
+def test_a_search_that_may_read_secrets_says_so(project: Project, folder: str, patterns: list[str]) -> None:
+    assert search(project, "Grep", folder, str(project.root), patterns).input["hidden"] is True
+
+
+def test_a_search_elsewhere_does_not(project: Project) -> None:
+    for folder, patterns in (("src", []), ("", ["*.py"]), ("", ["*.{py,toml}"]), ("", ["!.env", "*.py"])):
+        assert search(project, "Grep", folder, str(project.root), patterns).input["hidden"] is False
+
+
+def test_links_are_followed_before_the_folder_above_is_taken(project: Project) -> None:
+    place = project.place("d/d/d/top/../claude.token", str(project.root))
+    assert (place.is_inside, place.path) == (False, str(project.root.parent / "claude.token"))
+
+
+def test_more_links_than_the_kernel_follows_lead_nowhere_inside(project: Project) -> None:
+    for number in range(60):
+        link = project.root / f"src/link{number}"
+        link.symlink_to(f"link{number + 1}" if number < 59 else project.root.parent / "claude.token")
+    try:
+        assert project.place("src/link0", str(project.root)).is_inside is False
+    finally:
+        for number in range(60):
+            os.unlink(project.root / f"src/link{number}")

@@ -1,0 +1,149 @@
+"""Commands of git with the state of the repository: foreign repositories, and files that they would replace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from worldprotocol.agents.command_grammars import Parsed
+from worldprotocol.agents.project import Project
+
+__all__ = ["checks_out", "is_foreign", "pathspecs", "replaces_guarded"]
+
+_OF_BARE: Final = ("HEAD", "objects", "refs")
+_REPLACING: Final = frozenset(
+    {
+        "am",
+        "apply",
+        "checkout",
+        "checkout-index",
+        "cherry-pick",
+        "clean",
+        "merge",
+        "pull",
+        "read-tree",
+        "rebase",
+        "reset",
+        "restore",
+        "revert",
+        "stash",
+        "switch",
+    }
+)
+_HARMLESS_RESETS: Final = frozenset({"--soft", "--mixed", "-N"})
+_OF_STASH: Final = frozenset({"list", "show", "clear", "drop"})
+MAX_INDEX: Final = 100_000_000
+"""Bytes of an index that is read."""
+
+
+def is_foreign(project: Project, folder: str) -> bool:
+    """Return whether git in a folder reads another repository than the project's, whose settings an agent may write.
+
+    Args:
+        project: the project.
+        folder: the working directory, absolute, links resolved.
+    """
+    path = Path(folder)
+    if path != project.root and project.root not in path.parents:
+        return True
+    for one in (path, *path.parents):
+        is_bare = all(os.path.lexists(one / name) for name in _OF_BARE)
+        if one == project.root:
+            return is_bare and not os.path.lexists(one / ".git")
+        if is_bare or os.path.lexists(one / ".git"):
+            return True
+    return False
+
+
+def pathspecs(text: str) -> Iterator[str]:
+    """Yield what may be the name of a file in a word of git: ``REVISION:FILE``, ``:0:FILE``, ``:(glob)FILE``.
+
+    Args:
+        text: the word.
+    """
+    yield text
+    rest = text
+    while ":" in rest:
+        rest = rest.partition(":")[2]
+        yield rest.lstrip("/!^")
+        if rest.startswith("(") and ")" in rest:
+            yield rest.partition(")")[2]
+
+
+def checks_out(parsed: Parsed, exists: bool) -> str:
+    """Return what ``git checkout`` does: ``write`` where it only changes the branch, else ``discard``.
+
+    Args:
+        parsed: its words.
+        exists: whether its only word is also a file.
+    """
+    if not parsed.options <= {"-b", "-q", "--quiet", "-t", "--track", "--no-track", "--orphan"}:
+        return "discard"
+    if not parsed.options.isdisjoint({"-b", "--orphan"}):
+        return "write" if len(parsed.words) <= 1 else "discard"
+    return "write" if len(parsed.words) == 1 and not exists else "discard"
+
+
+def replaces_guarded(project: Project, path: tuple[str, ...], parsed: Parsed, folder: str) -> bool:
+    """Return whether a command of git may replace or remove a guarded file that is in the working tree.
+
+    Args:
+        project: the project.
+        path: ``git`` and its subcommands.
+        parsed: its words.
+        folder: its working directory.
+    """
+    command = path[1] if len(path) > 1 else ""
+    if command not in _REPLACING or _OF_STASH.intersection(path[2:]):
+        return False
+    if command == "reset" and parsed.options and parsed.options <= _HARMLESS_RESETS:
+        return False
+    if command == "restore" and parsed.options and parsed.options <= {"-S", "--staged", "-q", "--quiet"}:
+        return False
+    inside = [one for one in project.guarded if project.root in one.parents and os.path.lexists(one)]
+    own = [one for one in inside if ".git" not in one.relative_to(project.root).parts]
+    if not own:
+        return False
+    untracked = command == "clean" or not parsed.options.isdisjoint({"-u", "-a", "--include-untracked", "--all"})
+    tracked = _index(project.root)
+    named = [one for word in parsed.words for one in pathspecs(word.text)]
+    return any(
+        (untracked or _is_tracked(tracked, one.relative_to(project.root)))
+        and (command in ("stash", "clean") or not named or _covers(project, named, one, folder))
+        for one in own
+    )
+
+
+def _covers(project: Project, named: list[str], guarded: Path, folder: str) -> bool:
+    """Whether a word names a guarded file, a folder above it, a pattern, or a revision: nothing that exists."""
+    for one in named:
+        real = Path(project.resolve(one, folder))
+        if real == guarded or real in guarded.parents or guarded in real.parents or not os.path.lexists(real):
+            return True
+    return False
+
+
+def _index(root: Path) -> bytes | None:
+    """Return the index of the repository; None where it cannot be searched for names."""
+    folder = root / ".git"
+    try:
+        if folder.is_file():  # a linked worktree
+            folder = root / folder.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
+        with open(folder / "index", "rb") as index:
+            found = index.read(MAX_INDEX + 1)
+    except FileNotFoundError:
+        return b"" if os.path.lexists(root / ".git") else None
+    except (OSError, UnicodeError, ValueError):
+        return None
+    is_plain = len(found) <= MAX_INDEX and found[4:8] in (b"\0\0\0\2", b"\0\0\0\3") and b"link\0" not in found
+    return found if is_plain else None
+
+
+def _is_tracked(index: bytes | None, relative: Path) -> bool:
+    """Whether a file, or one below a folder, is in an index; True where that is not known."""
+    if index is None:
+        return True
+    name = os.fsencode(relative.as_posix())
+    return name + b"\0" in index or name + b"/" in index
