@@ -92,8 +92,8 @@ _NO_CODES = frozenset(
 _FLAG = re.compile(r"O_[A-Z]+|OTEL_[A-Z_]+")
 """Flags of the system call open, as messages write them, and the environment variables of OpenTelemetry."""
 
-_LISTS = frozenset({"world/error_codes.py"})
-"""Modules that list codes and raise none."""
+_LISTS = frozenset({"world/error_codes.py", "world/code/impure_references.py"})
+"""Modules that list codes, or names of instructions of the same form, and raise none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,12 @@ DEVIATIONS: Final[Mapping[str, str]] = {
 def deviation_table() -> str:
     """Return the table of ``docs/policy-author.md``."""
     tests = {name: (re.sub(r"dyn\(([^()]*)\)", r"\1", expression), value) for name, expression, _, value in TESTS}
+    counted = (
+        f"Of {len(TESTS):,} tests, {AS_DEFINED} have the defined result, {REFUSED} use what conditions do not have "
+        f"and are refused when the file is read, and {len(DEVIATIONS)} deviate:"
+    )
     lines = [
-        f"Of {len(TESTS):,} tests, {AS_DEFINED} have the defined result, {REFUSED} use what conditions do not have and are "
-        f"refused when the file is read, and {len(DEVIATIONS)} deviate:",
+        counted,
         "",
         "| deviation | tests | expressions |",
         "|---|--:|---|",
