@@ -284,10 +284,8 @@ class _DomainCompiler:
             code = {"patch": "E_UNGUARDED_PATCH", "effect": "E_UNGUARDED_EFFECT", "fail": "E006"}.get(word, "E007")
             message = f"'{word}' is outside of a guard (when, once, or onceIntent); the reference compiler refuses it"
             self._advise(code, message, statement)
-        for statement in lowering.alternatives:
-            self._advise(
-                "W_ELSE", "'else' is not in the grammar of the reference compiler, which refuses it", statement
-            )
+        for token in lowering.alternatives:
+            self._advise("W_ELSE", "'else' is not in the grammar of the reference compiler, which refuses it", token)
         return action
 
     def _params(self, node: Node) -> dict[str, Any]:
