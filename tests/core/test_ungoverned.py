@@ -11,7 +11,7 @@ from tests.documents import ROOT
 from world.core import EffectAnswer, Invocation, create_host, set_
 from world.errors import RefusedError
 
-TODO: dict[str, Any] = {
+DOMAIN: dict[str, Any] = {
     "id": "urn:example:todo",
     "version": "1.0.0",
     "state": {"fields": {"todos": {"type": "array", "required": True, "default": []}, "last": {"type": "string"}}},
@@ -48,7 +48,7 @@ def clock() -> int:
 
 @pytest.mark.requirement("IC-action", "HC-compute")
 def test_an_intent_is_computed_and_its_snapshot_is_the_state() -> None:
-    host = create_host(TODO, now=clock)
+    host = create_host(DOMAIN, now=clock)
     done = host.dispatch(Invocation("addTodo", {"title": "Buy milk"}, "abc-123"))
     assert (done.status, done.snapshot.data["todos"]) == ("complete", ["Buy milk"])
     assert host.dispatch(Invocation("addTodo", {"title": "Call ann"}, "def-456")).status == "complete"
@@ -58,14 +58,14 @@ def test_an_intent_is_computed_and_its_snapshot_is_the_state() -> None:
 
 @pytest.mark.requirement("IC-validate", "HC-compute")
 def test_an_error_is_a_value_and_leaves_the_data() -> None:
-    host = create_host(TODO, now=clock, initial_data={"todos": ["one"]})
+    host = create_host(DOMAIN, now=clock, initial_data={"todos": ["one"]})
     for intent in (Invocation("addTodo", {}, "a"), Invocation("removeTodo", None, "b")):
         done = host.dispatch(intent)
         assert done.status == "error"
         assert done.error is not None
     assert host.snapshot.data["todos"] == ["one"]
     with pytest.raises(RefusedError):
-        create_host(TODO, now=clock, initial_data={"todos": 5})
+        create_host(DOMAIN, now=clock, initial_data={"todos": 5})
 
 
 @pytest.mark.requirement("IC-effects", "IC-reentry", "HC-handlers")
@@ -76,7 +76,7 @@ def test_an_intent_waits_for_a_missing_handler_and_repeats_no_effect() -> None:
         calls.append(params)
         return EffectAnswer(patches=(set_("last", f"got {params['id']}"),))
 
-    host = create_host(TODO, now=clock, effects={"first.get": first})
+    host = create_host(DOMAIN, now=clock, effects={"first.get": first})
     waiting = host.dispatch(Invocation("fetch", None, "a"))
     assert (waiting.status, [one.type for one in waiting.requirements]) == ("pending", ["second.get"])
     assert "last" not in host.snapshot.data
@@ -92,7 +92,7 @@ def test_a_handler_that_raises_is_an_error_value() -> None:
     def fails(_: Mapping[str, Any]) -> EffectAnswer:
         raise OSError("no route")
 
-    host = create_host(TODO, now=clock, effects={"first.get": fails})
+    host = create_host(DOMAIN, now=clock, effects={"first.get": fails})
     done = host.dispatch(Invocation("fetch", None, "a"))
     assert (done.status, done.error and done.error.code) == ("error", "EFFECT_RAISED")
     assert "OSError: no route" in (done.error.message if done.error else "")

@@ -11,7 +11,7 @@ import pytest
 from authority import Approve
 from projections import Pruning
 from tests.authority.cases import ASKING, always, make_case, scope
-from tests.core.test_ungoverned import TODO
+from tests.core.test_ungoverned import DOMAIN
 from tests.documents import ROOT
 from world.core import load_domain
 from world.errors import RefusedError
@@ -65,7 +65,7 @@ def test_the_other_form_of_meta_is_refused() -> None:
 
 
 def test_a_lease_of_a_file_without_a_workspace_is_granted_and_nothing_is_backed_up() -> None:
-    with Realm.create("sqlite:///:memory:", domain=load_domain(TODO)) as realm:
+    with Realm.create("sqlite:///:memory:", domain=load_domain(DOMAIN)) as realm:
         realm.register("ann", "human", binding={"kind": "auto_approve"})
         with realm.leases.acquire(agent="ann", resource="FILE:/a.txt", predicate="MUTATES", timeout=0) as held:
             assert held.is_active
