@@ -2,7 +2,8 @@
 
 ``python -m tests.documents`` regenerates what pages take from the code: the layers of ``docs/architecture.md`` from the
 import contracts, ``docs/reference/modules.md`` and ``docs/reference/api.md`` from the docstrings, and the tables of
-topics and their parts in ``docs/reference/log-format.md`` from the events.
+topics and their parts in ``docs/reference/log-format.md`` from the events, and the deviations from CEL in
+``docs/policy-author.md`` from the tests that hold them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 import msgspec
 
+from tests.authority.cel_deviations import deviation_table
 from tests.compiled_statements import write as write_compiled_statements
 from tests.support.syntax import syntax_tree
 from world.audit.event_form import stream_of
@@ -93,8 +95,8 @@ _NO_CODES = frozenset(
 _FLAG = re.compile(r"O_[A-Z]+|OTEL_[A-Z_]+")
 """Flags of the system call open, as messages write them, and the environment variables of OpenTelemetry."""
 
-_LISTS = frozenset({"world/error_codes.py"})
-"""Modules that list codes and raise none."""
+_LISTS = frozenset({"world/error_codes.py", "world/code/impure_references.py"})
+"""Modules that list codes, or names of instructions of the same form, and raise none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +424,7 @@ NOT_RAISED = frozenset(
 """Sections of codes that are not raised, so that they have no exit code of their own."""
 
 ERRORS = ROOT / "docs" / "errors.md"
+POLICY_AUTHOR = ROOT / "docs" / "policy-author.md"
 
 
 def _slug(section: str) -> str:
@@ -435,6 +438,7 @@ GENERATED: dict[tuple[Path, str], Callable[[], str]] = {
     (API, "api"): api_reference,
     (LOG_FORMAT, "topics"): topic_table,
     (LOG_FORMAT, "parts"): parts_table,
+    (POLICY_AUTHOR, "cel-deviations"): deviation_table,
 }
 """The generated parts of pages, each with its function."""
 

@@ -24,7 +24,10 @@ def test_every_benchmark_is_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["judging", "--cases", "50", "--members", "10"], [r"rule functions, bare +[\d,]+ /s", r"CEL .* ratio +\d"]),
+        (
+            ["judging", "--cases", "50", "--members", "10"],
+            [r"rule functions, bare +[\d,]+ /s", r"guard of a ruling +\S+ us", r"CEL .* ratio +\d"],
+        ),
         (["catalog", "--seconds", "0.01"], [r" 50 actions .* ratio +\d", r"1000 actions .* ratio +\d"]),
         (
             ["cluster", "--proposals", "20", "--realms", "2", "--workers", "1"],

@@ -138,8 +138,8 @@ def without_packages(realm: RealmWithPackages) -> RealmWithPackages:
     return RealmWithPackages(realm.folder)
 
 
-def submitted(realm: RealmWithPackages, actor: str, count: int) -> dict[str, str]:
-    return realm("submit", "--intents", "-", "--json", given=sale(actor, count=count)).json
+def submitted(realm: RealmWithPackages, actor: str, count: int, code: int = 0) -> dict[str, str]:
+    return realm("submit", "--intents", "-", "--json", given=sale(actor, count=count), code=code).json
 
 
 @pytest.mark.requirement("WP-bind", "CARD-replay")
@@ -148,7 +148,7 @@ def test_a_package_adds_a_kind_of_binding(realm, site):
     install(site, "acme_limits", BINDING, {"worldprotocol.bindings": "limit = LimitBinding"})
     realm("actor", "add", "bot", "--kind", "agent", "--bind", '{"kind": "limit", "most": 3, "ask": ["ann"]}')
     assert submitted(realm, "bot", 2)["status"] == "completed"
-    asked = submitted(realm, "bot", 4)
+    asked = submitted(realm, "bot", 4, code=4)
     assert asked["status"] == "evaluating"
     assert realm("decide", asked["proposalId"], "approve", "--by", "ann", "--json").json["status"] == "completed"
     bound = realm("actor", "list", "--json").json[-1]["binding"]

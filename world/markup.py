@@ -1,7 +1,9 @@
 """Reading YAML and TOML that others wrote: bounds on nesting and on aliases come before anything is made of the text.
 
 An alias repeats the value of its anchor, so that a few lines can represent 10^9 values; it counts as all of them.
-Every refusal names the line. Source: design section 4.
+YAML is read by the core schema of version 1.2: ``0777`` is 777, ``0o777`` is 511, and ``yes``, ``12:30`` and
+``2026-01-31`` are texts. Merge keys are allowed, repeated keys are not. Every refusal names the line. Source: design
+section 4; YAML 1.2.2, sections 3.2.1.3 and 10.3.2.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -17,13 +19,57 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.sizes import MAX_MARKUP_DEPTH, MAX_YAML_NODES, MAX_YAML_NUMBER_CHARS
 
-__all__ = ["YAML_LOADER", "check_toml", "check_yaml", "load_toml", "load_yaml", "yaml_fault"]
+__all__ = ["YAML_CORE", "YamlLoader", "check_toml", "check_yaml", "load_toml", "load_yaml", "yaml_fault"]
 
-YAML_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The compiled safe loader where it exists."""
 
+YAML_CORE: Final = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    ("merge", r"<<", ["<"]),
+)
+"""Plain scalars that are no texts: the tag, its expression, and the first characters."""
+
+
+class YamlLoader(_SAFE_LOADER):  # type: ignore[misc]  # the compiled one where it exists
+    """Safe loader of the core schema of YAML 1.2 that refuses repeated keys."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        """Return a mapping.
+
+        Raises:
+            yaml.constructor.ConstructorError: for a key that it has twice.
+        """
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            name = (key.tag, str(key.value))
+            if name in seen and isinstance(key, yaml.ScalarNode):
+                problem = f"it has the key {key.value!r:.60} a second time"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return a whole number: decimal, octal with ``0o``, hexadecimal with ``0x``."""
+        text = self.construct_scalar(node)
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+
+
+for _tag, _pattern, _first in YAML_CORE:
+    YamlLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})\\Z"), _first)
+YamlLoader.add_constructor("tag:yaml.org,2002:int", YamlLoader.construct_yaml_int)
+
 _NUMBER_TAGS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-_DIGITS: Final = re.compile(r"[-+.]?[0-9][0-9A-Fa-fxX_:.+-]*")
+_DIGITS: Final = re.compile(r"[-+.]?[0-9][0-9A-Fa-fox.+-]*")
 
 _TOML: Final = re.compile(
     r'"""(?s:.*?)(?<!\\)(?:\\\\)*"""|\'\'\'(?s:.*?)\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|\#[^\n]*|[\[\]{}.,=]|\n'
@@ -38,7 +84,7 @@ def load_yaml(text: str) -> Any:
     """
     check_yaml(text)
     try:
-        return yaml.load(text, YAML_LOADER)  # noqa: S506 - it is a safe loader
+        return yaml.load(text, YamlLoader)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError as error:
         raise RefusedError(ErrorCode.MALFORMED_YAML, f"This is no YAML: {yaml_fault(error)}.") from None
     except (ValueError, RecursionError) as error:  # a date or number that the grammar allows and Python does not
@@ -61,7 +107,7 @@ def check_yaml(
     """
     counted = _NodeCounter(max_depth)
     try:
-        for event in yaml.parse(text, YAML_LOADER):
+        for event in yaml.parse(text, _SAFE_LOADER):
             line = 1 if event.start_mark is None else event.start_mark.line + 1
             if plain:
                 _check_plain(event, line, plain, without)
@@ -104,7 +150,7 @@ class _NodeCounter:
 
 
 def _check_number(event: Any, line: int) -> None:
-    """Refuse a long number: one in base 60 (``1:59:59``) takes time by the square of its length."""
+    """Refuse a long number, which takes time by the square of its length."""
     if len(event.value) <= MAX_YAML_NUMBER_CHARS:
         return
     is_plain = event.tag is None and event.implicit[0] and _DIGITS.fullmatch(event.value)

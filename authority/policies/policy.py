@@ -272,9 +272,9 @@ def _called(
     if guard is None:
         return (call(case) if limit is None else limit.run(lambda: call(case))), None
     if limit is None:
-        return guard.call(lambda: call(case))
+        return guard.call(call, case)
     # Only the rule is interrupted: the code that ends the watch of the call must complete.
-    return limit.run(lambda: guard.call(lambda: breakable(lambda: call(case))), unbroken=True)
+    return limit.run(lambda: guard.call(breakable, lambda: call(case)), unbroken=True)
 
 
 def _evaluated_by(rule: Rule, evaluation: int) -> Rule:

@@ -17,7 +17,7 @@ import yaml
 from authority.bounded_text import error_text
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
-from world.markup import check_toml, check_yaml, yaml_fault
+from world.markup import YamlLoader, check_toml, check_yaml, yaml_fault
 
 MAX_BYTES: Final = 1_048_576
 """Maximum size of a policy file in bytes."""
@@ -173,7 +173,7 @@ def _named(key: str) -> str:
 
 def _read_yaml(text: str) -> ParsedText:
     check_yaml(text, max_depth=MAX_DEPTH, plain="a policy file", without=["anchor"])
-    loader = yaml.SafeLoader(text)
+    loader = YamlLoader(text)
     try:
         node = loader.get_single_node()
         lines: dict[Place, int] = {}
@@ -182,7 +182,7 @@ def _read_yaml(text: str) -> ParsedText:
         loader.dispose()
 
 
-def _plain(loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+def _plain(loader: YamlLoader, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
     lines[place] = node.start_mark.line + 1
     if isinstance(node, yaml.SequenceNode):
         return [_plain(loader, one, (*place, at), lines) for at, one in enumerate(node.value)]
@@ -194,7 +194,7 @@ def _plain(loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[P
     return loader.construct_object(node)
 
 
-def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int]) -> dict[str, Any]:
+def _mapping(loader: YamlLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1

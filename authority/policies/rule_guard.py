@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final
 
 from authority.policies.rule_composition import AllOf, AnyOf, UnsafeApproveAll
@@ -36,12 +37,15 @@ ADVICE: Final[dict[Kind, str]] = {
     "processes": "a rule starts nothing",
     "threads": "a rule answers in the thread that called it",
     "output": "a rule writes nothing; its reason is recorded",
-    "mutation": "a case is frozen: use values of the rule's own",
+    "mutation": "a case is frozen: answer with an opinion",
     "interpreter": "a rule does not change the interpreter",
 }
 """What to do instead, by kind."""
 
-_PLACE: Final = re.compile(rf"({RULE_IMPURE}: it uses .{{1,300}}?) at \S[^;]*;")
+_PLACE: Final = re.compile(rf"({RULE_IMPURE}: it (?:uses|changes) .{{1,300}}?) at \S[^;]*;")
+_FIELDS: Final = [one.name for one in fields(Case)]
+_VALUES: Final = attrgetter(*_FIELDS)
+_HISTORY: Final = _FIELDS.index("history")
 
 
 class RuleGuard:
@@ -54,7 +58,9 @@ class RuleGuard:
     def __init__(self, case: Case) -> None:
         """Create a guard that watches nothing yet."""
         self._watch = RunWatch()
-        self.case = replace(case, history=_UnwatchedHistory(case.history, self._watch))
+        values = list(_VALUES(case))
+        values[_HISTORY] = _UnwatchedHistory(case.history, self._watch)
+        self.case = Case(*values)
 
     def __enter__(self) -> RuleGuard:
         """Begin to watch the thread."""
@@ -65,9 +71,9 @@ class RuleGuard:
         """End the watch."""
         self._watch.__exit__(*error)
 
-    def call(self, call: Callable[[], Any]) -> tuple[Any, str | None]:
+    def call(self, call: Callable[..., Any], *given: Any) -> tuple[Any, str | None]:
         """Return a rule's answer, and the reason of its fault where it was impure."""
-        answer, found = self._watch.call(call)
+        answer, found = self._watch.call(call, *given)
         return answer, None if found is None else fault_of(*found)
 
 
@@ -92,7 +98,8 @@ class _UnwatchedHistory:
 def fault_of(found: Impurity, where: str) -> str:
     """Return the reason of an impure rule's fault."""
     at = f" at {where}" if where else ""
-    text = f"{RULE_IMPURE}: it uses {found.what}{at}; {ADVICE[found.kind]}"
+    does = "changes" if found.kind == "mutation" else "uses"
+    text = f"{RULE_IMPURE}: it {does} {found.what}{at}; {ADVICE[found.kind]}"
     return text.encode("utf-8", "backslashreplace").decode()  # file names need not be Unicode
 
 

@@ -98,7 +98,10 @@ def test_a_changed_file_of_python_rules_is_told_once_for_all_its_rules() -> None
 
 ENTRY = st.fixed_dictionaries(
     {"verdict": st.sampled_from(["approve", "reject", "escalate"]), "when": st.sampled_from(["true", "1 < 2"])},
-    optional={"reason": st.sampled_from(["", "no", "yes"]), "actions": st.lists(st.sampled_from("ab"), max_size=1)},
+    optional={
+        "reason": st.sampled_from(["", "no", "yes"]),
+        "actions": st.lists(st.sampled_from("ab"), min_size=1, max_size=1),
+    },
 )
 
 

@@ -228,7 +228,7 @@ def test_a_file_that_is_wrong_anywhere_is_refused(text, line, path, words):
         ("name: &a h\nversion: *a\n", 1, "anchor"),
         ("name: h\n--- \nname: i\n", 2, "document"),
         ("name: h\nrules: !!python/object:os.system []\n", 1, ""),
-        ("name: 2024-01-01\n", 1, "timestamp"),
+        ("name: !!timestamp 2024-01-01\n", 1, "timestamp"),
         ("1: h\n", 1, "not a string"),
         ("name: h\nrules: [{id: a, verdict: approve, when: true}]\n", 2, "valid string"),
         ("[" * 5_000, 1, ""),

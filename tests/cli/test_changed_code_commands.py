@@ -63,7 +63,7 @@ def test_a_dry_run_lists_every_place_and_what_the_migration_makes_of_it(realm: C
 @pytest.mark.requirement("CARD-policy")
 def test_inbox_stuck_and_show_say_what_a_proposal_waits_for(realm: CliRealm) -> None:
     (realm.folder / "house.toml").write_text(RULES.replace("<= 5", "<= 50"))
-    told = realm("submit", "rest", "--actor", "bot", "--input", '{"count": 9}', "--json")
+    told = realm("submit", "rest", "--actor", "bot", "--input", '{"count": 9}', "--json", code=5)
     proposal = told.json["proposalId"]
     assert told.json["held"] == "policy changed: house"
     for command in ("inbox", "stuck"):
@@ -82,7 +82,7 @@ def test_inbox_stuck_and_show_say_what_a_proposal_waits_for(realm: CliRealm) -> 
 
 def test_submit_says_why_a_proposal_is_held(realm: CliRealm) -> None:
     (realm.folder / "house.toml").write_text(RULES.replace("<= 5", "<= 50"))
-    said = realm("submit", "rest", "--actor", "bot", "--input", '{"count": 9}')
+    said = realm("submit", "rest", "--actor", "bot", "--input", '{"count": 9}', code=5)
     assert "held: policy changed: house; `worldctl inbox` lists what is held" in said.out
 
 

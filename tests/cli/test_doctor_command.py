@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def template(tmp_path_factory) -> Path:
     realm = founded(tmp_path_factory.mktemp("realm"))
-    realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"))
+    realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"), code=4)
     return realm.folder
 
 

@@ -24,7 +24,7 @@ def realm(tmp_path: Path) -> CliRealm:
     realm("init", "--domain", f"{MAILROOM}:mailroom", "--effects", f"{MAILROOM}:handlers")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
     for town in ("rome", "oslo"):
-        realm("submit", "send", "--actor", "ann", "--input", f'{{"to": "{town}"}}', "--scope", f"sent.{town}")
+        realm("submit", "send", "--actor", "ann", "--input", f'{{"to": "{town}"}}', "--scope", f"sent.{town}", code=4)
     return realm
 
 
@@ -51,7 +51,7 @@ def test_what_is_offered_is_listed_with_the_worker_that_has_it(realm: CliRealm) 
     assert (claimed["state"], claimed["worker"], claimed["token"]) == ("claimed", "mailer-1", claim.token)
     assert (claimed["deadline"], claimed["requirementId"]) == (claim.deadline, claim.requirement.id)
     assert (other["state"], "worker" in other) == ("offered", False)
-    sent = realm("submit", "send", "--actor", "ann", "--input", '{"to": "bern"}', "--scope", "sent.bern").out
+    sent = realm("submit", "send", "--actor", "ann", "--input", '{"to": "bern"}', "--scope", "sent.bern", code=4).out
     assert "workers perform: mail.send (offered); `worldctl effects` lists them" in sent
     assert "nothing; 0 wait for people, 3 for workers" in realm("doctor").out
     assert "No effect is in doubt." in realm("stuck").err

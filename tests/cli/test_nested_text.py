@@ -188,8 +188,16 @@ def test_a_domain_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: 
     assert "MAX_DOMAIN_BYTES" in refused.value.message
 
 
-@pytest.mark.parametrize("number", [":".join(["1"] * 1_000), ":".join(["1"] * 1_000) + ".5", "0x" + "f" * 1_000])
-@pytest.mark.parametrize("tag", ["", "!!int ", "!!float "])
+@pytest.mark.parametrize(
+    ("tag", "number"),
+    [
+        *((tag, number) for tag in ("", "!!int ", "!!float ") for number in ("1" * 1_000, "0x" + "f" * 1_000)),
+        ("", "0o" + "7" * 1_000),
+        ("", "-1." + "5" * 1_000 + "e7"),
+        ("!!int ", ":".join(["1"] * 1_000)),
+        ("!!float ", ":".join(["1"] * 1_000) + ".5"),
+    ],
+)
 def test_a_long_number_in_yaml_is_refused_before_it_is_read(number: str, tag: str) -> None:
     with pytest.raises(RefusedError) as refused:
         load_yaml(f"a: 1\nb: {tag}{number}\n")
@@ -197,9 +205,14 @@ def test_a_long_number_in_yaml_is_refused_before_it_is_read(number: str, tag: st
     assert "The number at line 2 has more than 256 characters (MAX_YAML_NUMBER_CHARS)" in refused.value.message
 
 
+def test_a_long_number_in_base_60_is_a_text() -> None:
+    number = ":".join(["1"] * 1_000)
+    assert load_yaml(f"a: {number}") == {"a": number}
+
+
 def test_a_long_number_is_no_value_of_a_manifest() -> None:
     with pytest.raises(RefusedError) as refused:
-        manifest_document("ver: " + ":".join(["1"] * 1_000), yaml=True)
+        manifest_document("ver: " + "1" * 1_000, yaml=True)
     assert refused.value.code == "MALFORMED_SCHEMA"
     assert "MAX_YAML_NUMBER_CHARS" in refused.value.message
 

@@ -49,7 +49,7 @@ def test_the_note_says_what_a_real_proposal_would_meet(realm: CliRealm) -> None:
         assert told is not None
         assert told.startswith("a proposal is held: the loaded shop is not as adopted")
     line = json.dumps({"actor": "owl", **json.loads(SALE)}) + "\n"
-    assert json.loads(realm("submit", "--intents", "-", given=line).out)["status"] == "submitted"
+    assert json.loads(realm("submit", "--intents", "-", given=line, code=5).out)["status"] == "submitted"
     realm("policy", "adopt", "shop")
     assert note(realm, "owl") is None
 

@@ -34,15 +34,19 @@ def test_faults_are_told_with_file_and_line_and_end_with_one(tmp_path: Path) -> 
     (tmp_path / "wrong.toml").write_text(WRONG)
     said = realm("policy", "lint", "wrong.toml", "rules.toml", code=1).out.splitlines()
     assert said[0] == "wrong.toml:3: error: typo: the domain has no action 'sel'; it has charge, sell [unknown-action]"
-    assert said[1].startswith("wrong.toml:8: error: asks: it asks 'zoe', who is not registered")
-    assert said[-1] == "2 policies: 2 errors, 1 warning"
+    assert said[1] == (
+        "wrong.toml:8: error: asks: it reads intent.input.cuont, which is nothing that the input has; "
+        "did you mean intent.input.count? [unknown-path]"
+    )
+    assert said[2].startswith("wrong.toml:8: error: asks: it asks 'zoe', who is not registered")
+    assert said[-1] == "2 policies: 3 errors, 0 warnings"
     told = realm("policy", "lint", "wrong.toml", "--json", code=1).json
-    assert (told["errors"], told["warnings"]) == (2, 1)
+    assert (told["errors"], told["warnings"]) == (3, 0)
     (policy,) = told["policies"]
     assert [(one["check"], one["line"]) for one in policy["findings"]] == [
         ("unknown-action", 3),
-        ("nobody-to-ask", 8),
         ("unknown-path", 8),
+        ("nobody-to-ask", 8),
     ]
 
 

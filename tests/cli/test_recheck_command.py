@@ -107,7 +107,7 @@ def crowd(tmp_path: Path) -> CliRealm:
     people = [line for number in range(8) for line in (sale("ann"), sale("bot", count=1 + number % 3))]
     realm("submit", "--intents", "-", given="".join(people))
     for answer in ("ask", "approve"):
-        realm("submit", "charge", "--actor", "kid", "--input", '{"amount": 3}')
+        realm("submit", "charge", "--actor", "kid", "--input", '{"amount": 3}', code=4)
         waiting = realm("inbox", "--json").json[0]["proposalId"]
         realm("decide", waiting, answer, "--by", "ann", "--reason", "what for?")
     return realm

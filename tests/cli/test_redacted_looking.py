@@ -121,7 +121,7 @@ def sold(tmp_path_factory: pytest.TempPathFactory) -> CliRealm:
     realm = founded(tmp_path_factory.mktemp("sold"), Inside)
     sale = ("submit", "sell", "--input", '{"item": "tea"}')
     realm(*sale, "--actor", "ann")
-    waiting = realm(*sale, "--actor", "kid", "--json").json["proposalId"]
+    waiting = realm(*sale, "--actor", "kid", "--json", code=4).json["proposalId"]
     realm("decide", waiting, "reject", "--by", "ann")
     realm("branch", "create", "side", "--at", "HEAD")
     return realm

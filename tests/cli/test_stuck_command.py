@@ -167,7 +167,7 @@ def test_the_effect_and_the_proposal_can_be_named_by_their_beginnings(realm: Cli
 def test_what_is_not_in_doubt_cannot_be_resolved_or_called_off(tmp_path: Path) -> None:
     realm = founded(tmp_path)
     assert realm("stuck").err.strip() == "No effect is in doubt."
-    done = realm("submit", "--intents", "-", "--json", given=sale("ann") + sale("kid")).lines
+    done = realm("submit", "--intents", "-", "--json", given=sale("ann") + sale("kid"), code=4).lines
     ended, waiting = (one["proposalId"] for one in done)
     telling = ("--by", "ann", "--reason", "because")
     assert "[NOT_IN_DOUBT]" in realm("resolve", ended, "--retry", *telling, code=1).err

@@ -81,7 +81,9 @@ def test_ctrl_c_ends_following_quietly(template, more):
 @pytest.mark.requirement("IC-audit")
 def test_an_overdue_proposal_is_shown_as_such_and_its_fate_is_told(realm):
     realm("actor", "bind", "kid", "--ask", "ann", "--timeout-ms", "1")
-    overdue = realm("submit", "sell", "--actor", "kid", "--input", '{"item": "tea"}', "--json").json["proposalId"]
+    overdue = realm("submit", "sell", "--actor", "kid", "--input", '{"item": "tea"}', "--json", code=4).json[
+        "proposalId"
+    ]
     told = {one["proposalId"]: one["overdue"] for one in realm("inbox", "--json").json}
     assert (told.pop(overdue), list(told.values())) == (True, [False])
     shown = realm("inbox")

@@ -47,3 +47,12 @@ def test_the_whole_output_of_token_create_is_a_token_file(tmp_path: Path) -> Non
     file = tmp_path / "bot.token"
     file.write_text("wpt_abc\ntoken 01 of bot, for 90 days; it is not shown again.\n")
     assert token_in(file) == "wpt_abc"
+
+
+def test_abstaining_is_offered_for_votes_alone(realm) -> None:
+    said = realm("decide", "--help").out
+    assert "{approve|reject|narrow|ask|reply|delegate|escalate}" in said
+    assert "In a vote, a voter may also abstain." in " ".join(said.split())
+    assert "abstain" not in realm("decide", "01", "yes", "--by", "ann", code=2).err
+    asked = realm("submit", "sell", "--actor", "bot", "--input", '{"item": "tea"}', "--json", code=4).json["proposalId"]
+    assert "This question has no vote" in realm("decide", asked, "abstain", "--by", "ann", code=1).err

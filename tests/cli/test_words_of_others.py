@@ -150,7 +150,7 @@ def test_no_command_prints_words_of_actors_rules_or_data_as_they_are(realm: CliR
         line = json.dumps({"actor": "bot", "type": "note", "input": {"key": key, "words": FORGED}, "note": FORGED})
         return str(realm("submit", "--intents", "-", given=line, code=code).json["proposalId"])
 
-    ids = {key: submit(key, code) for key, code in (("k", 0), ("no", 1), ("fail", 1), ("ask", 0))}
+    ids = {key: submit(key, code) for key, code in (("k", 0), ("no", 1), ("fail", 1), ("ask", 4))}
     one = json.dumps({"key": "no", "words": FORGED})
     assert SAID in said(realm, "submit", "note", "--actor", "bot", "--input", one, code=1)
     for name in ids.values():

@@ -25,7 +25,7 @@ def realm(tmp_path: Path) -> CliRealm:
     realm("init", "--domain", f"{MAILROOM}:mailroom", "--effects", f"{MAILROOM}:handlers")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
     for town in ("rome", "oslo"):
-        realm("submit", "send", "--actor", "ann", "--input", f'{{"to": "{town}"}}', "--scope", f"sent.{town}")
+        realm("submit", "send", "--actor", "ann", "--input", f'{{"to": "{town}"}}', "--scope", f"sent.{town}", code=4)
     return realm
 
 
@@ -36,7 +36,7 @@ def asking(tmp_path: Path) -> CliRealm:
     realm("init", "--domain", f"{COURIER}:courier", "--effects", f"{COURIER}:handlers")
     realm("actor", "add", "ann", "--kind", "human", "--auto-approve")
     realm("actor", "add", "kid", "--kind", "human", "--ask", "ann")
-    realm("submit", "send", "--actor", "kid", "--input", '{"to": "Rome"}')
+    realm("submit", "send", "--actor", "kid", "--input", '{"to": "Rome"}', code=4)
     return realm
 
 
@@ -112,12 +112,12 @@ def test_an_answer_offers_the_effects_and_settling_performs_them(asking: CliReal
 
 def test_an_answer_performs_the_effects_where_the_option_or_the_configuration_says_so(asking: CliRealm) -> None:
     assert asking("decide", "01", "approve", "--by", "ann", "--execute").out.startswith("completed")
-    asking("submit", "send", "--actor", "kid", "--input", '{"to": "Oslo"}')
+    asking("submit", "send", "--actor", "kid", "--input", '{"to": "Oslo"}', code=4)
     config = asking.folder / "world.toml"
     config.write_text("execute = true\n" + config.read_text())
     assert asking("decide", "01", "approve", "--by", "ann").out.startswith("completed")
     config.write_text(config.read_text().replace("execute = true", "execute = false"))
-    said = asking("submit", "send", "--actor", "ann", "--input", '{"to": "Bonn"}')
+    said = asking("submit", "send", "--actor", "ann", "--input", '{"to": "Bonn"}', code=4)
     assert said.out.startswith("executing")
     assert len((asking.folder / "sent.txt").read_text().splitlines()) == 2
 

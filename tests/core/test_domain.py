@@ -558,19 +558,3 @@ def test_a_name_that_is_taken_is_named_with_its_kind() -> None:
     go(lambda ctx: None)
     with pytest.raises(RefusedError, match="action called 'act'"):
         again(lambda ctx: None)
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("a: [", "did not find expected node content at line 2, column 1"),
-        ("a: 1\nb: }", "did not find expected node content at line 2, column 4"),
-        ("a: !x 1", "could not determine a constructor for the tag '!x' at line 1, column 4"),
-    ],
-)
-def test_a_fault_of_yaml_is_told_on_one_line_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
-    (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(RefusedError) as caught:
-        load_domain(tmp_path / "shop.yaml")
-    assert caught.value.code == "MALFORMED_YAML"
-    assert caught.value.message.endswith(f"shop.yaml: This is no YAML: {fault}.")

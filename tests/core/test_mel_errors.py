@@ -104,19 +104,50 @@ def test_an_error_has_its_code_and_its_place(body: str, code: str, word: str) ->
 @pytest.mark.parametrize(
     ("field", "code", "word"),
     [
-        ("x: number", "E_MISSING_DEFAULT", "x"),
         ('x: number = "one"', "E_TYPE_MISMATCH", '"one"'),
         ("x: number = 1 + 1", "E042", "1 + 1"),
         ("x: string = $runtime.random.uuid", "E002", "$runtime"),
         ("x: { a: number } = { a: 1, b: 2 }", "E_TYPE_MISMATCH", "{ a: 1"),
         ("x: number = 1 x: number = 2", "E_DUPLICATE", "x: number = 2"),
-        ("$x: number = 1", "MEL_PARSER", "$x"),
+        ("$x: number = 1", "E004", "$x"),
+        ('"$x": number = 1', "E004", '"$x"'),
+        ("x$y: number = 1", "E004", "$y"),
+        ("x$: number = 1", "E004", "$"),
         ("__sys__x: number = 1", "E004", "__sys__x"),
     ],
 )
 def test_an_error_of_a_state_field_has_its_code_and_its_place(field: str, code: str, word: str) -> None:
     compiled = compile_mel(f"domain D {{ state {{ {field} }} }}")
     assert [(one.code, one.column) for one in compiled.errors] == [(code, 20 + field.index(word))]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("type $T = string", "$T"),
+        ("computed $c = count", "$c"),
+        ("flow $f() { }", "$f"),
+        ("action $a() { }", "$a"),
+        ("action a($p: number) { }", "$p"),
+        ("action a() { patch $x = 1 }", "$x"),
+        ("action a() { patch count.$x = 1 }", "$x"),
+        ("action a() { when count$ > 1 { stop } }", "$"),
+        ("computed c = co$unt + 1", "$unt"),
+    ],
+)
+@pytest.mark.requirement("IC-mel")
+def test_a_name_with_a_dollar_is_reported_as_such_and_as_nothing_else(body: str, word: str) -> None:
+    assert errors(body) == [("E004", 1, body.index(word) + 1)]
+
+
+@pytest.mark.requirement("IC-mel")
+def test_what_the_reference_refuses_is_a_warning_and_the_source_compiles() -> None:
+    text = "action a() {\n when count > 1 { stop } else { stop }\n effect x.y()\n}"
+    compiled = checked_mel(f"{HEAD}{text}\n}}", "d.mel")
+    assert compiled.schema is not None
+    line = HEAD.count("\n") + 1
+    found = [(one.code, one.line - line) for one in compiled.advice if one.code != "W012"]
+    assert sorted(found) == [("E_UNGUARDED_EFFECT", 2), ("W_ELSE", 1)]
 
 
 @pytest.mark.parametrize(
@@ -235,6 +266,7 @@ def test_a_comment_that_is_not_closed_is_named_as_such(rest: str) -> None:
 def test_the_end_of_a_file_says_that_a_brace_is_open_where_one_is(source: str, hint: str) -> None:
     (error,) = compile_mel(source).errors
     assert (error.code, error.hint) == ("MEL_PARSER", hint)
+    assert error.message.startswith("The file ends too early. Expected ")
 
 
 def test_what_a_parser_expected_is_part_of_the_error() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from world.core import load_schema
+from world.core import load_domain, load_schema
 from world.core.mel.compiling import compile_mel
 from world.core.mel.flow_lowering import guard_id
+from world.core.mel.loading import schema_of_mel
+from world.core.mel.printing import mel_of_schema
 from worldprotocol import Realm
 
 pytestmark = pytest.mark.requirement("IC-mel")
@@ -224,7 +226,20 @@ def test_availability_is_a_member_and_dispatchability_the_first_condition() -> N
     [
         ("string", {"type": "string", "required": True}, {"type": "string", "required": True}),
         ("any", {"type": "any", "required": True}, {"type": "any", "required": True}),
-        ("string | null", {"type": "string", "required": True}, {"type": "string"}),
+        ("string | null", {"type": "string", "required": True}, {"type": "string", "required": False}),
+        (
+            "{ a: Array<number | null> }",
+            {
+                "type": "object",
+                "required": True,
+                "fields": {"a": {"type": "array", "required": True, "items": {"type": "number", "required": True}}},
+            },
+            {
+                "type": "object",
+                "required": True,
+                "fields": {"a": {"type": "array", "required": True, "items": {"type": "number", "required": False}}},
+            },
+        ),
         (
             '"a" | "b"',
             {"type": {"enum": ["a", "b"]}, "required": True},
@@ -266,6 +281,21 @@ def test_a_type_lowers_to_its_field_spec(written: str, state: Any, given: Any) -
     assert found is not None
     assert found["state"]["fields"]["x"] == {**state, "default": None}
     assert found["actions"]["act"]["input"]["fields"]["x"] == given
+
+
+@pytest.mark.requirement("IC-mel")
+def test_a_field_of_the_state_without_an_initializer_is_that_of_yaml() -> None:
+    source = """@schema({ id: "urn:example:shop", version: "1.0.0" }) domain Shop {
+      state { stock: number  note?: string }  action go() { stop } }"""
+    fields = {"stock": {"type": "number", "required": True}, "note": {"type": "string"}}
+    of_yaml = {
+        "id": "urn:example:shop",
+        "version": "1.0.0",
+        "state": {"fields": fields},
+        "actions": {"go": {"flow": {"kind": "halt"}}},
+    }
+    assert schema_of_mel(source, "shop.mel")["hash"] == load_domain(of_yaml).schema.hash
+    assert "stock: number\n" in mel_of_schema(of_yaml)
 
 
 def test_a_domain_with_an_id_of_its_own_has_the_form_that_is_usual_in_yaml() -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 __all__ = [
     "HARMLESS",
-    "NAMES",
+    "MODULES",
     "PLAIN",
     "Impurity",
     "Kind",
@@ -245,8 +245,8 @@ _FILE_OPENERS: Final = (open, os.open)
 HARMLESS: Final[set[Any]] = set()
 """Cache of built-in module functions that are pure for every caller; their number is bounded."""
 
-NAMES: Final = frozenset(name.rpartition(".")[2] for _, name in _PYTHON_FUNCTIONS) | {"seed"}
-"""Names of impure Python functions, as a fast filter of calls."""
+MODULES: Final = frozenset(module for module, _ in _PYTHON_FUNCTIONS) | {"random"}
+"""Modules of impure Python functions, as a fast filter of calls."""
 
 
 def of_builtin(function: Any, caller: FrameType, seeded: Collection[int] = ()) -> Impurity | None:

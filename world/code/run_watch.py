@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 from world.code.impurities import (
     HARMLESS,
-    NAMES,
+    MODULES,
     PLAIN,
     Impurity,
     Kind,
@@ -97,7 +97,6 @@ class RunWatch:
     found: list[Found] = field(default_factory=list, init=False)
     seeded: dict[int, Random] = field(default_factory=dict, init=False)  # generators that the call seeded, by id
     active: bool = field(default=False, init=False)
-    _base: FrameType | None = field(default=None, init=False)
     _outer: RunWatch | None = field(default=None, init=False)
     _was_active: bool = field(default=False, init=False)
     _profile: Any = field(default=None, init=False)
@@ -111,13 +110,12 @@ class RunWatch:
         self._profile = sys.getprofile()
         _pause_collecting()  # finalizers of other objects would be attributed to the watched call
         _thread_state.watch = self
-        sys.setprofile(self.on_profile)
+        sys.setprofile(None)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Restore the previous state of the thread."""
         self.active = False
-        sys.setprofile(None)
         _thread_state.watch = self._outer
         _resume_collecting()
         _restore_profiler(self._profile)
@@ -125,15 +123,18 @@ class RunWatch:
             self._outer.active = self._was_active
         self._outer = None
 
-    def call(self, call: Callable[[], Any]) -> tuple[Any, Found | None]:
-        """Return the result of a call and its first impure operation; see ``watched``."""
+    def call(self, call: Callable[..., Any], *given: Any) -> tuple[Any, Found | None]:
+        """Return the result of a call and its first impure operation; see ``watched``.
+
+        The profile function is set for the call alone: each of its events costs as much as a call.
+        """
         self.found.clear()
         self.seeded.clear()
-        self._base = sys._getframe()
         answer = None
         try:
+            sys.setprofile(self.on_profile)
             self.active = True
-            answer = call()
+            answer = call(*given)
         except _EndedError:
             pass
         except (Exception, SystemExit):
@@ -141,7 +142,7 @@ class RunWatch:
                 raise
         finally:
             self.active = False
-            self._base = None
+            sys.setprofile(None)
         return answer, self.found[0] if self.found else None
 
     @contextmanager
@@ -165,8 +166,8 @@ class RunWatch:
                 return  # the most frequent case
             found = of_builtin(arg, frame, self.seeded)
         elif event == "call":
-            if frame.f_code.co_name not in NAMES:
-                return
+            if frame.f_globals.get("__name__") not in MODULES:
+                return  # before ``f_code`` is read, which is an audit event
             found, caller = of_function(frame), frame.f_back
             generator = seeded_in(frame) if found is None else None
             if generator is not None:
@@ -189,8 +190,7 @@ class RunWatch:
             return
         where = ""
         frame = caller
-        while frame is not None and frame is not self._base:
-            code = frame.f_code
+        while frame is not None and (code := frame.f_code) is not _CALL:
             if (code.co_filename, code.co_name) == _IMPORTING and found.kind not in _NEVER_BY_IMPORT:
                 return
             if is_settled(found, frame.f_globals.get("__name__")):
@@ -199,6 +199,10 @@ class RunWatch:
             frame = frame.f_back
         self.found.append((found, where))
         raise _EndedError
+
+
+_CALL: Final = RunWatch.call.__code__
+"""Code of the innermost frame of the engine below a watched call."""
 
 
 class _Collecting:

@@ -22,6 +22,7 @@ from world.core.python_action import (
     EffectFailedError,
 )
 from world.core.schema import DomainSchema, load_schema, unchecked_schema
+from world.core.ungoverned import UngovernedHost, create_host
 from world.core.values import ExpressionError
 from world.model.patch import Patch, merge, scope_allows, set_, unset
 
@@ -43,11 +44,13 @@ __all__ = [
     "LocalPredicate",
     "Patch",
     "Scope",
+    "UngovernedHost",
     "apply",
     "availability",
     "check_expression",
     "compile_expression",
     "compute",
+    "create_host",
     "dependencies",
     "effect",
     "genesis",

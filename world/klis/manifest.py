@@ -25,7 +25,7 @@ from world.klis.resources.resource_types import STANDARD, ResourceTypes
 from world.klis.scope import Claim, check_claims, check_targets, check_width, effective_triples
 from world.klis.settings import KlisSettings
 from world.klis.triple import Confidence, Triple, read_confidence, read_triple
-from world.markup import YAML_LOADER, check_yaml
+from world.markup import YamlLoader, check_yaml
 from world.model.canonical_json import read_json
 from world.model.immutable_json import freeze, thaw
 
@@ -328,15 +328,11 @@ def _too_large(path: str, limit: str, maximum: int, unit: str) -> RefusedError:
     )
 
 
-class _StrictLoader(YAML_LOADER):  # type: ignore[misc]  # the compiled one where it exists
+class _StrictLoader(YamlLoader):
     def construct_mapping(self, node: pyyaml.MappingNode, deep: bool = False) -> Any:
-        seen: set[str] = set()
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 raise pyyaml.constructor.ConstructorError(None, None, "a merge; write its keys out", key.start_mark)
-            if str(key.value) in seen:
-                raise pyyaml.constructor.ConstructorError(None, None, f"a second {key.value!r:.60}", key.start_mark)
-            seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.markup import YAML_CORE, load_yaml
 from world.model.immutable_json import thaw
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -27,12 +28,20 @@ def case_text(case: Mapping[str, Any], form: Literal["toml", "yaml"]) -> str:
     plain = thaw(dict(case))
     if form == "yaml":
         text = _yaml(plain, allow_unicode=True)
-        return text if yaml.safe_load(text) == [plain] else _yaml(plain, allow_unicode=False)  # odd ends of lines
+        return text if load_yaml(text) == [plain] else _yaml(plain, allow_unicode=False)  # odd ends of lines
     return "\n".join(_table(("cases",), plain, is_item=True)).lstrip("\n") + "\n"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Dumper that quotes every text that YAML 1.1 or 1.2 would read as something else."""
+
+
+for _tag, _pattern, _first in YAML_CORE:
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})\\Z"), _first)
+
+
 def _yaml(plain: Any, *, allow_unicode: bool) -> str:
-    return str(yaml.safe_dump([plain], sort_keys=False, allow_unicode=allow_unicode, width=120))
+    return str(yaml.dump([plain], Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=120))
 
 
 def _table(place: tuple[str, ...], table: Mapping[str, Any], *, is_item: bool) -> Iterator[str]:

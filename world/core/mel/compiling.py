@@ -195,11 +195,9 @@ class _DomainCompiler:
         if default is not None:
             spec["default"] = self.types.default_of(default)
             self._check_default(spec, default, name)
-        elif not is_optional and definition["kind"] != "schema":
-            message = f"State field {name!r} has no default value"
-            self.found.add("E_MISSING_DEFAULT", message, span_of(token), hint=f"Write {name}: ... = VALUE.")
-        if name.startswith("__sys__"):
-            self.found.add("E004", "Identifier starts with reserved prefix '__sys__'", span_of(token))
+        reserved = next((one for one in ("__sys__", "$") if name.startswith(one)), None)
+        if reserved is not None:
+            self.found.add("E004", f"Identifier starts with reserved prefix {reserved!r}", span_of(token))
         if definition["kind"] == "object" and not is_optional:
             self._advise("W012", "Anonymous object type in state field. Use a named type declaration instead: "
                          "type MyType = { ... }", kind)  # fmt: skip
@@ -214,7 +212,7 @@ class _DomainCompiler:
         if wrong is not None:
             self.found.add("E_TYPE_MISMATCH", f"Type mismatch: {name}{wrong}", span_of(node))
 
-    def _advise(self, code: str, message: str, node: Node) -> None:
+    def _advise(self, code: str, message: str, node: Node | Token) -> None:
         start, end = span_of(node)
         line, column = self.found.source.position(start)
         self.compiled.advice.append(Diagnostic(code, message, start, end, line, column, is_warning=True))
@@ -286,6 +284,8 @@ class _DomainCompiler:
             code = {"patch": "E_UNGUARDED_PATCH", "effect": "E_UNGUARDED_EFFECT", "fail": "E006"}.get(word, "E007")
             message = f"'{word}' is outside of a guard (when, once, or onceIntent); the reference compiler refuses it"
             self._advise(code, message, statement)
+        for token in lowering.alternatives:
+            self._advise("W_ELSE", "'else' is not in the grammar of the reference compiler, which refuses it", token)
         return action
 
     def _params(self, node: Node) -> dict[str, Any]:

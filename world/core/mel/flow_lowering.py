@@ -81,6 +81,7 @@ class FlowLowering:
         self.expressions = expressions
         self.guards = 0
         self.unguarded: list[tuple[str, Node]] = []
+        self.alternatives: list[Token] = []
         self._nodes = 0
 
     def lower(self, block: Node, body: StatementPlace) -> Flow:
@@ -130,6 +131,7 @@ class FlowLowering:
             "then": self.lower(parts[1], inner),
         }
         if len(parts) > 2:
+            self.alternatives += children(node, "ELSE")
             deeper = replace(body, depth=body.depth + 1)
             is_block = parts[2].data == "block" or deeper.depth >= MAX_FLOW_DEPTH
             found["else"] = (

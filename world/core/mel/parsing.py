@@ -191,9 +191,11 @@ def _report_character(text: str, place: int, found: Diagnostics) -> None:
     elif character.isdigit():
         end = next((at for at in range(place, len(text)) if not (text[at].isalnum() or text[at] in "._")), len(text))
         found.add("MEL_LEXER", f"Malformed number {text[place:end][:40]!r}", (place, end))
+    elif character == "$":
+        found.add("E004", _RESERVED, (place, place + 1), hint=_DOLLAR)
     else:
-        hint = {"$": "'$' is reserved for $item, $input and the other values of the system.", "&": "Write &&.",
-                "=": "Write == to compare.", ";": "MEL separates statements by their keywords alone."}  # fmt: skip
+        hint = {"&": "Write &&.", "=": "Write == to compare.",
+                ";": "MEL separates statements by their keywords alone."}  # fmt: skip
         found.add("MEL_LEXER", f"Unexpected character {character!r}", (place, place + 1), hint=hint.get(character, ""))
 
 
@@ -237,12 +239,22 @@ def _report(error: Exception, tokens: Sequence[Token], text: str, found: Diagnos
         place = token.start_pos or 0
     word = None if token is None else str(token.value)
     end = place + (1 if word is None else len(word))
-    shown = "the end of the file" if word is None else repr(word)
-    wanted = f". Expected {_listed(expected)}." if expected else "."
     at = next((index for index, one in enumerate(tokens) if one.start_pos == place), len(tokens))
+    if word is not None and word.startswith("$") and _is_name(tokens, at, expected):
+        found.add("E004", _RESERVED, (place, end), hint=_DOLLAR)
+        return place
+    shown = "The file ends too early" if word is None else f"Unexpected {word!r}"
+    wanted = f". Expected {_listed(expected)}." if expected else "."
     hint = _hint(tokens, at, word, expected)
-    found.add("MEL_PARSER", f"Unexpected {shown}{wanted}", (place, min(end, len(text))), hint=hint)
+    found.add("MEL_PARSER", f"{shown}{wanted}", (place, min(end, len(text))), hint=hint)
     return place
+
+
+def _is_name(tokens: Sequence[Token], at: int, expected: list[str]) -> bool:
+    """Return whether a word with ``$`` is where a name is expected, or the rest of one."""
+    before = tokens[at - 1] if at else None
+    is_rest = before is not None and before.end_pos == tokens[at].start_pos and before.value[-1:].isidentifier()
+    return is_rest or "a name" in expected
 
 
 def _texts(names: Any) -> Iterator[str]:
@@ -263,6 +275,9 @@ def _listed(expected: list[str]) -> str:
     last = shown.pop() if len(expected) <= _MAX_EXPECTED else f"{len(expected) - _MAX_EXPECTED} more"
     return f"{', '.join(shown)} or {last}"
 
+
+_RESERVED: Final = "Identifier contains the reserved character '$'"
+_DOLLAR: Final = "'$' is reserved for $item, $input and the other values of the system."
 
 _HINTS: Final = {
     "let": "MEL has no variables; write computed, or a field of the state.",
@@ -287,8 +302,8 @@ def _hint(tokens: Sequence[Token], at: int, word: str | None, expected: list[str
         return _HINTS["effect"]
     if word in _HINTS:
         return _HINTS[word]
-    if word.startswith("$") and any(one in expected for one in ("a name", "'.'")):
-        return "'$' is reserved for $item, $input and the other values of the system."
+    if word.startswith("$") and "'.'" in expected:
+        return _DOLLAR
     if word == "(" and at > 1 and tokens[at - 2].value == ".":
         return f"MEL has no methods; write {before}(...) with the value as its first argument."
     if word == "?." or (word == "." and before is not None and before.value == "?"):

@@ -124,7 +124,7 @@ class _SchemaPrinter:
             flow = flow["then"]
             inner = PrintedNames(names.state, names.computed, types, names.params, "dispatchable")
             clauses += f" dispatchable when {FlowPrinter(name, inner).condition(gate)}"
-        params = ", ".join(field_text(one, inner, is_state=False) for one, inner in (fields or {}).items())
+        params = ", ".join(field_text(one, inner, is_input=True) for one, inner in (fields or {}).items())
         body = FlowPrinter(name, names).body(flow)
         return f"{_annotation(own)} action {_dotted(name)}({params}){clauses} {body}"
 

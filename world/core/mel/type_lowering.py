@@ -1,7 +1,7 @@
 """Lowering of MEL types to type definitions and to field specs of the portable schema.
 
 A type definition has the form of the reference (``types`` of its schemas); a field spec says less: a record is an
-object without fields, and what is ``T | null`` is a ``T`` that need not be there (inputs), or may be null as
+object without fields, and what is ``T | null`` is a ``T`` with ``required: false`` (inputs), or may be null as
 everything in a state. docs/reference/mel.md has the table.
 """
 
@@ -226,7 +226,7 @@ class TypeLowering:
             self.found.add("E043", message, span_of(node), hint=hint)
             return {"type": "any"}
         spec = self.spec(others[0], node, is_input=is_input, seen=seen)
-        return without_required(spec) if is_input else spec
+        return spec | {"required": False} if is_input else spec
 
     def _resolved(self, definition: Definition) -> Definition:
         for _ in range(MAX_FIELD_DEPTH):

@@ -15,23 +15,27 @@ _SHAPE = ("type", "fields", "items")
 _NAMED = ("string", "number", "boolean", "any", "object", "array", "null")
 
 
-def field_text(name: str, spec: Mapping[str, Any], *, is_state: bool) -> str:
+def field_text(name: str, spec: Mapping[str, Any], *, is_state: bool = False, is_input: bool = False) -> str:
     """Return a field of the state, of an object or of an input.
 
     Args:
         name: of the field.
         spec: its field spec.
-        is_state: whether it is a field of the state itself, which needs a default where it is required.
+        is_state: whether it is a field of the state itself, which may have an initializer.
+        is_input: whether it is a part of an input, where ``T | null`` is a ``T`` with ``required: false``.
     """
     shape = {key: one for key, one in spec.items() if key in _SHAPE}
     has_start = is_state and "default" in spec and default_fault(shape, spec["default"]) is None
-    is_optional = spec.get("required") is not True or (is_state and not has_start)
     own = {key: one for key, one in spec.items() if key not in _SHAPE and not (has_start and key == "default")}
-    kind = _type_text(shape)
+    kind = _type_text(shape, is_input)
+    is_nullable = is_input and kind is not None and spec.get("required") is False and _takes_null(shape)
+    is_optional = spec.get("required") is not True and not is_nullable
     if kind is None:
         kind = f"@schema({json_text(shape)})"
     elif not is_optional:
         del own["required"]
+    if is_nullable:
+        kind = f"{kind} | null"
     if has_start and _is_null_start(spec) and not kind.startswith("@"):
         kind = f"{kind} | null"  # the same spec: every value of a state may be null
     default = f" = {json_text(spec['default'])}" if has_start else ""
@@ -45,22 +49,29 @@ def _is_null_start(spec: Mapping[str, Any]) -> bool:
     return spec.get("default", 0) is None and isinstance(kind, str) and kind != "null"
 
 
-def _type_text(spec: Mapping[str, Any]) -> str | None:
+def _takes_null(shape: Mapping[str, Any]) -> bool:
+    """Return whether ``| null`` behind the type makes an optional field of it; of literals it makes one more."""
+    return isinstance(shape["type"], str) and shape["type"] != "null"
+
+
+def _type_text(spec: Mapping[str, Any], is_input: bool) -> str | None:
     """Return the type of a spec without its other members; None where MEL has no words for it."""
     kind = spec.get("type")
     if isinstance(kind, Mapping):
         return _enum_text(kind) if spec.keys() == {"type"} else None
     if kind == "array" and spec.keys() == {"type", "items"}:
-        return _array_text(spec["items"])
+        return _array_text(spec["items"], is_input)
     if kind == "object" and spec.keys() == {"type", "fields"}:
-        inner = ", ".join(field_text(name, one, is_state=False) for name, one in spec["fields"].items())
+        inner = ", ".join(field_text(name, one, is_input=is_input) for name, one in spec["fields"].items())
         return f"{{ {inner} }}" if inner else "{}"
     return kind if kind in _NAMED and spec.keys() == {"type"} else None
 
 
-def _array_text(items: Mapping[str, Any]) -> str:
+def _array_text(items: Mapping[str, Any], is_input: bool) -> str:
     inner = {key: one for key, one in items.items() if key != "required"}
-    text = _type_text(inner)
+    text = _type_text(inner, is_input)
+    if is_input and text is not None and items.get("required") is False and _takes_null(inner):
+        return f"Array<{text} | null>"
     if text is None or items.get("required", True) is not True:
         return f"Array<@schema({json_text(items)})>"
     return f"Array<{text}>" if "required" in items else f"Array<{text}?>"

@@ -8,16 +8,26 @@ import click
 
 from worldprotocol.cli.support.command_context import CommandContext, command, execution_option
 
-CHOICES: Final = ("approve", "reject", "narrow", "abstain", "ask", "reply", "delegate", "escalate")
-"""What one may answer."""
+CHOICES: Final = ("approve", "reject", "narrow", "ask", "reply", "delegate", "escalate")
+"""Answers that are listed."""
+
+IN_VOTES: Final = "abstain"
+"""Answer that is taken in a vote alone, and so listed for votes alone."""
 
 SPOKEN: Final = {"ask": "the question", "reply": "the answer to it", "escalate": "why the next step shall decide"}
 """Answers that need words, and what the words are."""
 
 
+class _Answer(click.Choice[str]):
+    """An answer of ``CHOICES``, or ``IN_VOTES``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return IN_VOTES if value == IN_VOTES else super().convert(value, param, ctx)
+
+
 @command("decide")
 @click.argument("proposal")
-@click.argument("choice", type=click.Choice(CHOICES))
+@click.argument("choice", type=_Answer(CHOICES))
 @click.option("--by", required=True, metavar="ID", help="Registered actor that answers.")
 @click.option("--scope", multiple=True, metavar="PATTERN", help="For narrow: where it may write; repeat for more.")
 @click.option("--to", metavar="ID", help="For delegate: the registered actor that answers instead.")
@@ -28,7 +38,7 @@ def decide(
 ) -> int:
     """Answer PROPOSAL, named by its id or the unique beginning of it.
 
-    Where a vote is taken, a voter may abstain. ask sends a question back, and the proposer replies; it still waits.
+    In a vote, a voter may also abstain. ask sends a question back, and the proposer replies; it still waits.
     delegate hands the own place on, escalate hands the question up to the next step of the binding.
     The action of an approved proposal is computed at once; its effects are performed here with --execute, and
     otherwise offered to workers (`worldctl worker`, `worldctl settle`). Exit code 1 when its execution failed.
