@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from world.audit.database_server import missing_rights, writing_roles
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
@@ -95,7 +96,8 @@ def move_realm(
 
     Raises:
         RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``; ``LOG_NOT_EMPTY`` and
-            ``INVALID_ADDRESS`` for a target that cannot be one; ``WORK_ABANDONED`` where the move was
+            ``INVALID_ADDRESS`` for a target that cannot be one; ``ROLE_WITHOUT_RIGHTS`` where the writers of the old
+            place could not write there; ``WORK_ABANDONED`` where the move was
             abandoned meanwhile; ``EVENT_ARCHIVED`` where the log was cut; those of ``world.log.open_log`` for both
             places. Until the old place is closed, a refusal leaves it as it was.
         DamagedLogError: ``EVENT_CHANGED``, ``TREE_MISMATCH`` where the copy differs from the log.
@@ -113,6 +115,7 @@ def move_realm(
         source = old.archive.log
         into = open_target(target, source)
         with into.log:
+            _check_roles(source, into.log)
             if _is_left_place(into.log) and entry.work is None and directory.state().entry(name) == entry:
                 raise _left_place(into.log)  # it is not the copy that another process makes in this move
             try:
@@ -151,6 +154,25 @@ def _ended_move(directory: DirectoryLog, entry: RealmEntry, target: str) -> Move
         return None
     open_place(directory, entry.name)
     return MoveReport(target, target, entry.head, 0, None)
+
+
+def _check_roles(source: EventLog, target: EventLog) -> None:
+    """Refuse a target on PostgreSQL that the roles of the realm's writers cannot read and write.
+
+    Raises:
+        RefusedError: ``ROLE_WITHOUT_RIGHTS``.
+    """
+    roles = sorted({*writing_roles(source), *writing_roles(target)})
+    missing = {role: list(rights) for role in roles if (rights := missing_rights(target, role))}
+    if missing:
+        lacking = "; ".join(f"{role}: {', '.join(rights)}" for role, rights in missing.items())
+        raise RefusedError(
+            ErrorCode.ROLE_WITHOUT_RIGHTS,
+            f"The realm is not moved to {target.address}: its servers could not write there. Missing rights: "
+            f"{lacking}. The tables exist now: run docs/deploy/postgresql-roles.sql in that database, and repeat the "
+            "command.",
+            missing=missing,
+        )
 
 
 def _is_left_place(target: EventLog) -> bool:
