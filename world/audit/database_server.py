@@ -57,7 +57,8 @@ _MISSING: Final = """
 WITH role AS (SELECT %s::TEXT AS name),
   store AS (SELECT relnamespace AS id FROM pg_class WHERE oid = 'wp_event'::regclass)
 SELECT 'CONNECT' FROM role WHERE NOT has_database_privilege(role.name::NAME, current_database(), 'CONNECT')
-UNION ALL SELECT 'USAGE of the schema' FROM role, store WHERE NOT has_schema_privilege(role.name::NAME, store.id, 'USAGE')
+UNION ALL SELECT 'USAGE of the schema' FROM role, store
+  WHERE NOT has_schema_privilege(role.name::NAME, store.id, 'USAGE')
 UNION ALL (SELECT c.relname || ' ' || p.name FROM role, store, pg_class c, unnest(CASE
     WHEN c.relname IN ('wp_event', 'wp_head') THEN ARRAY['SELECT', 'INSERT']
     WHEN c.relname IN ('wp_store', 'wp_log', 'wp_snapshot') THEN ARRAY['SELECT']
