@@ -60,7 +60,7 @@ def realms(tmp_path_factory: pytest.TempPathFactory) -> Inside:
     folder = tmp_path_factory.mktemp("realms")
     (folder / "shop").mkdir()
     shop = founded(folder / "shop", Inside)
-    shop("submit", "--intents", "-", given="".join(sale("bot", count=1 + at % 3) for at in range(12)))
+    shop("submit", "--intents", "-", given="".join(sale("bot", count=1 + at % 3) for at in range(12)), code=4)
     shutil.copytree(shop.folder, folder / "clean")
     altered(shop, 'return [set_("sold", 0), set_(f"stock')
     (folder / "strict.toml").write_text(STRICT)
@@ -307,10 +307,11 @@ def test_a_worker_with_other_code_of_the_realm_performs_nothing(
     (tmp_path / "wares.py").write_text(text)
     config = tmp_path / "world.toml"
     config.write_text(config.read_text().replace(f"{COUNTER}:", "wares:"))
-    (tmp_path / "there").mkdir()
+    for made in ("there", "dask"):
+        (tmp_path / made).mkdir()
     (tmp_path / "there" / "wares.py").write_text(text.replace(was, is_there, 1))
     wanted: tuple[tuple[str, ...], ...] = (("recheck",), ("policy", "backtest", "--with", "wares:house"))
-    with DaskCluster(tmp_path) as dask:
+    with DaskCluster(tmp_path / "dask") as dask:
         dask.start_workers(1, Path(f"{ROOT}{os.pathsep}{tmp_path / 'there'}"))
         [worker] = dask.client.scheduler_info(n_workers=-1)["workers"]
         for words in wanted:

@@ -190,6 +190,11 @@ class Server:
         """Receive the log of another server from now on."""
         self.change("primary_conninfo", f"host={primary.socket} user=postgres application_name={self.name}")
 
+    def detach(self) -> None:
+        """Receive nothing any more."""
+        self.change("primary_conninfo", "")
+        eventually(lambda: self.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+
     def promote(self) -> None:
         """Make this standby the primary, which begins a new timeline."""
         assert self.ask(f"SELECT pg_promote(true, {int(PATIENCE_S)})") is True
@@ -249,21 +254,22 @@ class Cluster:
         return f"postgresql://{user}@/{database}?host={hosts}{rest}"
 
     def fail_over(self) -> Server:
-        """Promote the standby that has most of the lost primary's log, have the others follow it; return the lost one.
+        """Promote the standby that has most of the old primary's log, have the others follow it; return the old one.
 
+        All are detached first, so that a primary that runs on acknowledges no commit (docs/production.md, "Failover").
         A commit is acknowledged when one of the standbys has stored it, and which one differs from commit to commit.
         The log of a standby has no gaps, so the one that has stored most has all that any of them has: every
         acknowledged commit. A standby that has more than the promoted one could not follow it either.
         """
-        lost = self.primary
+        old = self.primary
         standbys = self.standbys
         for one in standbys:
-            eventually(lambda one=one: one.ask("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+            one.detach()
         chosen = max(standbys, key=lambda one: one.received)
         chosen.promote()
         self.primary = chosen
         self.have_followed([one for one in standbys if one is not chosen])
-        return lost
+        return old
 
     def have_followed(self, standbys: Sequence[Server]) -> None:
         """Have standbys follow the primary, and wait until they stream."""

@@ -51,11 +51,11 @@ class Writers:
         path = self.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
-    def start(self) -> None:
-        """Have each writer submit its intents."""
+    def start(self, each: int = EACH) -> None:
+        """Have each writer submit so many intents."""
         for one in self.processes:
             assert one.stdin is not None
-            one.stdin.write(f"{EACH}\n")
+            one.stdin.write(f"{each}\n")
             one.stdin.flush()
 
     def wait(self) -> list[str]:

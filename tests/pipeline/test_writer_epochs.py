@@ -21,7 +21,7 @@ from world.events.writer_events import WriterClosed, WriterOpened
 from world.log import NewEvent, open_log
 from world.log.log import EventLog
 from world.log.values import ServerPlace
-from world.read_models.decoding import decoded
+from world.read_models.decoding import decoded, state_of
 from worldprotocol.api.realm import Realm
 
 A = "postgresql://db.example/worlds#main"
@@ -50,6 +50,11 @@ def last(world: Realm) -> Any:
     size = world.log.head().size
     (logged,) = world.log.read(size - 1)
     return decoded(logged)
+
+
+def founding(world: Realm) -> dict[str, Any]:
+    """Return the state of the event that founded a log."""
+    return dict(state_of(next(world.log.read())))
 
 
 def of_writers(world: Realm) -> list[Any]:
@@ -176,15 +181,37 @@ def test_an_effect_that_was_requested_before_the_log_was_closed_is_not_begun(add
 # Database servers
 
 
-def test_a_log_without_writer_events_belongs_to_timeline_1_of_any_server(
+def test_a_log_that_was_founded_in_a_file_belongs_to_timeline_1_of_any_server(
+    address: str, server: Callable[[str, int], None]
+) -> None:
+    with a_yard(address, Outside()) as world:
+        act(world)
+        assert set(founding(world)) == {"at", "enforcement", "format", "logId", "logic"}
+        for system in ("7001", "7002"):
+            server(system, 1)
+            act(world)
+        assert of_writers(world) == []
+
+
+def test_a_copy_of_a_log_in_its_first_epoch_is_refused_on_another_server(
     address: str, server: Callable[[str, int], None]
 ) -> None:
     server("7001", 1)
     with a_yard(address, Outside()) as world:
         act(world)
+        assert {"system": "7001", "timeline": 1}.items() <= founding(world).items()
+        size = world.log.head().size
         server("7002", 1)
-        act(world)
-        assert of_writers(world) == []
+        with pytest.raises(RefusedError) as refused:
+            act(world)
+        assert refused.value.code == "WRITER_FENCED"
+        assert "Since epoch 0" in refused.value.message
+        with pytest.raises(RefusedError, match="a copy"):
+            reopened(address, Outside())
+        assert world.log.head().size == size
+        engine_of(world).open_writer("restore", by="ann")
+        assert act(world).status == "completed"
+    check_log(address)
 
 
 def test_the_first_writer_on_a_new_timeline_begins_the_next_epoch(
@@ -209,8 +236,12 @@ def test_the_first_writer_on_a_new_timeline_begins_the_next_epoch(
 def test_a_realm_may_be_founded_on_a_later_timeline(address: str, server: Callable[[str, int], None]) -> None:
     server("7001", 3)
     with a_yard(address, Outside()) as world:
-        assert [(one.epoch, one.timeline) for one in of_writers(world)] == [(1, 3)]
-        assert decoded(next(world.log.read())).TOPIC == "log.founded"
+        assert {"system": "7001", "timeline": 3}.items() <= founding(world).items()
+        act(world)
+        assert of_writers(world) == []
+        server("7001", 2)
+        with pytest.raises(RefusedError, match="another server was promoted"):
+            act(world)
     check_log(address)
 
 

@@ -11,7 +11,17 @@ from world.log.backends.hosts import DatabaseHost, Standby, choose_reader
 from world.log.reading import LogReader
 from world.log.sql.statement import SqlStatement
 
-__all__ = ["DatabaseHost", "Replication", "RoleRights", "Standby", "replication", "role_rights", "stored_bytes"]
+__all__ = [
+    "DatabaseHost",
+    "Replication",
+    "RoleRights",
+    "Standby",
+    "missing_rights",
+    "replication",
+    "role_rights",
+    "stored_bytes",
+    "writing_roles",
+]
 
 _COUNT: Final = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?(?P<count>\d+)\s*\(", re.IGNORECASE)
 
@@ -32,6 +42,29 @@ SELECT t.name || ' ' || p.name
 FROM unnest(ARRAY['wp_event', 'wp_head']) WITH ORDINALITY AS t(name, a),
   unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER']) WITH ORDINALITY AS p(name, b)
 WHERE has_table_privilege(t.name, p.name) ORDER BY a, b"""
+
+_WRITING: Final = """
+SELECT r.rolname::TEXT FROM pg_class c, aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee
+WHERE c.oid = 'wp_event'::regclass AND a.privilege_type = 'INSERT' AND r.oid <> c.relowner
+UNION SELECT r.rolname::TEXT FROM pg_database d, aclexplode(d.datacl) a JOIN pg_roles r ON r.oid = a.grantee
+WHERE d.datname = current_database() AND a.privilege_type = 'CONNECT' AND r.rolname = 'world_engine'
+ORDER BY 1"""
+"""Roles that were given the right to append, and the role of docs/deploy/postgresql-roles.sql before it was."""
+
+_KNOWN_ROLE: Final = "SELECT 1 FROM pg_roles WHERE rolname = %s::TEXT"
+
+_MISSING: Final = """
+WITH role AS (SELECT %s::TEXT AS name),
+  store AS (SELECT relnamespace AS id FROM pg_class WHERE oid = 'wp_event'::regclass)
+SELECT 'CONNECT' FROM role WHERE NOT has_database_privilege(role.name::NAME, current_database(), 'CONNECT')
+UNION ALL SELECT 'USAGE of the schema' FROM role, store
+  WHERE NOT has_schema_privilege(role.name::NAME, store.id, 'USAGE')
+UNION ALL (SELECT c.relname || ' ' || p.name FROM role, store, pg_class c, unnest(CASE
+    WHEN c.relname IN ('wp_event', 'wp_head') THEN ARRAY['SELECT', 'INSERT']
+    WHEN c.relname IN ('wp_store', 'wp_log', 'wp_snapshot') THEN ARRAY['SELECT']
+    ELSE ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE'] END) AS p(name)
+  WHERE c.relnamespace = store.id AND c.relkind = 'r' AND starts_with(c.relname, 'wp_')
+    AND NOT has_table_privilege(role.name::NAME, c.oid, p.name) ORDER BY c.relname, p.name DESC)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +162,31 @@ def role_rights(log: LogReader) -> RoleRights | None:
     surplus = [text for text, applies in words.items() if applies]
     surplus += [str(row[0]) for row in log.query(SqlStatement(_TABLES, (), {}))]
     return RoleRights(str(name), ("superuser",) if is_superuser else tuple(surplus))
+
+
+def writing_roles(log: LogReader) -> tuple[str, ...]:
+    """Return the roles, without the owner of the tables, that write to a log or are set up to; none for a file.
+
+    Raises:
+        WorldProtocolError: the database cannot be read.
+    """
+    if log.backend != "postgresql":
+        return ()
+    return tuple(str(name) for (name,) in log.query(SqlStatement(_WRITING, (), {})))
+
+
+def missing_rights(log: LogReader, role: str) -> tuple[str, ...]:
+    """Return the rights that a role lacks to read a log and to append to it; none for a file.
+
+    Args:
+        log: open for reading.
+        role: name of a role, which need not exist.
+
+    Raises:
+        WorldProtocolError: the database cannot be read.
+    """
+    if log.backend != "postgresql":
+        return ()
+    if not log.query(SqlStatement(_KNOWN_ROLE, ("role",), {}), role=role):
+        return ("the role does not exist",)
+    return tuple(str(name) for (name,) in log.query(SqlStatement(_MISSING, ("role",), {}), role=role))

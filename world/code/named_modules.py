@@ -10,7 +10,6 @@ loaded from their source (``world.code.source_modules``).
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -40,7 +39,6 @@ class _Finder:
 
 _finder: Final = _Finder()
 _within: Final = SourceFinder()
-_admitting: Final = threading.Lock()
 
 
 def admit(references: Iterable[str], base: Path) -> None:
@@ -58,12 +56,11 @@ def admit(references: Iterable[str], base: Path) -> None:
     for name in {_top(one) for one in references} - {""}:
         if candidate(name, base) is None:
             continue
-        with _admitting:
-            _refuse_another(name, folder)
-            _finder.folders[name] = folder
-            if _finder not in sys.meta_path:
-                sys.meta_path.append(_finder)
-                sys.meta_path.insert(0, _within)
+        _refuse_another(name, folder)
+        _finder.folders[name] = folder
+        if _finder not in sys.meta_path:
+            sys.meta_path.append(_finder)
+            sys.meta_path.insert(0, _within)
 
 
 def admitted_packages() -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from importlib._bootstrap import _DeadlockError  # type: ignore[attr-defined]
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -33,14 +33,12 @@ class _FileFinder:
 
     def __init__(self) -> None:
         self._paths: dict[str, Path] = {}
-        self._adding = threading.Lock()
 
     def add(self, name: str, path: Path) -> None:
         """Let the module of a file be imported under a name."""
-        with self._adding:
-            self._paths[name] = path
-            if self not in sys.meta_path:
-                sys.meta_path.append(self)
+        self._paths[name] = path
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)  # threads may add it twice, which has no effect
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -101,7 +99,14 @@ def _file_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     _files.add(name, path)
-    return importlib.import_module(name)  # another thread waits here until the module is complete
+    try:
+        return importlib.import_module(name)  # waits while another thread loads it
+    except _DeadlockError:
+        # Two files that load each other in two threads: one gets the other as it is, as in one thread.
+        known = sys.modules.get(name)
+        if known is None:
+            raise
+        return known
 
 
 def offered(group: str) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ Sources: WP-bind, WP-schema, WP-world; INT-3.1, INT-13.5; design sections 4 to 6
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from world.core import ComputeContext, genesis
 from world.core.schema import check_newest
@@ -30,6 +30,9 @@ from world.pipeline.leasing.klis_settings_in_force import configure_klis
 from world.pipeline.seal import WorldContent, record_world
 from world.pipeline.unit_of_work import UnitOfWork
 
+if TYPE_CHECKING:
+    from world.state.writer_epoch import WriterPlace
+
 LOG_FORMAT = 1
 """Version of what the events of a log mean."""
 
@@ -37,13 +40,21 @@ MAIN = "main"
 """The branch that every realm begins with."""
 
 
-def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, development: bool = False) -> str:
+def found(
+    work: UnitOfWork,
+    by: str,
+    data: Mapping[str, Any] | None,
+    *,
+    place: WriterPlace | None,
+    development: bool = False,
+) -> str:
     """Found the realm: adopt the domain and seal genesis.
 
     Args:
         work: the unit of work.
         by: the founder, for the record.
         data: initial data that differs from the domain's defaults.
+        place: where the log is written; None for a file.
         development: mark the realm as one in which ``worldctl dev`` may adopt changes.
 
     Raises:
@@ -64,6 +75,8 @@ def found(work: UnitOfWork, by: str, data: Mapping[str, Any] | None, *, developm
             format=LOG_FORMAT,
             enforcement=work.executor.enforcement,
             development=development or None,
+            system=None if place is None else place.system,
+            timeline=None if place is None else place.timeline,
         ),
     )
     emit_domain(work, by)

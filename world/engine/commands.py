@@ -111,7 +111,7 @@ class Commands(ABC):
         Raises:
             RefusedError: ``ALREADY_FOUNDED``, ``INVALID_DATA``.
         """
-        return self.run(lambda work: found(work, by, data))
+        return self.run(lambda work: found(work, by, data, place=self.archive.log.place()))
 
     def adopt_domain(self, *, by: str, open_proposals: OpenProposals = "supersede") -> bool:
         """Adopt the loaded domain in place of the one in force; return False when it is in force already.

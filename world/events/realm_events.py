@@ -30,7 +30,9 @@ __all__ = [
 class LogFounded(Event, frozen=True, kw_only=True):
     """First event of every log: its id, its format, and the ``logic`` flags under which it is replayed.
 
-    ``development`` marks a realm in which ``worldctl dev`` may adopt changes.
+    ``development`` marks a realm in which ``worldctl dev`` may adopt changes. ``system`` and ``timeline`` name the
+    place on a database server where the log is written in its first epoch; without them, as in a file, any place may
+    write.
     """
 
     TOPIC: ClassVar[str] = "log.founded"
@@ -39,6 +41,8 @@ class LogFounded(Event, frozen=True, kw_only=True):
     enforcement: str
     logic: list[str] = []
     development: bool | None = None
+    system: str | None = None
+    timeline: int | None = None
 
 
 class LogBranched(Event, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
+from world.log.transaction import shrunk
 from world.log.values import LoggedEvent
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Follower(Iterator[LoggedEvent]):
         self._log = log
         self._grown = grown
         self._position = after
+        self._seen = 0
         self._poll_s = poll_ms / 1000
         self._topics = topics
         self._ready: deque[LoggedEvent] = deque()
@@ -54,6 +56,8 @@ class Follower(Iterator[LoggedEvent]):
             StopIteration: after ``stop``.
             RefusedError: ``LOG_CLOSED`` when the log was closed meanwhile.
             WorldProtocolError: ``LOG_MOVED`` when its file was moved, where it is open for writing.
+            DamagedLogError: ``LOG_SHRUNK`` when it lacks events that were seen, where it is open for writing; a reader
+                may use a standby that has less than another one.
         """
         while not self._stopped:
             if self._ready:
@@ -83,6 +87,9 @@ class Follower(Iterator[LoggedEvent]):
     def _look(self) -> bool:
         """Fetch the next batch; return whether the log had grown."""
         size = self._log.head().size
+        if size < self._seen and not self._log.read_only:
+            raise shrunk(self._seen, size)
+        self._seen = size
         if size <= self._position:
             return False
         rows = next(self._log.read_rows(self._position, size, topics=self._topics), None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from eventsourcing.persistence import StoredEvent
@@ -18,7 +19,7 @@ from eventsourcing.persistence import StoredEvent
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log.backends.registry import Durability, StoreOptions, storage_backend
-from world.log.migration import find_log, log_names, make_derived_tables
+from world.log.migration import find_log, log_names, make_derived_tables, rename_log
 from world.log.reading import BATCH_BYTES, READ_BATCH, next_limit
 from world.log.recorder import NotificationReader, new_event, persistence_errors
 from world.log.store import BUSY_TIMEOUT_MS, Cursor, LockedQuery, Opening, Store, key_range
@@ -166,6 +167,16 @@ class EventLog(NotificationReader):
         self._memory: Memory | None = None
         self._writing = threading.Lock()
         self._writer: int | None = None
+
+    def rename(self, name: str) -> None:
+        """Give the log another name in its store.
+
+        Raises:
+            RefusedError: ``LOG_NOT_EMPTY`` where another log of that name has events; ``LOG_READ_ONLY``.
+        """
+        with self._exclusive():
+            rename_log(self._store, self.log_id, name)
+            self._address = replace(self._address, name=name)
 
     @contextmanager
     def write(self, questions: Sequence[LockedQuery] = ()) -> Iterator[Transaction]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.log.sql.statement import FORMAT, FORMAT_VERSION, STORE_TABLE
-from world.log.store import Cursor, Store, check_format, lost_tables, not_a_log, not_found
+from world.log.store import Cursor, Store, check_format, key_range, lost_tables, newest, not_a_log, not_found
+from world.log.url import hidden_name
 
 
 def log_names(store: Store) -> dict[str, int]:
@@ -54,6 +56,33 @@ def find_log(store: Store, name: str, *, create: bool) -> int:
         _add_what_is_newer(store)
     store.settle()
     return names[name]
+
+
+def rename_log(store: Store, log_id: int, name: str) -> None:
+    """Give a log another name; a log of that name without events gets one that no address can have.
+
+    Args:
+        store: the open store.
+        log_id: the log.
+        name: its name afterwards.
+
+    Raises:
+        RefusedError: ``LOG_NOT_EMPTY`` where another log of that name has events.
+    """
+    rename = store.sql.rename_log
+    with store.migrating() as cursor:
+        other = _read_names(store, cursor).get(name, log_id)
+        if other != log_id:
+            cursor.execute(store.sql.last_head.sql, store.sql.last_head.bind(**key_range(other)))
+            size, _, last = newest(cursor.fetchall())
+            if size or last:
+                raise RefusedError(
+                    ErrorCode.LOG_NOT_EMPTY,
+                    f"The log {name!r} of {store.describe()} has events meanwhile. Drop it, or name another place.",
+                    events=max(size, last),
+                )
+            cursor.execute(rename.sql, rename.bind(of_log=other, new_name=hidden_name(name, str(other))))
+        cursor.execute(rename.sql, rename.bind(of_log=log_id, new_name=name))
 
 
 def make_derived_tables(store: Store) -> None:

@@ -42,6 +42,7 @@ class Statements:
         self.write_format = sql(insert(STORE))
         self.read_logs = sql(select(LOGS.c.id, LOGS.c.name).order_by(LOGS.c.name))
         self.insert_log = sql(insert(LOGS).values(name=bindparam("name")))
+        self.rename_log = sql(update(LOGS).where(LOGS.c.id == bindparam("of_log")).values(name=bindparam("new_name")))
         self.insert_event = sql(insert(EVENTS))
         self.insert_head = sql(insert(HEADS))
         self.insert_unlinked_head = sql(insert(UNLINKED_HEADS))

@@ -19,7 +19,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.sql.queries import statements
 from world.log.sql.statement import FORMAT, FORMAT_VERSION, LOG_SHIFT, SqlStatement
-from world.log.url import Backend
+from world.log.url import Backend, hidden_name, is_log_name
 from world.log.values import ServerPlace, StreamConflictError
 
 if TYPE_CHECKING:
@@ -319,12 +319,18 @@ def lost_tables(where: str, what: str) -> DamagedLogError:
 
 def not_found(where: str, name: str, names: Sequence[str]) -> RefusedError:
     """Return the refusal of a log name that the store does not hold."""
-    known = ", ".join(names) if names else "none"
+    known = [one for one in names if is_log_name(one)]
+    is_copied = any(one.startswith(hidden_name(name, "")) for one in names)
+    held = "a copy of a realm that is not complete" if is_copied else ", ".join(known) or "none"
+    advice = "Check the name, or create the log"
+    if is_copied:
+        advice = "End its move or restoration first, or name another place"
     return RefusedError(
         ErrorCode.LOG_NOT_FOUND,
-        f"{where} holds no log named {name!r} (it holds: {known}). Check the name, or create the log.",
+        f"{where} holds no log named {name!r} (it holds: {held}). {advice}.",
         name=name,
-        names=list(names),
+        names=known,
+        **({"is_copied": True} if is_copied else {}),
     )
 
 

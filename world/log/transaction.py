@@ -21,6 +21,7 @@ from world.log.values import (
     InvalidEventError,
     LoggedEvent,
     NewEvent,
+    ServerPlace,
     StreamConflictError,
     TreeHead,
     check_event,
@@ -60,10 +61,12 @@ class Memory:
         frontier: the tree as of the last write seen.
         head: its head.
         versions: last version of the streams met lately.
+        place: the database server of the last write seen; None for a file, and before the first write.
     """
 
     frontier: Frontier
     head: TreeHead
+    place: ServerPlace | None = None
     versions: dict[str, int] = field(default_factory=dict)
 
     def forget_streams_beyond(self, limit: int) -> None:
@@ -207,19 +210,16 @@ class Transaction:
         self._clocks, self._answers = _clocks(opening), opening.answers
         memory = self._memory
         known, size = memory.head.size, opening.size
+        is_promoted = memory.place not in (None, self._store.place)
         if size >= known:
             check_covered(size, opening.last)
         if size == known:
             if (opening.root or memory.head.root) != memory.head.root:
-                raise _changed_behind(size)
+                raise shrunk(known, size) if is_promoted else _changed_behind(size)
+            memory.place = self._store.place
             return
         if size < known or opening.root is None:
-            raise DamagedLogError(
-                ErrorCode.LOG_SHRUNK,
-                f"The log had {known} events when this program last looked and has {size} now: it was cut or replaced.",
-                known=known,
-                found=size,
-            )
+            raise shrunk(known, size)
         events: Sequence[LoggedEvent] = ()
         frontier = memory.frontier
         while frontier.size < size:  # only the last step is kept, so that memory stays bounded
@@ -231,9 +231,9 @@ class Transaction:
             frontier = frontier.extended([event.leaf for event in events])
             memory.versions.update((event.stream, event.version) for event in events)
         if frontier.root() != opening.root:
-            raise _changed_behind(size)
+            raise shrunk(memory.head.size, size) if is_promoted else _changed_behind(size)
         memory.forget_streams_beyond(MAX_STREAMS_REMEMBERED)
-        memory.frontier, memory.head = frontier, TreeHead(size, opening.root)
+        memory.frontier, memory.head, memory.place = frontier, TreeHead(size, opening.root), self._store.place
         self._caught_up = (known, events)
 
     def _rows(self) -> tuple[Batch | None, Frontier]:
@@ -307,6 +307,22 @@ def _event_rows(log_id: int, base: int, events: Sequence[LoggedEvent]) -> list[t
         key = base + event.position
         rows.append((key, log_id, event.stream, event.version, event.topic, event.schema_version, event.leaf, state))
     return rows
+
+
+def shrunk(known: int, size: int) -> DamagedLogError:
+    """Return the error of a log that lacks events which a program has seen.
+
+    Args:
+        known: number of events that were seen.
+        size: number of events now.
+    """
+    return DamagedLogError(
+        ErrorCode.LOG_SHRUNK,
+        f"The log has {size} events now, and not all of the {known} that this program has seen: it was cut or "
+        "replaced, or a database server was promoted that lacks commits. Open it again.",
+        known=known,
+        found=size,
+    )
 
 
 def _changed_behind(size: int) -> DamagedLogError:

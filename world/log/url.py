@@ -70,6 +70,16 @@ def is_log_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def hidden_name(name: str, of: str) -> str:
+    """Return the name of a log that no address can have: of a copy until it is complete.
+
+    Args:
+        name: the name that the log will have.
+        of: what is copied.
+    """
+    return f"{name}:{of}"
+
+
 def parse_address(text: str) -> LogAddress:
     """Read a log's address.
 

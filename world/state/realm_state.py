@@ -58,7 +58,7 @@ from world.state.effect_steps import effect_deadline
 from world.state.offers import next_claim_deadline, note_offers, schedule_claims
 from world.state.proposal import PROPOSAL_EVENTS, Proposal, fold_proposal
 from world.state.proposal_queues import bring_retries_forward, note_change, note_hold, note_retry
-from world.state.writer_epoch import WRITER_STEPS, WriterEpoch
+from world.state.writer_epoch import FIRST_TIMELINE, WRITER_STEPS, WriterEpoch
 
 LANDMARKS: Final = frozenset(
     kind.TOPIC
@@ -287,6 +287,8 @@ def _founded(realm: RealmState, event: LogFounded) -> None:
     if realm.founded is not None:
         raise DamagedLogError(ErrorCode.FOUNDED_TWICE, "The log says twice that it was founded.")
     realm.founded, realm.enforcement = event, event.enforcement
+    if event.system is not None:
+        realm.writer = WriterEpoch(system=event.system, timeline=event.timeline or FIRST_TIMELINE)
 
 
 def _sets(name: str) -> Callable[[RealmState, Event], None]:

@@ -1,6 +1,7 @@
 """The writer epoch of a log: which place may append to it.
 
-A log is written at one place: a file, or a timeline of one database system. Its first epoch is 0 and has no event.
+A log is written at one place: a file, or a timeline of one database system. Its first epoch is 0; ``log.founded``
+records its place, and where it does not, in earlier logs and those that begin in a file, any place may write.
 ``writer.opened`` begins the next one, after a failover of the database, a move, or the restoration of an archive;
 ``writer.closed`` ends one, and the log then gets no event until the next is opened. Source: docs/production.md,
 "Writer epochs".

@@ -47,7 +47,7 @@ from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.log import Durability, EventLog, LoggedEvent, TreeHead, open_log, rebuild_view
 from world.log.following import Follower
-from world.log.url import MEMORY, parse_address
+from world.log.url import MEMORY, LogAddress, parse_address
 from world.model.actor import ActorRef
 from world.model.canonical_json import canonical_bytes
 from world.model.intent import IntentBody, IntentInstance
@@ -177,7 +177,7 @@ class Components:
 
 
 def bootstrap(
-    address: str, *, create: bool, domain: Domain | str | Path, **options: Unpack[EngineOptions]
+    address: str | LogAddress, *, create: bool, domain: Domain | str | Path, **options: Unpack[EngineOptions]
 ) -> tuple[EventLog, Components, WorldProtocol]:
     """Open a log for acting and compose the engine around it.
 
@@ -195,7 +195,8 @@ def bootstrap(
     engine.pop("on_change", None)  # for ``Realm.open``
     durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
     workers, clock = engine.pop("workers", None), engine.get("clock")
-    components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
+    store = address if isinstance(address, str) else address.store()
+    components = compose(domain=domain, address=store, options=cast(ComponentOptions, engine))
     log = open_log(
         address,
         view=WorldIndex(checkpoint_every=components.limits.checkpoint_every),

@@ -286,7 +286,8 @@ def found_realm(
     """
 
     def command(work: UnitOfWork) -> None:
-        found(work, by, data, development=development or is_development())
+        place = protocol.archive.log.place()
+        found(work, by, data, place=place, development=development or is_development())
         for name in policies:
             adopt_policy(work, name, by)
 

@@ -115,7 +115,7 @@ def with_a_way_out(refused: RefusedError) -> RefusedError:
 
 def is_foundable(refused: RefusedError) -> bool:
     """Return whether the file, the tables or the log do not exist yet."""
-    if refused.details.get("is_only_read"):
+    if refused.details.get("is_only_read") or refused.details.get("is_copied"):
         return False
     return refused.code == "LOG_NOT_FOUND" or (refused.code == "NOT_A_LOG" and bool(refused.details.get("is_empty")))
 

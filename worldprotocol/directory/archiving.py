@@ -13,8 +13,10 @@ from pathlib import Path
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.log import EventLog, TreeHead
+from world.log import EventLog, TreeHead, open_log
+from world.log.url import parse_address
 from world.private_files import open_private
+from worldprotocol.directory.copying import growing_at
 from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmArchived, RealmRestored
 from worldprotocol.directory.moving import abandoned, begin_work, check_work, close_whole
@@ -127,10 +129,12 @@ def restore_realm(directory: DirectoryLog, name: str, to: str, *, by: str, progr
             )
         source.seek(0)
         begin_work(directory, name, "restore", place, by)
-        import_log(source, place, progress=progress)
-    with directory.change() as change:
+        growing = growing_at(place, entry.log_id)
+        import_log(source, growing, progress=progress)
+    with open_log(growing) as copy, directory.change() as change:
         entry = change.state.entry(name)
         if (entry.work, entry.target) == ("restore", place):
+            copy.rename(parse_address(place).name)
             restored = RealmRestored(at=change.at, by=by, name=name, place=place, size=head.size, root=head.root_hex)
             change.append(restored)
         elif (entry.status, entry.place) != ("open", place):

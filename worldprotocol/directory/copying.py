@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError
 from world.log import EventLog, LoggedEvent, is_intact, open_log
 from world.log.merkle import Frontier
+from world.log.url import LogAddress, hidden_name, is_log_name, parse_address
 from world.read_models.archive import Archive
+from world.read_models.decoding import log_id_of
 from world.read_models.index import WorldIndex
 from worldprotocol.export.jsonl import append_copies
 from worldprotocol.export.jsonl_lines import Progress
 
-__all__ = ["LogCopy", "LogTarget", "open_target"]
+__all__ = ["LogCopy", "LogTarget", "growing_at", "open_target"]
 
 _PROBE_MS: Final = 500
 """How long the probe of two addresses waits for the target's lock, in milliseconds."""
@@ -36,25 +38,53 @@ class LogTarget:
     Args:
         log: open for writing.
         index: its index, which each batch updates.
+        is_hidden: whether no address names it, because the copy is not complete.
     """
 
     log: EventLog
     index: WorldIndex
+    is_hidden: bool
+
+
+def growing_at(address: str, log_id: str) -> LogAddress:
+    """Return where a copy is made: under a name that no address can have, so that only this work can write to it.
+
+    Args:
+        address: of the copy once it is complete, when ``EventLog.rename`` gives it its name.
+        log_id: id of the copied log.
+
+    Returns:
+        The hidden place; the place of the address where its log has events.
+
+    Raises:
+        RefusedError: as ``world.log.open_log``.
+    """
+    where = parse_address(address)
+    try:
+        with open_log(where, read_only=True) as there:
+            if there.head().size:
+                return where
+    except RefusedError as refused:
+        if refused.code not in (ErrorCode.LOG_NOT_FOUND, ErrorCode.NOT_A_LOG):
+            raise
+    return replace(where, name=hidden_name(where.name, log_id))
 
 
 def open_target(address: str, source: EventLog) -> LogTarget:
     """Open the log that gets a copy, and create it where it does not exist; its index is kept in step.
 
     Args:
-        address: of the copy.
+        address: of the copy once it is complete; see ``growing_at``.
         source: the log that is copied; checkpoints of worlds are as far apart in the copy.
 
     Raises:
         RefusedError: ``NOT_A_LOG``, ``LOG_FORMAT``, ``INVALID_ADDRESS`` and others of ``world.log.open_log``.
     """
+    place = growing_at(address, str(log_id_of(source)))
     every = Archive(source).checkpoint_every()
     index = WorldIndex() if every is None else WorldIndex(checkpoint_every=every)
-    return LogTarget(open_log(address, create=True, view=index, max_event_bytes=sys.maxsize), index)
+    log = open_log(place, create=True, view=index, max_event_bytes=sys.maxsize)
+    return LogTarget(log, index, is_hidden=not is_log_name(place.name))
 
 
 @dataclass(slots=True)

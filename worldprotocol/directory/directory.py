@@ -28,7 +28,7 @@ from worldprotocol.directory.archiving import archive_realm, restore_realm
 from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmEvent, RealmListed, Work
 from worldprotocol.directory.listing import ANSWER_S, ListedRealm, look_at
-from worldprotocol.directory.moving import MoveReport, OnOpenCopy, OnStep, abandon, move_realm
+from worldprotocol.directory.moving import MoveReport, OnStep, abandon, move_realm
 from worldprotocol.directory.placed_realm import PlacedRealm
 from worldprotocol.directory.state import RealmEntry, archived
 from worldprotocol.directory.writers import is_open_somewhere, open_where_placed
@@ -313,11 +313,9 @@ class RealmDirectory:
         """Move a realm to another database, or continue a move; see ``worldprotocol.directory.moving.move_realm``."""
         return move_realm(self._directory, name, str(to), by=by, progress=progress, on_step=on_step)
 
-    def abandon(
-        self, name: str, work: Work, *, by: str = OPERATOR, on_open_copy: OnOpenCopy = lambda address, why: None
-    ) -> RealmEntry:
+    def abandon(self, name: str, work: Work, *, by: str = OPERATOR) -> RealmEntry:
         """Give up what is under way with a realm; see ``worldprotocol.directory.moving.abandon``."""
-        return abandon(self._directory, name, work, by=by, on_open_copy=on_open_copy)
+        return abandon(self._directory, name, work, by=by)
 
     def archive(
         self, name: str, folder: str | Path, *, by: str = OPERATOR, progress: Progress = _no_progress

@@ -1,10 +1,10 @@
 """Moving a realm to another database while it is used.
 
 1. The directory records that the move began.
-2. The events are copied while the old place is written.
+2. The events are copied while the old place is written, to a log whose name no address can have.
 3. The old place is closed to writers: its log ends with ``writer.closed``, which names the new place.
 4. The events since step 2 are copied, and the tree heads of both places are compared.
-5. The directory records that the realm is at the new place.
+5. The copy gets its name, and the directory records that the realm is at the new place.
 6. The new place is opened to writers: ``writer.opened``, with the next epoch.
 
 Each step may be repeated. A move that ended in between is continued by the same command, and until step 5 it may be
@@ -20,22 +20,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from world.audit.database_server import missing_rights, writing_roles
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.writer_events import CloseReason, WriterClosed
 from world.log import EventLog, TreeHead
+from world.log.url import parse_address
 from worldprotocol.directory.copying import LogCopy, open_target
 from worldprotocol.directory.directory_log import DirectoryLog, recorded_address
 from worldprotocol.directory.events import RealmMoved, Work, WorkAbandoned, WorkBegun
 from worldprotocol.directory.state import RealmEntry, archived
-from worldprotocol.directory.writers import check_whole, close_copy, close_place, open_place, writer_at
+from worldprotocol.directory.writers import check_whole, close_place, open_place, writer_at
 from worldprotocol.export.jsonl_lines import Progress
 
 __all__ = [
     "MoveReport",
     "MoveStep",
-    "OnOpenCopy",
     "OnStep",
     "abandon",
     "abandoned",
@@ -55,9 +56,6 @@ MoveStep = Literal["begun", "copied", "closed", "compared", "moved", "opened"]
 """A step of a move that was done."""
 
 OnStep = Callable[[MoveStep], None]
-
-OnOpenCopy = Callable[[str, WorldProtocolError], None]
-"""Called with the address of a copy that could not be closed to writers, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,8 @@ def move_realm(
 
     Raises:
         RefusedError: ``UNKNOWN_REALM``, ``REALM_IN_WORK``, ``REALM_ARCHIVED``; ``LOG_NOT_EMPTY`` and
-            ``INVALID_ADDRESS`` for a target that cannot be one; ``WORK_ABANDONED`` where the move was
+            ``INVALID_ADDRESS`` for a target that cannot be one; ``ROLE_WITHOUT_RIGHTS`` where the writers of the old
+            place could not write there; ``WORK_ABANDONED`` where the move was
             abandoned meanwhile; ``EVENT_ARCHIVED`` where the log was cut; those of ``world.log.open_log`` for both
             places. Until the old place is closed, a refusal leaves it as it was.
         DamagedLogError: ``EVENT_CHANGED``, ``TREE_MISMATCH`` where the copy differs from the log.
@@ -113,9 +112,10 @@ def move_realm(
         source = old.archive.log
         into = open_target(target, source)
         with into.log:
-            if _is_left_place(into.log) and entry.work is None and directory.state().entry(name) == entry:
-                raise _left_place(into.log)  # it is not the copy that another process makes in this move
+            _check_roles(source, into.log)
             try:
+                if not into.is_hidden:
+                    _check_complete(into.log, source.head(), directory.state().entry(name))
                 copy = LogCopy.between(source, into)
             except RefusedError:
                 if (ended := _ended_move(directory, directory.state().entry(name), target)) is not None:
@@ -129,7 +129,7 @@ def move_realm(
                 if source.head().size - copy.read_back.size <= FEW:
                     break
             on_step("copied")
-            with writer_at(target) as new:
+            with writer_at(into.log.address) as new:
                 copied = new.realm().position  # loads the state that was copied, before the old place is closed
                 since = time.monotonic()
                 head = close_whole(directory, name, old, "move", target, by=by)
@@ -137,7 +137,7 @@ def move_realm(
                 with _unless_abandoned(directory, entry, target):
                     copy.advance(head.size, progress)
                 on_step("compared")
-                _note_moved(directory, entry, old, target, head, by=by)
+                _note_moved(directory, entry, old, target, head, copy=into.log, by=by)
                 on_step("moved")
                 was_closed = open_place(directory, name, new)
                 closed_ms = (time.monotonic() - since) * 1000 if was_closed else None
@@ -153,19 +153,40 @@ def _ended_move(directory: DirectoryLog, entry: RealmEntry, target: str) -> Move
     return MoveReport(target, target, entry.head, 0, None)
 
 
-def _is_left_place(target: EventLog) -> bool:
-    """Return whether a log is one that a realm has left, or the copy of a move that is about to end."""
+def _check_roles(source: EventLog, target: EventLog) -> None:
+    """Refuse a target on PostgreSQL that the roles of the realm's writers cannot read and write.
+
+    Raises:
+        RefusedError: ``ROLE_WITHOUT_RIGHTS``.
+    """
+    roles = sorted({*writing_roles(source), *writing_roles(target)})
+    missing = {role: list(rights) for role in roles if (rights := missing_rights(target, role))}
+    if missing:
+        lacking = "; ".join(f"{role}: {', '.join(rights)}" for role, rights in missing.items())
+        raise RefusedError(
+            ErrorCode.ROLE_WITHOUT_RIGHTS,
+            f"The realm is not moved to {target.address}: its servers could not write there. Missing rights: "
+            f"{lacking}. The tables exist now: run docs/deploy/postgresql-roles.sql in that database, and repeat the "
+            "command.",
+            missing=missing,
+        )
+
+
+def _check_complete(target: EventLog, head: TreeHead, entry: RealmEntry) -> None:
+    """Refuse a target with events that is not the complete copy of a move which ended before it was recorded.
+
+    Raises:
+        RefusedError: ``LOG_NOT_EMPTY``.
+    """
     size = target.head().size
-    return size > 0 and target.event_at(size).topic == WriterClosed.TOPIC
-
-
-def _left_place(target: EventLog) -> RefusedError:
-    return RefusedError(
-        ErrorCode.LOG_NOT_EMPTY,
-        f"{target.address} holds a log that was closed to writers, and programs that know the place could write "
-        "there before the move ends. Drop that log, or name another place.",
-        events=target.head().size,
-    )
+    is_closed = target.event_at(size).topic == WriterClosed.TOPIC
+    if entry.work != "move" or target.head() != head or not is_closed:
+        raise RefusedError(
+            ErrorCode.LOG_NOT_EMPTY,
+            f"{target.address} holds a log with {size} events, and programs that know the place could write there "
+            "before the move ends. Drop that log, or name another place.",
+            events=size,
+        )
 
 
 def close_whole(
@@ -196,19 +217,16 @@ def close_whole(
     return head
 
 
-def abandon(
-    directory: DirectoryLog, name: str, work: Work, *, by: str, on_open_copy: OnOpenCopy = lambda address, why: None
-) -> RealmEntry:
+def abandon(directory: DirectoryLog, name: str, work: Work, *, by: str) -> RealmEntry:
     """Give up what is under way with a realm; it stays where it was, and is open to writers there.
 
-    What a move has copied to its target is closed to writers first, so that a repetition after a crash does both.
+    What a move has copied to its target can be written by nothing but a move there, which continues the copy.
 
     Args:
         directory: the directory.
         name: of the realm.
         work: what is to be given up.
         by: who gives it up, for the record.
-        on_open_copy: called where the target of a move does not answer, so that a copy there may be open to writers.
 
     Returns:
         The entry afterwards.
@@ -226,9 +244,6 @@ def abandon(
                 f"No {_NOUN[work]} of the realm {name!r} is under way; {found}.",
                 realm=name,
             )
-        why_open = close_copy(entry, by) if work == "move" else None
-        if why_open is not None:
-            on_open_copy(str(entry.target), why_open)
         change.append(WorkAbandoned(at=change.at, by=by, name=name, work=work))
     open_place(directory, name)
     return directory.state().entry(name)
@@ -274,12 +289,21 @@ def check_work(entry: RealmEntry, work: Work, target: str) -> None:
 
 
 def _note_moved(
-    directory: DirectoryLog, before: RealmEntry, old: Writer, target: str, head: TreeHead, *, by: str
+    directory: DirectoryLog,
+    before: RealmEntry,
+    old: Writer,
+    target: str,
+    head: TreeHead,
+    *,
+    copy: EventLog,
+    by: str,
 ) -> None:
     """Record that the realm is at its new place, under the directory's lock; nothing opens the old one meanwhile.
 
+    The complete copy gets its name first. It is closed to writers, as its last event says.
+
     Raises:
-        RefusedError: ``WORK_ABANDONED``.
+        RefusedError: ``WORK_ABANDONED``; ``LOG_NOT_EMPTY`` where another log was founded at the new place meanwhile.
     """
     with directory.change() as change:
         entry = change.state.entry(before.name)
@@ -287,6 +311,7 @@ def _note_moved(
             return  # by a process that continues the same move
         is_same = old.realm().writer.closed is not None and old.archive.log.head() == head
         if (entry.work, entry.target) == ("move", target) and is_same:
+            copy.rename(parse_address(target).name)
             moved = RealmMoved(at=change.at, by=by, name=entry.name, place=target, size=head.size, root=head.root_hex)
             change.append(moved)
             return

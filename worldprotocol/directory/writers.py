@@ -16,10 +16,10 @@ from world.clock import SystemClock
 from world.core import ActionContext, Domain, Patch
 from world.engine.writer import Writer
 from world.error_codes import ErrorCode
-from world.errors import RefusedError, WorldProtocolError
+from world.errors import RefusedError
 from world.events.writer_events import CloseReason, OpenReason, WriterClosed
-from world.log import TreeHead, open_log
-from world.read_models.decoding import log_id_of
+from world.log import TreeHead
+from world.log.url import LogAddress
 from world.read_models.live.sealed_snapshot import open_snapshot
 from world.state.writer_epoch import closed_log
 from worldprotocol.api.bootstrap import bootstrap
@@ -29,7 +29,6 @@ from worldprotocol.directory.state import RealmEntry
 __all__ = [
     "MOVE_WAIT_S",
     "check_whole",
-    "close_copy",
     "close_place",
     "is_open_somewhere",
     "open_copy",
@@ -63,7 +62,7 @@ def _no_domain() -> Domain:
 
 
 @contextmanager
-def writer_at(address: str) -> Iterator[Writer]:
+def writer_at(address: str | LogAddress) -> Iterator[Writer]:
     """Open the writer of a log, which only closes it and opens it again.
 
     Args:
@@ -119,30 +118,6 @@ def close_place(writer: Writer, reason: CloseReason, target: str | None, by: str
             if refused.code != ErrorCode.LOG_FENCED:
                 raise  # by a process that continues the same work
     return writer.archive.log.head()
-
-
-def close_copy(entry: RealmEntry, by: str) -> WorldProtocolError | None:
-    """Close the copy that a move, which is given up, left at its target; no program writes there by its address.
-
-    Args:
-        entry: the realm, with the move under way; the directory's lock is held.
-        by: who gives the move up, for the record.
-
-    Returns:
-        Why there may be a copy that is open to writers; None where there is none.
-    """
-    assert entry.target is not None
-    try:
-        with open_log(entry.target, read_only=True) as log:
-            if not log.head().size or log_id_of(log) != entry.log_id:
-                return None
-        with writer_at(entry.target) as writer:
-            if writer.realm().writer.closed is None:
-                writer.close_writer("move", by=by, target=entry.place)
-    except WorldProtocolError as error:
-        has_none = error.code in (ErrorCode.LOG_NOT_FOUND, ErrorCode.NOT_A_LOG)
-        return None if has_none or error.code in (ErrorCode.LOG_FENCED, ErrorCode.WRITER_FENCED) else error
-    return None
 
 
 def open_place(directory: DirectoryLog, name: str, writer: Writer | None = None) -> bool:

@@ -38,7 +38,7 @@ from world.events.base import Event
 from world.events.codec import decode_event
 from world.log import EventLog, LoggedEvent, NewEvent, Transaction, TreeHead, open_log, parse_address
 from world.log.merkle import Frontier
-from world.log.url import MEMORY
+from world.log.url import MEMORY, LogAddress
 from world.masking import masked
 from world.read_models.index import WorldIndex
 from worldprotocol.export.jsonl_lines import (
@@ -160,7 +160,7 @@ def _write_commits(
     return frontier
 
 
-def import_log(source: IO[bytes], address: str, *, progress: Progress | None = None) -> Imported:
+def import_log(source: IO[bytes], address: str | LogAddress, *, progress: Progress | None = None) -> Imported:
     """Append a file's events to a new log, or to a log that the file continues.
 
     The complete file is checked before the first event is written, so that a damaged or truncated file changes
@@ -177,10 +177,10 @@ def import_log(source: IO[bytes], address: str, *, progress: Progress | None = N
             begins after an event does not continue a stream; ``LOG_FORMAT`` for a later format of the file;
             ``INVALID_ADDRESS`` for a log in memory, which would be lost when the import ends.
     """
-    if parse_address(address).path == MEMORY:
+    if (address if isinstance(address, LogAddress) else parse_address(address)).path == MEMORY:
         raise RefusedError(
             ErrorCode.INVALID_ADDRESS,
-            f"{masked(address)!r} is a log in memory, which would end with the import; name a file or a server.",
+            f"{masked(str(address))!r} is a log in memory, which would end with the import; name a file or a server.",
         )
     with tempfile.TemporaryFile() as spool:
         lines = source if source.seekable() else spool
@@ -240,7 +240,7 @@ def _tell(progress: Progress | None, done: int, whole: int) -> None:
         progress(done, max(whole, 1))
 
 
-def _known_head(address: str) -> TreeHead:
+def _known_head(address: str | LogAddress) -> TreeHead:
     """Return the head of the log at an address, or the head of an empty log where none exists."""
     empty = TreeHead(0, Frontier().root())
     try:
@@ -367,7 +367,7 @@ def _decoded(number: int, item: LoggedEvent) -> Event:
         raise _bad(number, f"its state is no UTF-8 text ({error})", item.position) from None
 
 
-def _append(lines: IO[bytes], address: str, done: Imported, tell: Callable[[int], None]) -> Imported:
+def _append(lines: IO[bytes], address: str | LogAddress, done: Imported, tell: Callable[[int], None]) -> Imported:
     view = WorldIndex()
     with open_log(address, create=True, durability="full", view=view) as log:
         size = log.head().size

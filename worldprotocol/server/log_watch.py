@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from world.error_codes import ErrorCode
 from world.errors import WorldProtocolError
 from world.events.writer_events import WriterClosed
 from world.state.access import ACCESS_STEPS
@@ -86,6 +87,9 @@ class LogWatch:
         self.access_changes = 0
         self.on_writer_closed: Callable[[], object] = lambda: None
         """Called in the event loop when the log was closed to writers."""
+        self.on_shrunk: Callable[[], object] = lambda: None
+        """Called in the event loop, once, when the log lacks events that were seen."""
+        self.has_shrunk = False
         self.frames = Frames(WINDOW)
         self._batches: dict[int, list[LoggedEvent]] = {}
         self._readers: tuple[set[_LogReader], ...] = tuple(set() for _ in range(PING_S))
@@ -149,6 +153,10 @@ class LogWatch:
                 for first in self._follower:
                     self._loop.call_soon_threadsafe(self._deliver, [first, *self._follower.poll()])
             except (WorldProtocolError, OSError) as error:
+                if isinstance(error, WorldProtocolError) and error.code == ErrorCode.LOG_SHRUNK:
+                    self.has_shrunk = True
+                    self._loop.call_soon_threadsafe(self.on_shrunk)
+                    return
                 if not self._is_stopped.wait(RETRY_S):
                     _LOGGER.error("The log cannot be followed and is read again: %s", error)
             except RuntimeError:  # the event loop was closed

@@ -1,8 +1,11 @@
-"""Following moves: a realm whose log was closed to writers is opened where its directory places it, and served there.
+"""Opening realms again: after a move where the directory places it, and after the loss of events where it was.
+
+A log that was closed to writers was moved. A log that lacks events which this process has seen is another one than the
+realm was opened with: a database server was promoted that lacks commits, or a backup was restored.
 
 The hosted realm is replaced at once. Requests that have begun with the old one end there: those that only read are
-answered, those that write are asked to repeat (``REALM_MOVED``); its streams end, and their readers continue with
-``Last-Event-ID``, because positions are the same at both places. The old realm is closed after their end.
+answered, those that write are asked to repeat (``REALM_MOVED``, ``LOG_SHRUNK``); its streams end, and their readers
+continue with ``Last-Event-ID``. The old realm is closed after their end. After a move, positions are the same.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from world.errors import WorldProtocolError
+from world.error_codes import ErrorCode
+from world.errors import DamagedLogError, WorldProtocolError
 
 if TYPE_CHECKING:
     from worldprotocol.api.realm import Realm
@@ -29,7 +34,7 @@ _LOGGER = logging.getLogger("worldprotocol.server")
 
 
 class Moves:
-    """Follows the realms of a service; used in its event loop.
+    """Follows the realms of a service; used in its event loop, unless a method says otherwise.
 
     Args:
         service: the service.
@@ -38,15 +43,35 @@ class Moves:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._closed_logs: set[str] = set()
+        self._shrunk: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._following: dict[str, asyncio.Task[None]] = {}
         self._left: dict[asyncio.Task[None], tuple[Realm, LogWatch]] = {}
         self._stopping = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to serve the event loop that runs."""
+        self._loop = asyncio.get_running_loop()
+
+    def open_again(self, name: str) -> None:
+        """Open a realm again whose log may lack events that were seen, unless that is under way; for any thread.
+
+        Args:
+            name: of a realm.
+        """
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._open_again, name)
+
+    def _open_again(self, name: str) -> None:
+        if self._service.realms[name].reopen is not None:
+            self._shrunk.add(name)
+            self.follow(name)
 
     def follow(self, name: str) -> None:
         """Begin to follow a realm whose log may have been closed to writers, unless that is under way.
 
         Args:
-            name: of a realm that a directory places.
+            name: of a realm that can be opened again.
         """
         self._closed_logs.add(name)
         if not self._stopping.is_set() and name not in self._following:
@@ -67,7 +92,7 @@ class Moves:
             await _close(realm, log_watch)
 
     async def _follow(self, name: str) -> None:
-        """Open a realm where it is, until its log is open to writers."""
+        """Open a realm where it is, until its log is open to writers and has all events that were seen."""
         pause_s = FIRST_PAUSE_S
         while not self._stopping.is_set():
             self._closed_logs.discard(name)
@@ -84,18 +109,18 @@ class Moves:
         del self._following[name]
 
     async def _attempt(self, hosted: HostedRealm) -> tuple[bool, bool]:
-        """Open a realm where it is, if its log is closed to writers.
+        """Open a realm where it is, if its log is closed to writers or lacks events.
 
         Args:
             hosted: the realm at the place where it was opened.
 
         Returns:
-            Whether its log is open to writers, so that there is nothing to do, and whether it was opened elsewhere.
+            Whether its log is open to writers, so that there is nothing to do, and whether it was opened again.
         """
         assert hosted.reopen is not None
         run = self._service.threads.run
         try:
-            if (await run(hosted.realm.realm)).writer.closed is None:
+            if not await self._has_shrunk(hosted) and not await self._was_closed(hosted):
                 hosted.fault = None
                 return True, False
             found = await run(hosted.reopen)
@@ -106,13 +131,34 @@ class Moves:
             hosted.fault = error.message if isinstance(error, WorldProtocolError) else "the server's log has the cause"
             is_own = isinstance(error, WorldProtocolError | OSError)
             _LOGGER.error(
-                "The realm %s was moved, and cannot be opened where it is: %s",
+                "The realm %s cannot be opened again where it is: %s",
                 hosted.name,
                 error,
                 exc_info=None if is_own else error,
             )
             return False, False
         return False, True
+
+    async def _was_closed(self, hosted: HostedRealm) -> bool:
+        """Return whether a realm is to be looked for in its directory."""
+        if not hosted.is_placed:
+            return False
+        return (await self._service.threads.run(hosted.realm.realm)).writer.closed is not None
+
+    async def _has_shrunk(self, hosted: HostedRealm) -> bool:
+        """Return whether the log of a realm lacks events that this process has seen."""
+        if hosted.log_watch.has_shrunk:
+            return True
+        if hosted.name not in self._shrunk:
+            return False
+        try:
+            await self._service.threads.run(partial(_look, hosted.realm))
+        except DamagedLogError as error:
+            if error.code != ErrorCode.LOG_SHRUNK:
+                raise
+            return True
+        self._shrunk.discard(hosted.name)
+        return False
 
     async def _replace(self, old: HostedRealm, found: RealmToServe) -> None:
         """Serve a realm where it was opened."""
@@ -130,12 +176,18 @@ class Moves:
         waiting = asyncio.ensure_future(self._close_left(old.realm, old.log_watch))
         self._left[waiting] = old.realm, old.log_watch
         waiting.add_done_callback(lambda done: self._left.pop(done, None))
-        _LOGGER.warning("The realm %s is served at %s now.", new.name, new.realm.log.address)
+        _LOGGER.warning("The realm %s was opened again, and is served at %s.", new.name, new.realm.log.address)
 
     async def _close_left(self, realm: Realm, log_watch: LogWatch) -> None:
         """Close a realm that was left, after the end of the requests that had begun before."""
         await self._service.running.ended_so_far()
         await _close(realm, log_watch)
+
+
+def _look(realm: Realm) -> None:
+    """Compare a log with what was seen of it, under its lock; nothing is written."""
+    with realm.log.write():
+        pass
 
 
 async def _close(realm: Realm, log_watch: LogWatch) -> None:

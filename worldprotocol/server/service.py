@@ -110,8 +110,9 @@ class RealmToServe:
         program: log and code of the realm, which jobs load; None permits verification only.
         agents: how it takes calls of coding agents; None takes none.
         run_command: executes a command of ``worldctl``; None executes none.
-        reopen: after a move, opens the realm where its directory places it; returns None while it is open nowhere.
-            None for a realm that no directory places.
+        reopen: opens the realm again, where a directory places it; returns None while it is open nowhere. None where
+            it cannot be opened again.
+        is_placed: whether a directory places it, so that its moves are followed.
     """
 
     name: str
@@ -122,13 +123,14 @@ class RealmToServe:
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
     reopen: Callable[[], RealmToServe | None] | None = None
+    is_placed: bool = False
 
 
 @dataclass(slots=True)
 class HostedRealm:
     """A realm in a running service, at one place; ``view`` reads its state, once for requests that arrive together.
 
-    ``fault`` is why the realm cannot be opened where it was moved to; None where no attempt failed.
+    ``fault`` is why the realm cannot be opened again; None where no attempt failed.
     """
 
     name: str
@@ -144,6 +146,7 @@ class HostedRealm:
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
     reopen: Callable[[], RealmToServe | None] | None = None
+    is_placed: bool = False
     watching: Sequence[asyncio.Task[None]] = ()
     fault: str | None = None
 
@@ -249,15 +252,17 @@ class Service:
 
     async def start(self) -> None:
         """Begin to follow the realms."""
+        self.moves.start()
         for one in self.realms.values():
             await self.begin(one)
 
     async def begin(self, one: HostedRealm) -> None:
         """Begin to follow the log of a realm, and the moves of one that a directory places."""
-        if one.reopen is not None:
+        if one.is_placed:
             one.log_watch.on_writer_closed = partial(self.moves.follow, one.name)
+        one.log_watch.on_shrunk = partial(self.moves.open_again, one.name)
         await one.log_watch.start()
-        if one.reopen is not None:
+        if one.is_placed:
             self.moves.follow(one.name)  # where it was closed before the log was followed
         if one.agents is not None:
             watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
@@ -295,6 +300,7 @@ class Service:
             agents=one.agents,
             run_command=one.run_command,
             reopen=one.reopen,
+            is_placed=one.is_placed,
         )
         if realm.parts is not None and realm.parts.tracing is not None:
             realm.parts.tracing.realm = one.name
@@ -304,13 +310,17 @@ class Service:
     def answered(self, name: str | None, error: WorldProtocolError) -> WorldProtocolError:
         """Return an error as it is answered: a request to a realm that is followed to another place may be repeated.
 
+        A realm whose log lacks events that this process has seen is opened again.
+
         Args:
             name: of the realm; None where the request names none.
             error: what the request raised.
         """
         hosted = self.realms.get(name or "")
         is_moved = error.code == ErrorCode.LOG_FENCED and error.details.get("reason") == "move"
-        if hosted is None or hosted.reopen is None or not is_moved:
+        if hosted is not None and error.code == ErrorCode.LOG_SHRUNK:
+            self.moves.open_again(hosted.name)
+        if hosted is None or not hosted.is_placed or not is_moved:
             return error
         then = (
             ""

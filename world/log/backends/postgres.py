@@ -124,11 +124,13 @@ class PostgresStore(Store):
         self._is_unconfirmed = True
         self._mutex = threading.Lock()
         self._closed = False
+        self._ended = threading.Event()
         connection = self._connect(looks_at_all=True)
         if read_only:
             self._idle.append(connection)
         else:
             self._spare = connection  # for the first write: had its server been replaced since, it would be broken
+            self._hosts.watch(self._ended)
 
     def describe(self) -> str:
         """Return the server's URL without a password."""
@@ -235,6 +237,8 @@ class PostgresStore(Store):
             writer.answers_until = None
         if self._warnings:
             raise unknown_commit(f"The commit on {self._where} is stored by the primary alone ({self._warnings[0]})")
+        if not self._hosts.is_current(writer):
+            raise unknown_commit(f"Another server than {writer.host.name} was promoted during a commit")
         self._is_unconfirmed = False
 
     def end(self) -> None:
@@ -272,6 +276,7 @@ class PostgresStore(Store):
     def close(self) -> None:
         """See ``Store.close``."""
         self._closed = True
+        self._ended.set()
         self._forget_idle()
         self._drop_writer()
 
@@ -341,6 +346,8 @@ class PostgresStore(Store):
     # Writing
 
     def _open(self, log_id: int, known: int, questions: Sequence[LockedQuery]) -> Opening:
+        if any(one is not None and not self._hosts.is_current(one) for one in (self._writer, self._spare)):
+            self._drop_writer()  # another server was promoted
         if self._writer is None:
             self._writer = self._take_writer()  # in autocommit; else psycopg waits for the server before each BEGIN
             self._within = self._writer.pipeline()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -15,7 +17,7 @@ from psycopg import Connection, errors
 from psycopg.pq.abc import PGconn
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
+from world.errors import RefusedError, WorldProtocolError
 from world.log.backends.hosts import (
     DatabaseHost,
     Standby,
@@ -27,6 +29,9 @@ from world.log.backends.hosts import (
 from world.log.store import Row
 
 __all__ = ["FlushingConnection", "PostgresHosts"]
+
+COMPARE_S: Final = 5.0
+"""How often a running writer compares the timelines of all hosts, in seconds."""
 
 _READ: Final = 1
 _READ_WRITE: Final = 3
@@ -139,6 +144,26 @@ class PostgresHosts:
         newest = self._newest
         return newest is None or (connection.host.name, connection.host.timeline) == (newest.name, newest.timeline)
 
+    def watch(self, closed: threading.Event) -> None:
+        """Compare the timelines of all hosts in intervals until an event is set, where there are several.
+
+        Without it, a writer whose connection does not break would go on at an old primary after another was promoted.
+        """
+        if len(self._each) > 1:
+            arguments = (weakref.ref(self), closed)
+            threading.Thread(target=_watch, args=arguments, name="worldprotocol-hosts", daemon=True).start()
+
+    def compare(self) -> None:
+        """Ask all hosts; if one has a newer timeline than the one in use, no connection is current any more."""
+        found = [one for one in self.survey() if one.error is None]
+        newest = max(found, key=lambda one: (one.timeline, one.is_primary), default=None)
+        with self._mutex:
+            used = self._newest
+            if used is None or newest is None or newest.system != used.system:
+                return
+            if newest.timeline > used.timeline:
+                self._newest, self._used = newest, None
+
     def broke(self) -> None:
         """Note that a connection broke: the next one asks all hosts."""
         self._used = None
@@ -228,6 +253,16 @@ class PostgresHosts:
             raise
         connection.prepare_threshold = 2
         return connection
+
+
+def _watch(of: weakref.ref[PostgresHosts], closed: threading.Event) -> None:
+    while not closed.wait(COMPARE_S):
+        hosts = of()
+        if hosts is None:
+            return
+        with suppress(psycopg.Error, WorldProtocolError, OSError, RuntimeError):  # the next connection says it
+            hosts.compare()
+        del hosts
 
 
 def _refuse_hidden_hosts(connection: FlushingConnection) -> None:

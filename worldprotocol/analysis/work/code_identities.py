@@ -55,17 +55,17 @@ def identities_of(
     return found | {f"distribution:{name}": version for name, version in reached.items()}
 
 
-def check_same_code(loaded: CodeIdentities, expected: CodeIdentities | None) -> None:
+def check_same_code(loaded: CodeIdentities, expected: CodeIdentities) -> None:
     """Refuse to work with other code than the command has.
 
     Args:
         loaded: the identities of the code that this process has loaded.
-        expected: those of the command; None where this is the command.
+        expected: those of the command.
 
     Raises:
         RefusedError: ``CLUSTER_UNFIT`` with every difference.
     """
-    if expected is None or loaded == expected:
+    if loaded == expected:
         return
     names = sorted(name for name in {*loaded, *expected} if loaded.get(name) != expected.get(name))
     differences = [{"name": name, "here": loaded.get(name), "command": expected.get(name)} for name in names]

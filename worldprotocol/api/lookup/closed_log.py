@@ -16,7 +16,8 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.events.writer_events import WriterClosed, WriterOpened
-from world.log import EventLog, TreeHead, open_log
+from world.log import EventLog, TreeHead, list_logs, open_log
+from world.log.url import hidden_name, parse_address
 from world.read_models.decoding import decoded
 from world.state.writer_epoch import closed_log
 
@@ -112,8 +113,11 @@ def naming_place(refused: RefusedError, address: str) -> RefusedError:
 
 
 def _goes_on(target: str, head: TreeHead) -> bool | None:
-    """Return whether the log at a place continues after a tree head; None where it cannot be read or is another one."""
+    """Return whether the log at a place continues after a tree head; None where there is neither it nor its copy."""
     try:
+        names, name = list_logs(target), parse_address(target).name
+        if name not in names:
+            return False if any(one.startswith(hidden_name(name, "")) for one in names) else None
         with open_log(target, read_only=True) as there:
             if there.head().size < head.size or there.root_at(head.size) != head:
                 return False

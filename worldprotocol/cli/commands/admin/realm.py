@@ -14,7 +14,6 @@ from worldprotocol.cli.support.listing import tell_table
 from worldprotocol.cli.support.output import counted
 
 if TYPE_CHECKING:
-    from world.errors import WorldProtocolError
     from worldprotocol.directory.directory import RealmDirectory
     from worldprotocol.directory.events import RealmEvent, Work
     from worldprotocol.directory.listing import ListedRealm
@@ -257,11 +256,6 @@ def _directory(desk: CommandContext, *, founded_by: str | None = None) -> RealmD
 
 
 def _abandon(desk: CommandContext, directory: RealmDirectory, name: str, work: Work, by: str) -> None:
-    def warn(address: str, why: WorldProtocolError) -> None:
-        desk.out.warn(
-            f"A copy at {address} may be open to writers, because it could not be closed: {why.message} Drop it."
-        )
-
-    entry = directory.abandon(name, work, by=by, on_open_copy=warn)
+    entry = directory.abandon(name, work, by=by)
     where = entry.archive or entry.place
     desk.out.tell({"name": name, "abandoned": work, "state": entry.status, "place": where}, f"{name} is at {where}.")

@@ -108,21 +108,27 @@ def _opened(desk: CommandContext, name: str, address: str, opened: ExitStack) ->
         else:
             with RealmDirectory.open(directory) as places:
                 found = places.open_by(name, lambda place: _at_place(own, config, name, place, progress))
-            found = replace(found, reopen=lambda: _reopened(own, config, name, directory))
+            found = replace(found, reopen=lambda: _reopened(own, config, name, directory), is_placed=True)
     opened.enter_context(found.realm)
     return found
 
 
 def _reopened(own: CommandContext, config: Config, name: str, directory: str) -> RealmToServe | None:
-    """Open a realm, whose log was closed to writers, where a directory places it; None while it is open nowhere."""
+    """Open a realm again where a directory places it; None while it is open nowhere."""
     from worldprotocol.directory.directory import RealmDirectory
 
     def open_at(place: str) -> RealmToServe:
-        return _at_place(own, config, name, place, lambda _done, _total: None)
+        return _at_place(own, config, name, place, _untold)
 
     with RealmDirectory.open(directory) as places:
         found = places.open_after_move(name, open_at)
-    return None if found is None else replace(found, reopen=lambda: _reopened(own, config, name, directory))
+    if found is None:
+        return None
+    return replace(found, reopen=lambda: _reopened(own, config, name, directory), is_placed=True)
+
+
+def _untold(_done: int, _total: int) -> None:
+    """Show no progress."""
 
 
 def _at_place(
@@ -152,6 +158,7 @@ def _at_place(
             program=RealmProgram(place, config),
             agents=_agents(own, config, realm),
             run_command=run,
+            reopen=lambda: _at_place(own, config, name, place, _untold),
         )
     except BaseException:
         realm.close()
