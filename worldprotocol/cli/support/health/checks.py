@@ -238,6 +238,10 @@ def _index(world: Realm) -> Check:
         lost = unreadable(world.log)
         if lost is not None:
             return Check("index", False, f"it cannot be read: {lost}", advice, is_lost=True)
+        try:
+            world.archive.check_complete()
+        except DamagedLogError as damage:
+            return Check("index", False, damage.message, advice, is_damage=True, is_lost=True)
     return Check("index", ok, f"version {state.version}, {'live' if state.live else 'behind'}", "" if ok else advice)
 
 
