@@ -17,6 +17,7 @@ from world.core.execution import MAX_EFFECTS
 from world.errors import RefusedError
 from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.model.identity import requirement_id, snapshot_hash
+from world.model.snapshot import Meta
 from world.state.ports import Executor
 
 
@@ -131,7 +132,7 @@ def test_an_action_that_leaves_the_process_fails_and_does_not_take_it_along() ->
     assert "SystemExit: 3" in outcome.error.message
 
 
-@pytest.mark.requirement("WP-exec")
+@pytest.mark.requirement("WP-exec", "HC-context")
 def test_a_fault_in_the_computation_itself_fails_the_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
     host = hosted()
     monkeypatch.setattr(host.domain, "run_action", lambda execution: 1 // 0)
@@ -144,6 +145,7 @@ def test_a_fault_in_the_computation_itself_fails_the_proposal(monkeypatch: pytes
     assert outcome.snapshot.data is given.snapshot.data
     assert outcome.snapshot.computed == {"computed.lineCount": 0}
     assert outcome.snapshot.system.last_error == outcome.error
+    assert outcome.snapshot.meta == Meta(given.snapshot.meta.version + 1, NOW, given.seed, host.domain.schema.hash)
 
 
 # --- the loop ends --------------------------------------------------------------------------------
