@@ -67,7 +67,7 @@ def older(folder: Path, fields: dict[str, Any] = COUNT) -> Path:
     return file
 
 
-@pytest.mark.requirement("WP-hash", "WP-world")
+@pytest.mark.requirement("WP-hash", "WP-world", "WP-dollar")
 @pytest.mark.parametrize("root", [False, True])
 def test_two_forks_that_write_an_unhashed_member_fail_instead_of_losing_one_write(root: bool, tmp_path: Path) -> None:
     with Realm.create(str(tmp_path / "own.db"), domain=writing()) as world:
@@ -82,7 +82,7 @@ def test_two_forks_that_write_an_unhashed_member_fail_instead_of_losing_one_writ
             assert world.data(world.branch(name).head) == {"count": 0}
 
 
-@pytest.mark.requirement("CARD-replay")
+@pytest.mark.requirement("CARD-replay", "WP-dollar")
 def test_a_recheck_of_an_older_realm_reports_the_write_that_another_world_hid(tmp_path: Path) -> None:
     with Realm.open(str(older(tmp_path)), domain=writing()) as world:
         told = recheck(world, every=True)
@@ -92,6 +92,7 @@ def test_a_recheck_of_an_older_realm_reports_the_write_that_another_world_hid(tm
         assert "what the patches make of '$x'" in found[0]
 
 
+@pytest.mark.requirement("WP-dollar")
 def test_a_world_with_a_new_unhashed_member_is_refused_where_no_other_check_did(tmp_path: Path) -> None:
     with (
         Realm.create(str(tmp_path / "own.db"), domain=writing()) as world,
@@ -107,6 +108,7 @@ def test_a_world_with_a_new_unhashed_member_is_refused_where_no_other_check_did(
         assert world.data() == {"count": 0}
 
 
+@pytest.mark.requirement("WP-dollar")
 def test_an_older_realm_whose_state_declares_such_a_name_opens_and_goes_on_under_its_rules(tmp_path: Path) -> None:
     file = older(tmp_path, DECLARED)
     with Realm.open(str(file), domain=writing(DECLARED)) as world:
@@ -120,6 +122,7 @@ def test_an_older_realm_whose_state_declares_such_a_name_opens_and_goes_on_under
         assert world.act("ada", "write", {"value": 6}).status == "completed"
 
 
+@pytest.mark.requirement("WP-dollar")
 def test_a_realm_with_such_a_domain_is_not_founded_and_leaves_no_file(tmp_path: Path) -> None:
     portable = {
         "id": "urn:example:own", "version": "1.0.0", "state": {"fields": DECLARED}, "computed": {"fields": {}},

@@ -85,7 +85,7 @@ def store(shared_log_url: str) -> Store:
     return Store(shared_log_url)
 
 
-@pytest.mark.requirement("CARD-log")
+@pytest.mark.requirement("CARD-log", "WP-founding")
 @pytest.mark.slow
 def test_a_log_whose_index_lost_all_rows_of_a_table_is_not_founded_again(store: Store) -> None:
     whole = store.outcome("open_read_only")
@@ -106,7 +106,7 @@ def test_a_log_whose_index_lost_all_rows_of_a_table_is_not_founded_again(store: 
         assert kept or table == "wp_ledger"
 
 
-@pytest.mark.requirement("CARD-log")
+@pytest.mark.requirement("CARD-log", "WP-founding")
 @pytest.mark.parametrize("table", COUNTED)
 def test_the_loss_of_any_world_branch_or_landmark_is_named_when_a_realm_is_opened(store: Store, table: str) -> None:
     key = {"wp_world": "world_id", "wp_branch": "name", "wp_landmark": "position"}[table]
