@@ -16,7 +16,7 @@ pytestmark = pytest.mark.requirement("WP-dollar")
 
 NUMBER = {"type": "number", "default": 0}
 GUARDS = "$mel.guards.intent"
-MARK = {"kind": "object", "fields": {"a": get("meta.intentId")}}
+MARK: dict[str, Any] = {"kind": "object", "fields": {"a": get("meta.intentId")}}
 UNMARKED = {"kind": "neq", "left": get(f"{GUARDS}.a"), "right": get("meta.intentId")}
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from pydantic import Field, create_model
 
 from host import STATE_CONFLICT, EffectRegistry, Host, handler, rebuild_journal
 from tests.host.driving import NOW, Record, hosted, order, run, shop, start
-from world.core import EffectAnswer, effect, set_
+from world.core import Domain, EffectAnswer, effect, set_
 from world.core.execution import MAX_EFFECTS
 from world.errors import RefusedError
 from world.events.execution_events import EffectFulfilled, EffectRequested
@@ -364,3 +365,21 @@ def test_a_host_is_enforcing_unless_told_otherwise() -> None:
 def test_an_unknown_enforcement_mode_is_refused(slip: Any) -> None:
     with pytest.raises(RefusedError, match="Unknown enforcement mode"):
         Host(shop(), EffectRegistry(), enforcement=slip)
+
+
+def test_a_domain_with_faults_is_refused_when_the_host_takes_it_on() -> None:
+    domain = shop()
+    domain.flow("broken", {"kind": "no such kind"})
+    with pytest.raises(RefusedError, match="fault"):
+        Host(domain, EffectRegistry())
+
+
+@pytest.mark.parametrize("modelled", [False, True])
+def test_a_host_takes_on_a_domain_that_only_earlier_rules_accept(modelled: bool) -> None:
+    state = create_model("Owned", own=(int, Field(0, alias="$own"))) if modelled else None
+    fields = {"fields": {"$own": {"type": "number", "default": 0}}}
+    domain: Domain[Any] = Domain("urn:test:own", version="1.0.0", state=state or fields)
+    domain.flow("go", {"kind": "seq", "steps": []})
+    with pytest.raises(RefusedError):
+        domain.schema  # noqa: B018
+    assert Host(domain, EffectRegistry()).domain is domain

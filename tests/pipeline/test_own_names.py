@@ -17,6 +17,7 @@ from world.core import ActionContext, Domain, Patch, merge, set_
 from world.errors import RefusedError
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.cli.program import run as program
 
 COUNT = {"count": {"type": "number", "default": 0}}
 DECLARED = {**COUNT, "$x": {"type": "number", "default": 0}}
@@ -120,6 +121,24 @@ def test_an_older_realm_whose_state_declares_such_a_name_opens_and_goes_on_under
         assert refused.value.code == "INVALID_SCHEMA"
         assert world.log.head().size == before
         assert world.act("ada", "write", {"value": 6}).status == "completed"
+
+
+def rules_told(file: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what doctor finds about the version of the rules."""
+    program(["--log", str(file), "--json", "doctor"])
+    return [one["found"] for one in json.loads(capsys.readouterr().out)["checks"] if one["check"] == "rules"]
+
+
+@pytest.mark.requirement("WP-dollar")
+def test_doctor_names_a_realm_under_earlier_rules_until_it_adopts_its_domain_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = older(tmp_path)
+    (told,) = rules_told(file, capsys)
+    assert "version 2 of the rules" in told
+    with Realm.open_to_adopt(str(file), domain=writing()) as world:
+        assert world.act("ada", "write", {"value": 3}).status == "failed"
+    assert rules_told(file, capsys) == []
 
 
 @pytest.mark.requirement("WP-dollar")
