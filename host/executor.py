@@ -124,6 +124,7 @@ class Host:
     ) -> None:
         """Check the domain, so that its faults are not first found during an execution."""
         check_names(options, HostOptions)
+        domain.check()
         self._domain = domain
         self._effects = effects
         self._executes = options.get("execute", True)

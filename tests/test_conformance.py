@@ -339,12 +339,14 @@ def test_the_report_holds_the_score_of_the_last_mutation_run_and_is_read_back_wi
     docs = project.mkdir("docs")
     sample = {"modules": ["a.py", "b.py"], "mutants": 90, "sampled": 12, "seed": 7}
     counts = {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 1, "score": 90.0}
+    counts |= {"survivors": ["a.py: x -> y"], "survivedOf": {"A-1": 1}}
     told = {"named": {"mutations": 5, "noticed": 5}, "sample": {**sample, **counts}}
     (docs / "mutation-score.json").write_text(json.dumps(told))
     project.runpytest()
     report = report_of(project)
     assert "Named mutations: 5 of 5 noticed." in report
     assert "| 2 | 90 | 12 | 7 | 9 | 1 | 1 | 1 | 90.0 % |" in report
+    assert "| requirement | survived |\n|---|--:|\n| A-1 | 1 |\n" in report
     assert report.index("## Mutation testing") < report.index("## A: A document")
     assert set(read_outcomes(report)) == {
         "tests/test_things.py::test_the_first_thing_holds",

@@ -29,6 +29,9 @@ SILENCED = re.compile(r"\b(?:pytest|mark)\.(?:skip|xfail|importorskip)|unittest\
 MACHINE_PATH = re.compile(r"(?<![\w:.*/\-])/(?:work|home|root|Users)/|[A-Z]:\\Users\\")
 REGISTRY = re.compile(r"\b(?:pypi|npmjs|yarnpkg|crates)\.(?:org|com|io)/|pythonhosted\.org|index[-]url|find[-]links")
 
+# A test that closes the loop in which a task waits, because that is what it is about.
+LEAVING_TASKS = {"tests/klis/test_leases_api.py"}
+
 # world.clock is the only reader of wall clock and chance: everybody else is handed a Clock and an IdSource.
 CLOCK_AND_CHANCE = {
     "time.time",
@@ -204,6 +207,20 @@ def test_every_test_of_a_module_has_a_name_of_its_own():
         if times > 1
     ]
     assert twice == []
+
+
+def test_no_test_leaves_a_task_unawaited():
+    """A task that is left is collected at any time, also while pytest parses source (see tests/conftest.py)."""
+    left = [
+        f"{path}:{node.lineno} {ast.unparse(node.func)}"
+        for path, tree in modules().items()
+        if path.startswith("tests/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("create_task", "ensure_future") and ast.unparse(node.func.value) in ("asyncio", "loop")
+        if not any(isinstance(one, ast.Await) and one.value is node for one in ast.walk(tree))
+    ]
+    assert [one for one in left if one.partition(":")[0] not in LEAVING_TASKS] == []
 
 
 def test_the_tests_are_no_package():

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def template(tmp_path_factory) -> Path:
     realm = founded(tmp_path_factory.mktemp("realm"))
-    realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"), code=4)
+    realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"), code=4)  # ann has to answer kid's
     return realm.folder
 
 
@@ -104,7 +104,7 @@ def test_a_jump_of_recorded_time_is_named_with_positions_times_and_how_far(realm
 def test_a_lost_index_is_built_anew(realm):
     worlds = realm("branch", "list", "--json").json
     change(realm, "DELETE FROM wp_branch", "DELETE FROM wp_world", "DELETE FROM wp_landmark", "DELETE FROM wp_proposal")
-    realm("doctor", code=1)
+    assert "INDEX_DAMAGED" in realm("doctor", code=3).out
     said = realm("doctor", "--rebuild", "--json")
     assert "built anew" in said.err
     assert realm("branch", "list", "--json").json == worlds

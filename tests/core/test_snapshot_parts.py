@@ -10,7 +10,7 @@ from world.model.identity import snapshot_hash
 from world.model.immutable_json import freeze
 
 
-@pytest.mark.requirement("HC-snapshot")
+@pytest.mark.requirement("HC-snapshot", "WP-dollar")
 def test_state_of_a_host_is_allowed_below_its_own_member_and_nowhere_else() -> None:
     program = domain(go=put("$host.jobs", lit([1])), astray=put("host.jobs", lit([1])), unchecked=True)
     before = start(program)

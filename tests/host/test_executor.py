@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from pydantic import Field, create_model
 
 from host import STATE_CONFLICT, EffectRegistry, Host, handler, rebuild_journal
 from tests.host.driving import NOW, Record, hosted, order, run, shop, start
-from world.core import EffectAnswer, effect, set_
+from world.core import Domain, EffectAnswer, effect, set_
 from world.core.execution import MAX_EFFECTS
 from world.errors import RefusedError
 from world.events.execution_events import EffectFulfilled, EffectRequested
 from world.model.identity import requirement_id, snapshot_hash
+from world.model.snapshot import Meta
 from world.state.ports import Executor
 
 
@@ -131,7 +133,7 @@ def test_an_action_that_leaves_the_process_fails_and_does_not_take_it_along() ->
     assert "SystemExit: 3" in outcome.error.message
 
 
-@pytest.mark.requirement("WP-exec")
+@pytest.mark.requirement("WP-exec", "HC-context")
 def test_a_fault_in_the_computation_itself_fails_the_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
     host = hosted()
     monkeypatch.setattr(host.domain, "run_action", lambda execution: 1 // 0)
@@ -144,6 +146,7 @@ def test_a_fault_in_the_computation_itself_fails_the_proposal(monkeypatch: pytes
     assert outcome.snapshot.data is given.snapshot.data
     assert outcome.snapshot.computed == {"computed.lineCount": 0}
     assert outcome.snapshot.system.last_error == outcome.error
+    assert outcome.snapshot.meta == Meta(given.snapshot.meta.version + 1, NOW, given.seed, host.domain.schema.hash)
 
 
 # --- the loop ends --------------------------------------------------------------------------------
@@ -362,3 +365,21 @@ def test_a_host_is_enforcing_unless_told_otherwise() -> None:
 def test_an_unknown_enforcement_mode_is_refused(slip: Any) -> None:
     with pytest.raises(RefusedError, match="Unknown enforcement mode"):
         Host(shop(), EffectRegistry(), enforcement=slip)
+
+
+def test_a_domain_with_faults_is_refused_when_the_host_takes_it_on() -> None:
+    domain = shop()
+    domain.flow("broken", {"kind": "no such kind"})
+    with pytest.raises(RefusedError, match="fault"):
+        Host(domain, EffectRegistry())
+
+
+@pytest.mark.parametrize("modelled", [False, True])
+def test_a_host_takes_on_a_domain_that_only_earlier_rules_accept(modelled: bool) -> None:
+    state = create_model("Owned", own=(int, Field(0, alias="$own"))) if modelled else None
+    fields = {"fields": {"$own": {"type": "number", "default": 0}}}
+    domain: Domain[Any] = Domain("urn:test:own", version="1.0.0", state=state or fields)
+    domain.flow("go", {"kind": "seq", "steps": []})
+    with pytest.raises(RefusedError):
+        domain.schema  # noqa: B018
+    assert Host(domain, EffectRegistry()).domain is domain

@@ -428,7 +428,7 @@ def test_a_plain_handler_may_return_something_to_await() -> None:
 # --- what a handler is told -----------------------------------------------------------------------
 
 
-@pytest.mark.requirement("IC-reentry", "INV-I5", "HC-context", "HC-journal")
+@pytest.mark.requirement("IC-effects", "IC-reentry", "INV-I5", "HC-context", "HC-journal")
 def test_a_handler_is_told_the_attempt_and_a_key_that_stays_the_same() -> None:
     calls: list[Any] = []
 

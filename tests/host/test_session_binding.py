@@ -297,13 +297,14 @@ def test_a_task_that_leaves_its_session_is_free_again_and_its_children_are_not(s
             await go_on.wait()
             return write()
 
-        before = asyncio.create_task(child())
-        with site.session("MUTATES /*"):
-            task = asyncio.create_task(child())
-            escaped = contextvars.Context().run(lambda: outcome(lambda: os.remove("a.txt")))
-            await asyncio.sleep(0)
-        go_on.set()
-        return await before, await task, write(), escaped
+        async with asyncio.TaskGroup() as tasks:
+            before = tasks.create_task(child())
+            with site.session("MUTATES /*"):
+                task = tasks.create_task(child())
+                escaped = contextvars.Context().run(lambda: outcome(lambda: os.remove("a.txt")))
+                await asyncio.sleep(0)
+            go_on.set()
+        return before.result(), task.result(), write(), escaped
 
     assert asyncio.run(run()) == ("done", STOPPED, "done", STOPPED)
     assert Path("a.txt").exists()
@@ -329,7 +330,11 @@ def test_a_session_may_be_left_in_another_context_than_it_was_entered_in(site: S
 
     async def run() -> list[str]:
         generator = steps()
-        told = [await contextvars.copy_context().run(lambda: asyncio.ensure_future(anext(generator)))]
+
+        async def enter() -> str:
+            return await anext(generator)
+
+        told = [await asyncio.create_task(enter(), context=contextvars.copy_context())]
         await generator.aclose()  # type: ignore[attr-defined]
         return [*told, write()]
 

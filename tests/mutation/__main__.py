@@ -16,9 +16,10 @@ from types import FrameType
 from tests.mutation import named, sample
 from tests.mutation.baseline import load
 from tests.mutation.scratch import ROOT, workers
-from tests.plugins.conformance_report import MUTATION_SCORE, load_mutation_score
+from tests.plugins.conformance_report import MUTATION_SCORE, load_mutation_score, load_requirements
 
 SCORE = ROOT / MUTATION_SCORE
+REQUIREMENTS = ROOT / "tests" / "requirements.toml"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -98,7 +99,9 @@ def _sample(asked, settings, baseline, idle) -> dict[str, object]:
             )
     counts = sample.score(results)
     print(f"sample: {counts}")
-    return {"seed": asked.seed, "mutants": total, "sampled": len(drawn), **counts, "modules": modules}
+    known = {one.id for group in load_requirements(REQUIREMENTS) for one in group.requirements}
+    told = {**counts, **sample.survivors(results, known)}
+    return {"seed": asked.seed, "mutants": total, "sampled": len(drawn), **told, "modules": modules}
 
 
 if __name__ == "__main__":

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import random
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from tests.mutation.baseline import KEPT, Baseline
+from tests.mutation.baseline import KEPT, REQUIREMENT, Baseline
 from tests.mutation.mutants import Mutant, count, make
 from tests.mutation.scratch import ROOT, Worker
 
 SETTINGS = ROOT / "tests" / "mutation" / "settings.toml"
 EQUIVALENT = "equivalent"
+NONE_CITED = "none"
+"""Stands for the requirements of a module that cites none."""
+
 FIRST = 12
 """How many tests of a mutant are run first."""
 
@@ -158,6 +162,36 @@ def score(results: Iterable[Result]) -> dict[str, Any]:
         "equivalent": counts[EQUIVALENT],
         "score": round(100 * killed / judged, 1) if judged else 0.0,
     }
+
+
+def survivors(results: Iterable[Result], known: Collection[str]) -> dict[str, Any]:
+    """Return the mutants that no test noticed, and how many of them there are of each requirement.
+
+    A mutant is of the requirements that the changed function cites, or else of those of its module; one whose module
+    cites none is counted under ``NONE_CITED``.
+
+    Args:
+        results: of the sample.
+        known: the ids of all requirements.
+    """
+    names, counts = [], Counter[str]()
+    for result in results:
+        if result.outcome in ("survived", "no tests"):
+            names.append(result.mutant.name)
+            counts.update(cited(_source(result.mutant.path), result.mutant.line, known) or [NONE_CITED])
+    return {"survivors": sorted(names), "survivedOf": dict(sorted(counts.items()))}
+
+
+def cited(source: str, line: int, known: Collection[str]) -> list[str]:
+    """Return the ids of requirements that the function around a line cites, or else its module."""
+    lines = source.splitlines()
+    functions = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    around = [one for one in functions if one.lineno <= line <= (one.end_lineno or 0)]
+    texts = ["\n".join(lines[one.lineno - 1 : one.end_lineno]) for one in sorted(around, key=lambda one: -one.lineno)]
+    for text in (*texts, source):
+        if found := set(REQUIREMENT.findall(text)).intersection(known):
+            return sorted(found)
+    return []
 
 
 def write(path: Path, told: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from coverage import CoverageData
 from tests.mutation.baseline import SECONDS_FAR, Baseline, read
 from tests.mutation.mutants import Mutant, count, make, names
 from tests.mutation.named import Change, load_table
-from tests.mutation.sample import Result, load_settings, score
+from tests.mutation.sample import Result, cited, load_settings, score, survivors
 from tests.mutation.scratch import Worker
 
 pytestmark = pytest.mark.slow  # imports mutmut
@@ -153,6 +153,38 @@ def test_the_score_counts_neither_time_outs_nor_equivalent_mutants():
     told = score(Result(mutant, outcome, 1, 0.0) for outcome in outcomes)
     assert told == {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 1, "score": 90.0}
     assert score([Result(mutant, "no tests", 0, 0.0)])["score"] == 0.0
+
+
+CITING = '''"""A module (WP-exec)."""
+
+def plain(): return 1
+
+class One:
+    def cites(self):  # HC-context, UTF-8
+        def within(): return 2
+        return within
+'''
+
+
+@pytest.mark.parametrize(("line", "found"), [(3, ["HC-context", "WP-exec"]), (6, ["HC-context"]), (7, ["HC-context"])])
+def test_a_mutant_is_of_the_requirements_that_its_function_or_else_its_module_cites(line, found):
+    assert cited(CITING, line, {"WP-exec", "HC-context"}) == found
+    assert cited(CITING, line, set()) == []
+
+
+def test_survivors_are_named_and_counted_by_requirement():
+    path = "world/pipeline/recover.py"
+    line = (
+        (ROOT / path)
+        .read_text(encoding="utf-8")
+        .splitlines()
+        .index("def take_over(work: UnitOfWork) -> Iterator[Step]:")
+    )
+    one = Mutant(path, line + 1, "a", "b", "")
+    results = [Result(one, "survived", 3, 1.0), Result(one, "no tests", 0, 0.0), Result(one, "killed", 1, 0.0)]
+    told = survivors(results, {"WP-exec", "HC-journal"})
+    assert told == {"survivors": [one.name, one.name], "survivedOf": {"WP-exec": 2}}
+    assert survivors(results[:1], set())["survivedOf"] == {"none": 1}
 
 
 def test_the_settings_name_modules_and_tests_that_exist():

@@ -28,7 +28,14 @@ from tests.pipeline.works import (
 from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock
 from world.errors import RefusedError
-from world.events.execution_events import EffectFulfilled, EffectInDoubt, EffectRequested, EffectResolved, EffectRetried
+from world.events.execution_events import (
+    EffectFulfilled,
+    EffectInDoubt,
+    EffectRequested,
+    EffectResolved,
+    EffectRetried,
+    ExecutionStarted,
+)
 from worldprotocol.api.realm import Realm
 
 pytestmark = pytest.mark.requirement("HC-journal", "WP-exec")
@@ -61,6 +68,17 @@ def test_an_effect_that_may_have_happened_waits_for_a_person_and_tells_all_that_
         assert doubt.requirement_id == stuck["requirementId"]
         assert "may have happened" in doubt.reason
     assert outside.done == []
+    check_log(address)
+
+
+@pytest.mark.requirement("HC-context")
+def test_an_execution_that_is_taken_over_keeps_its_time_and_its_seed(address: str) -> None:
+    name = left_in_doubt(address)
+    with reopened(address, Outside(), parts={"clock": ManualClock(9_000)}) as world:
+        first, again = [event for event in events(world, name) if isinstance(event, ExecutionStarted)]
+        assert (again.attempt, again.at > first.at) == (2, True)
+        assert (again.now, again.seed, again.on_world) == (first.now, first.seed, first.on_world)
+        assert again.seed == world.proposal(name).submitted.intent.intent_id
     check_log(address)
 
 

@@ -77,14 +77,21 @@ def test_an_external_effect_is_offered_claimed_completed_and_the_execution_goes_
     check_log(address, domain=room)
 
 
+@pytest.mark.requirement("HC-context")
 def test_a_claim_has_what_performing_the_effect_needs_and_travels_as_json(address: str) -> None:
-    with offering(address, idempotent=True) as realm:
+    clock = ManualClock(START)
+    with offering(address, clock=clock, idempotent=True) as realm:
         waiting = realm.act("ann", "do", {})
+        clock.advance(7)
         claim = claimed(realm)
         intent = waiting.submitted.intent
         assert claim.idempotency_key == f"{intent.intent_id}:{claim.requirement.id}"
         assert (claim.proposal_id, claim.worker, claim.attempt) == (waiting.proposal_id, "w1", 1)
-        assert (claim.deadline, claim.time_limit_ms, claim.idempotent) == (START + LIMIT_MS + GRACE_MS, LIMIT_MS, True)
+        assert (claim.deadline, claim.time_limit_ms, claim.idempotent) == (
+            START + 7 + LIMIT_MS + GRACE_MS,
+            LIMIT_MS,
+            True,
+        )
         assert (claim.intent, claim.now, claim.seed) == (intent, START, intent.intent_id)
         assert EffectClaim.from_wire(msgspec.json.decode(canonical_bytes(claim.to_wire()))) == claim
         assert EffectClaim.read(claim.to_wire()) == claim

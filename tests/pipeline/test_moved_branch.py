@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from host import handler
-from tests.pipeline.works import Held, acting, check_log
+from tests.pipeline.works import Held, acting, check_log, running
 from tests.support.patience import PATIENCE_S
 from world.clock import ManualClock, SequentialIds
 from world.core import ActionContext, Domain, effect, set_
@@ -65,4 +65,25 @@ def test_an_execution_whose_branch_moved_is_sealed_on_its_head_or_fails(tmp_path
         else:
             assert (done.status, world.branch().head) == ("completed", done.world_id)
             assert world.data() == {"count": 1, "mine": "done 0 of 1"}
+    check_log(address, domain=moving)
+
+
+@pytest.mark.requirement("WP-exec", "WP-lineage")
+def test_an_execution_that_is_cancelled_after_its_branch_moved_fails_on_the_head(tmp_path: Path) -> None:
+    held, address = Held(lambda *_: "done"), str(tmp_path / "w.db")
+    given: dict[str, Any] = {"clock": ManualClock(1_000), "ids": SequentialIds(), "effects": [handler("work")(held)]}
+    with Realm.create(address, domain=moving, **given) as world:
+        for name in ("ann", "bob"):
+            world.register(name, "human", binding={"kind": "auto_approve"})
+        with acting(world, "ann", "work", {"reads": False}, scope=["data.mine"]) as ended:
+            assert held.begun.wait(PATIENCE_S)
+            moved = world.act("bob", "count", scope=["data.count"])
+            world.host.cancel(running(world), by="bob", reason="not needed")
+            held.may_go.set()
+        (failed,) = ended
+        assert (failed.status, failed.error.code) == ("failed", "CANCELLED")
+        sealed = world.archive.sealed(failed.world_id)
+        assert (sealed.parent, sealed.outcome) == (moved.world_id, "failed")
+        assert world.archive.state(failed.world_id) == {"count": 1, "mine": ""}
+        assert world.branch().head == moved.world_id
     check_log(address, domain=moving)

@@ -17,6 +17,7 @@ from world.core import ActionContext, Domain, Patch, merge, set_
 from world.errors import RefusedError
 from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
+from worldprotocol.cli.program import run as program
 
 COUNT = {"count": {"type": "number", "default": 0}}
 DECLARED = {**COUNT, "$x": {"type": "number", "default": 0}}
@@ -67,7 +68,7 @@ def older(folder: Path, fields: dict[str, Any] = COUNT) -> Path:
     return file
 
 
-@pytest.mark.requirement("WP-hash", "WP-world")
+@pytest.mark.requirement("WP-hash", "WP-world", "WP-dollar")
 @pytest.mark.parametrize("root", [False, True])
 def test_two_forks_that_write_an_unhashed_member_fail_instead_of_losing_one_write(root: bool, tmp_path: Path) -> None:
     with Realm.create(str(tmp_path / "own.db"), domain=writing()) as world:
@@ -82,7 +83,7 @@ def test_two_forks_that_write_an_unhashed_member_fail_instead_of_losing_one_writ
             assert world.data(world.branch(name).head) == {"count": 0}
 
 
-@pytest.mark.requirement("CARD-replay")
+@pytest.mark.requirement("CARD-replay", "WP-dollar")
 def test_a_recheck_of_an_older_realm_reports_the_write_that_another_world_hid(tmp_path: Path) -> None:
     with Realm.open(str(older(tmp_path)), domain=writing()) as world:
         told = recheck(world, every=True)
@@ -92,6 +93,7 @@ def test_a_recheck_of_an_older_realm_reports_the_write_that_another_world_hid(tm
         assert "what the patches make of '$x'" in found[0]
 
 
+@pytest.mark.requirement("WP-dollar")
 def test_a_world_with_a_new_unhashed_member_is_refused_where_no_other_check_did(tmp_path: Path) -> None:
     with (
         Realm.create(str(tmp_path / "own.db"), domain=writing()) as world,
@@ -107,6 +109,7 @@ def test_a_world_with_a_new_unhashed_member_is_refused_where_no_other_check_did(
         assert world.data() == {"count": 0}
 
 
+@pytest.mark.requirement("WP-dollar")
 def test_an_older_realm_whose_state_declares_such_a_name_opens_and_goes_on_under_its_rules(tmp_path: Path) -> None:
     file = older(tmp_path, DECLARED)
     with Realm.open(str(file), domain=writing(DECLARED)) as world:
@@ -120,6 +123,25 @@ def test_an_older_realm_whose_state_declares_such_a_name_opens_and_goes_on_under
         assert world.act("ada", "write", {"value": 6}).status == "completed"
 
 
+def rules_told(file: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what doctor finds about the version of the rules."""
+    program(["--log", str(file), "--json", "doctor"])
+    return [one["found"] for one in json.loads(capsys.readouterr().out)["checks"] if one["check"] == "rules"]
+
+
+@pytest.mark.requirement("WP-dollar")
+def test_doctor_names_a_realm_under_earlier_rules_until_it_adopts_its_domain_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = older(tmp_path)
+    (told,) = rules_told(file, capsys)
+    assert "version 2 of the rules" in told
+    with Realm.open_to_adopt(str(file), domain=writing()) as world:
+        assert world.act("ada", "write", {"value": 3}).status == "failed"
+    assert rules_told(file, capsys) == []
+
+
+@pytest.mark.requirement("WP-dollar")
 def test_a_realm_with_such_a_domain_is_not_founded_and_leaves_no_file(tmp_path: Path) -> None:
     portable = {
         "id": "urn:example:own", "version": "1.0.0", "state": {"fields": DECLARED}, "computed": {"fields": {}},

@@ -117,6 +117,7 @@ def test_an_open_log_is_not_opened_again(address: str) -> None:
         assert act(world).status == "completed"
 
 
+@pytest.mark.requirement("WP-exec", "HC-journal")
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_what_was_under_way_when_the_log_was_closed_is_continued_by_the_next_epoch(
     address: str, idempotent: bool

@@ -174,6 +174,22 @@ def _mutation(told: Mapping[str, Any]) -> list[str]:
         "|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
         f"| {' | '.join(row)} |",
         "",
+        *_survived(sample.get("survivedOf", {})),  # earlier runs did not count them
+    ]
+
+
+def _survived(counts: Mapping[str, int]) -> list[str]:
+    """Return how many mutants of which requirement survived, as lines of the page."""
+    if not counts:
+        return []
+    return [
+        "Survived, by the requirements that the changed function cites, or else its module; `none` is code that cites",
+        "none. `docs/mutation-score.json` names the mutants.",
+        "",
+        "| requirement | survived |",
+        "|---|--:|",
+        *(f"| {id_} | {count} |" for id_, count in counts.items()),
+        "",
     ]
 
 

@@ -24,15 +24,16 @@ def test_requests_that_arrive_together_share_a_call_that_began_after_them() -> N
     async def run() -> None:
         threads = Threads(4)
         shared = Shared(threads, call)
-        first = asyncio.ensure_future(shared.result())
-        while not begun:
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(shared.result())
+            while not begun:
+                await asyncio.sleep(0)
+            later = [tasks.create_task(shared.result()) for _ in range(50)]  # the running call is too old for them
             await asyncio.sleep(0)
-        later = [asyncio.ensure_future(shared.result()) for _ in range(50)]  # the running call is too old for them
-        await asyncio.sleep(0)
-        later[0].cancel()
-        gate.set()
-        assert await first == 0
-        assert set(await asyncio.gather(*later[1:])) == {1}
+            later[0].cancel()
+            gate.set()
+        assert first.result() == 0
+        assert {one.result() for one in later[1:]} == {1}
         assert begun == [0, 1]
         assert await shared.result() == 2
         await threads.close()
@@ -55,11 +56,11 @@ def test_an_error_of_a_shared_call_is_raised_in_every_request_and_the_next_call_
         results = await asyncio.gather(*(shared.result() for _ in range(5)), return_exceptions=True)
         assert [str(one) for one in results] == ["the log cannot be read"] * 5
         assert await shared.result() == 7
-        abandoned = asyncio.ensure_future(shared.result())
-        await asyncio.sleep(0)
-        abandoned.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await abandoned
+        async with asyncio.TaskGroup() as tasks:
+            abandoned = tasks.create_task(shared.result())
+            await asyncio.sleep(0)
+            abandoned.cancel()
+        assert abandoned.cancelled()
         assert await shared.result() == 7
         await threads.close()
 

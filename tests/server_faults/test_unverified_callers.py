@@ -182,12 +182,13 @@ def test_the_server_answers_while_the_body_of_a_key_is_checked(run: Any, signed:
         service.checks.run = checked  # type: ignore[method-assign]
         body = json.dumps(signed | {"intentId": "another"}).encode()
         fields = [("wp-key-id", signed["signature"]["keyId"])]
-        sending = asyncio.ensure_future(Sent(fields, [body]).to(app))
-        await begun.wait()
-        assert (await Sent(path="/healthz", method="GET").to(app)).status == 200
-        assert not sending.done()
-        end.set()
-        sent = await sending
+        async with asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(Sent(fields, [body]).to(app))
+            await begun.wait()
+            assert (await Sent(path="/healthz", method="GET").to(app)).status == 200
+            assert not sending.done()
+            end.set()
+        sent = sending.result()
         assert (sent.status, sent.code) == (401, "UNAUTHENTICATED")
         assert threading.main_thread() not in threads
 
@@ -198,16 +199,16 @@ def test_failures_of_an_address_are_counted_before_its_bodies_are_read(run: Any,
     async def test(service: Service, app: Any) -> None:
         fields = [("wp-key-id", signed["signature"]["keyId"])]
         arriving = [Sent(fields, [b"{"], ends=False) for _ in range(2)]
-        running = [asyncio.ensure_future(one.to(app)) for one in arriving]
-        while not all(one.taken for one in arriving):
-            await asyncio.sleep(0)
-        third = await Sent(fields, [PART]).to(app)
-        assert (third.status, third.code, third.taken) == (429, "TOO_MANY_REQUESTS", 0)
-        other = await Sent(fields, [json.dumps(signed).encode()], host="192.0.2.2").to(app)
-        assert other.status == 200
-        for one in running:
-            one.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(one.to(app)) for one in arriving]
+            while not all(one.taken for one in arriving):
+                await asyncio.sleep(0)
+            third = await Sent(fields, [PART]).to(app)
+            assert (third.status, third.code, third.taken) == (429, "TOO_MANY_REQUESTS", 0)
+            other = await Sent(fields, [json.dumps(signed).encode()], host="192.0.2.2").to(app)
+            assert other.status == 200
+            for one in running:
+                one.cancel()
 
     run(test, burst=2, requests_per_second=1)
 
@@ -232,21 +233,21 @@ def test_all_bodies_that_are_arriving_share_a_limit_and_one_subject_leaves_a_par
             return Sent([("authorization", f"Bearer {place.tokens[actor]}")], list(parts), ends=False)
 
         arriving = [by("kid", *[PART] * 4) for _ in range(10)]
-        running = [asyncio.ensure_future(one.to(app)) for one in arriving]
-        while sum(one.taken == 4 or one.status == 429 for one in arriving) < 10:
-            await asyncio.sleep(0)
-            assert service.unread.size <= 900_000
-        refused = [one for one in arriving if one.status == 429]
-        assert refused
-        assert {one.code for one in refused} == {"TOO_MANY_REQUESTS"}
-        assert all(one.headers["connection"] == "close" for one in refused)
-        assert b"max_unread_bytes" in refused[0].content
-        body = json.dumps(ORDER).encode()
-        sent = await Sent([("authorization", f"Bearer {place.tokens['mule']}")], [body]).to(app)
-        assert sent.status == 403  # read, and refused by its right
-        for one in running:
-            one.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(one.to(app)) for one in arriving]
+            while sum(one.taken == 4 or one.status == 429 for one in arriving) < 10:
+                await asyncio.sleep(0)
+                assert service.unread.size <= 900_000
+            refused = [one for one in arriving if one.status == 429]
+            assert refused
+            assert {one.code for one in refused} == {"TOO_MANY_REQUESTS"}
+            assert all(one.headers["connection"] == "close" for one in refused)
+            assert b"max_unread_bytes" in refused[0].content
+            body = json.dumps(ORDER).encode()
+            sent = await Sent([("authorization", f"Bearer {place.tokens['mule']}")], [body]).to(app)
+            assert sent.status == 403  # read, and refused by its right
+            for one in running:
+                one.cancel()
         assert service.unread.size == 0
 
     run(test, max_body_bytes=500_000, max_unread_bytes=1_000_000)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden import couriers, garden, gate, harbour, orchard
+from tests.golden import cellar, couriers, garden, gate, harbour, orchard
 from tests.golden.generate import FORGED, RECORDED, summary
 from world.audit.verify import verify
 from world.model.canonical_json import canonical_bytes
@@ -33,6 +33,7 @@ CODE: dict[str, tuple[dict[str, Any], ...]] = {
     "signed": ({"domain": harbour.harbour},),
     "couriers": ({"domain": couriers.couriers},),
     "orchard": ({"domain": orchard.orchard}, {"domain": orchard.grown}),
+    "cellar": ({"domain": cellar.cellar},),
     "gate": tuple({"domain": gate.gate, "policies": [one]} for one in (gate.before, gate.after)),
 }
 """The code of each log, one for each schema and policy that was in force."""

@@ -226,7 +226,6 @@ FORGERIES: dict[str, tuple[str, int, Callable[[dict[str, Any]], None], str]] = {
     "an approved scope": ("decision.made", 1, lambda e: e["decision"].update(approvedScope=None), "BAD_EVENT"),
     "who is bound": ("actor.bound", 0, lambda e: e.update(actorId="eve"), "BAD_REFERENCE"),
     "who answered": ("human.answered", 0, lambda e: e["answer"]["by"].update(actorId="eve"), "BAD_REFERENCE"),
-    "a seed": ("execution.started", 0, lambda e: e.update(seed="other"), "BAD_REFERENCE"),
     "where it began": ("execution.started", 1, lambda e: e.update(onWorld="0" * 64), "BAD_REFERENCE"),
     "an effect": ("effect.requested", 0, lambda e: e["requirement"]["params"].update(seed="gold"), "WRONG_HASH"),
     "which effect": ("effect.fulfilled", 0, lambda e: e.update(requirementId="0" * 64), "ILLEGAL_TRANSITION"),
@@ -255,6 +254,12 @@ def test_an_event_forged_with_fitting_hashes_is_named(tmp_path: Path, what: str)
     else:
         assert found[0][1] == position
         assert (code, position) in found, report.findings
+
+
+@pytest.mark.requirement("HC-context")
+def test_an_execution_whose_seed_is_not_its_intent_id_is_named(tmp_path: Path) -> None:
+    report = forged(tmp_path, lambda told: of(told, "execution.started")["state"].update(seed="other"))
+    assert "the seed is not the intentId" in report.findings[0].message
 
 
 def test_an_event_in_the_stream_of_another_is_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -168,6 +169,24 @@ class Domain(Generic[S]):
     def is_form(self, schema_hash: str, rules: int | None) -> bool:
         """Return whether this domain has the form of an adoption; None is an adoption without a version of rules."""
         return self.schema.hash == schema_hash and self.schema.rules == (rules or 1)
+
+    def check(self) -> None:
+        """Refuse faults under every version of the rules; a log may have adopted what only earlier ones accept.
+
+        Raises:
+            RefusedError: ``INVALID_SCHEMA`` with all faults under the newest rules.
+        """
+        try:
+            self.schema  # noqa: B018  # made once, and kept
+        except RefusedError:
+            copy, forms = self.copied(), (False,) if self._model is None else (False, True)
+            for is_earlier in forms:
+                copy._rules, copy._is_earlier = 1, is_earlier
+                copy._forget_schema()
+                with suppress(RefusedError):
+                    copy.schema  # noqa: B018
+                    return
+            raise
 
     def take_newest_form(self) -> None:
         """Take the form in which this domain is adopted now."""

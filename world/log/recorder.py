@@ -51,8 +51,8 @@ class NotificationReader(LogReader, ApplicationRecorder):
         lte: int | None = None,
         desc: bool = False,
         limit: int | None = None,
-    ) -> Sequence[StoredEvent]:
-        """Return the events of a stream in order of version.
+    ) -> Sequence[LogNotification]:
+        """Return the events of a stream in order of version, each with its position and its leaf hash.
 
         Args:
             originator_id: the stream; a UUID names the stream with its text.
@@ -66,7 +66,7 @@ class NotificationReader(LogReader, ApplicationRecorder):
         """
         with persistence_errors():
             events = self.stream(str(originator_id), after=gt or 0, upto=lte, limit=limit, descending=desc)
-        return [StoredEvent(event.stream, event.version, event.topic, event.state) for event in events]
+        return [notification(event) for event in events]
 
     def select_notifications(
         self,

@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, insert, select, update
 
+from world.events.base import LINEAGE_STREAM
 from world.log import SqlStatement, ViewCursor, compiled
 from world.log.sql.statement import dialect
 from world.log.tables import EVENTS
@@ -77,6 +78,30 @@ def _counts() -> Any:
     )
 
 
+def _extent() -> Any:
+    """Return the query for the version of the stream of the lineage and the numbers of rows that its events make.
+
+    Besides branch switches, which are landmarks, each of its events makes a row of a world or of a branch.
+    """
+    newest = select(func.max(EVENTS.c.version)).where(EVENTS.c.log_id == _LOG, EVENTS.c.stream == LINEAGE_STREAM)
+    counts = [select(func.count()).select_from(table).where(table.c.log_id == _LOG) for table in (WORLDS, BRANCHES)]
+    return select(*(one.scalar_subquery() for one in (newest, *counts)))
+
+
+def _ends() -> Any:
+    """Return the query for the topics of the first events of the streams with the smallest and the largest ids.
+
+    They are those of proposals, whose ids begin with a hex digit, and of runs; at most four probes of the index.
+    """
+    mine = EVENTS.c.log_id == _LOG
+    ends = [
+        select(end(EVENTS.c.stream)).where(mine, EVENTS.c.stream >= low, EVENTS.c.stream < high).scalar_subquery()
+        for low, high in (("0", "g"), ("run:", "run;"))
+        for end in (func.min, func.max)
+    ]
+    return select(EVENTS.c.stream, EVENTS.c.topic).where(mine, EVENTS.c.stream.in_(ends), EVENTS.c.version == 1)
+
+
 def _line() -> Any:
     """Return the query for a world and its ancestors, newest first, limited by ``most``."""
     line = select(*_WORLD).where(_W.log_id == _LOG, _W.world_id == bindparam("of_world")).cte("line", recursive=True)
@@ -102,6 +127,8 @@ def _prefix(found: Any, log_id: Any, key: Any) -> Any:
 
 SOURCES: Final[Mapping[str, Any]] = {
     "counts": _counts(),
+    "extent": _extent(),
+    "ends": _ends(),
     "line": _line(),
     "descendants": _descendants(),
     "worlds_upto": select(*_WORLD)
@@ -112,6 +139,7 @@ SOURCES: Final[Mapping[str, Any]] = {
     "places": select(_P.proposal_id, _P.submitted_pos, _P.decided_pos).where(
         _P.log_id == _LOG, _P.proposal_id.in_([bindparam(f"proposal{n}") for n in range(PLACES_AT_ONCE)])
     ),
+    "place": select(_P.submitted_pos).where(_P.log_id == _LOG, _P.proposal_id == bindparam("of_proposal")),
     "verdicts_of_request": select(_V.position)
     .where(_V.log_id == _LOG, _V.request_id == bindparam("of_request"))
     .order_by(_V.position),

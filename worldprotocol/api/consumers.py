@@ -7,11 +7,15 @@ consumer does outside of that transaction, such as sending a request, may be don
 the key by which the receiver recognizes it.
 
 ``run_consumer`` opens the log read-only: a consumer can neither change a realm nor hold its lock.
+
+``RecordedEvents`` is also the application whose repository returns proposals: with ``project_proposal`` as its
+projector, ``repository.get`` folds the events of a proposal's stream, as the engine does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar, cast
 
@@ -22,8 +26,10 @@ from eventsourcing.utils import EnvType
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.proposal_events import ProposalSubmitted
 from world.log import EventLog, LoggedEvent, LogNotification, open_log
 from world.read_models.decoding import decoded, log_id_of
+from world.state.proposal import Proposal, fold_proposal
 
 V = TypeVar("V", bound=TrackingRecorder)
 
@@ -35,13 +41,13 @@ _SETTINGS: Final = {
 
 
 class EventMapper(Mapper[str]):
-    """Mapper from notifications of a log to the engine's typed events, of the newest version of their schema."""
+    """Mapper from the events of a log to the engine's typed events, of the newest version of their schema."""
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
         """Return the typed event.
 
         Args:
-            stored_event: a notification of a log.
+            stored_event: an event that a log selected.
 
         Raises:
             DamagedLogError: ``EVENT_CHANGED`` where content and leaf hash disagree.
@@ -58,6 +64,47 @@ class EventMapper(Mapper[str]):
                 found.leaf,
             )
         )
+
+
+@dataclass(slots=True)
+class ProposalAggregate(Proposal):
+    """A proposal as an aggregate of the library: its domain events are those of its stream in the log.
+
+    Args:
+        version: number of events that it is folded from.
+    """
+
+    version: int = 0
+
+    @property
+    def id(self) -> str:
+        """Id of the aggregate, which is that of the proposal and the name of its stream."""
+        return self.proposal_id
+
+
+def project_proposal(proposal: ProposalAggregate | None, events: Iterable[Any]) -> ProposalAggregate | None:
+    """Fold typed events of a proposal's stream: the projector for the library's ``Repository.get``.
+
+    Args:
+        proposal: what the earlier events of the stream were folded to, which is changed; None is nothing.
+        events: the events that follow, as ``EventMapper`` returns them.
+
+    Returns:
+        The proposal; None, which the repository raises as ``AggregateNotFoundError``, for a stream of another kind and
+        for one without events.
+
+    Raises:
+        DamagedLogError: when an event cannot follow those before it.
+    """
+    for event in events:
+        if proposal is not None:
+            fold_proposal(proposal, event)
+        elif isinstance(event, ProposalSubmitted):
+            proposal = ProposalAggregate(event)
+        else:
+            return None
+        proposal.version += 1
+    return proposal
 
 
 class RecordedEvents(Application[str]):

@@ -103,12 +103,13 @@ def test_a_call_is_held_until_it_is_decided(realm: Realm):
     session = Session(realm, wait_s=60)
 
     async def held() -> Any:
-        asking = asyncio.create_task(session.send("PreToolUse", f"{PREFIX}refund", LARGE, "toolu_1"))
-        while not realm.inbox():
-            await asyncio.sleep(0.01)
-        assert not asking.done()
-        approve(realm)
-        return await asking
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(session.send("PreToolUse", f"{PREFIX}refund", LARGE, "toolu_1"))
+            while not realm.inbox():
+                await asyncio.sleep(0.01)
+            assert not asking.done()
+            approve(realm)
+        return asking.result()
 
     assert asyncio.run(held())["hookSpecificOutput"]["permissionDecision"] == "allow"
 

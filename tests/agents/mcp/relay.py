@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 
@@ -38,13 +38,19 @@ async def signed_in(url: str, token: str, seen: Callable[[bytes], None]) -> Asyn
             writer.write(piece)
             await writer.drain()
 
+    async def until_closed(piping: Coroutine[None, None, None]) -> None:
+        with suppress(OSError, EOFError):
+            await piping
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         of_server, to_server = await asyncio.open_connection(upstream.hostname, upstream.port)
-        running = [asyncio.ensure_future(forward(reader, to_server)), asyncio.ensure_future(back(of_server, writer))]
-        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        for one in running:
-            one.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(until_closed(one)) for one in (forward(reader, to_server), back(of_server, writer))
+            ]
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for one in running:
+                one.cancel()
         for closing in (writer, to_server):
             closing.close()
 

@@ -523,13 +523,13 @@ def test_a_stopped_server_answers_the_calls_that_wait(tmp_path: Path) -> None:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             reached.set()
 
-        async with over_http(served, mode="legacy") as client:
+        async with asyncio.TaskGroup() as tasks, over_http(served, mode="legacy") as client:
             await client.list_tools()  # results are checked by the client against the schemas of the list
-            calling = asyncio.ensure_future(client.call_tool("book-buy", {"title": "Emma"}, progress_callback=report))
+            calling = tasks.create_task(client.call_tool("book-buy", {"title": "Emma"}, progress_callback=report))
             await asyncio.wait_for(reached.wait(), 60)
-            stopping = asyncio.ensure_future(asyncio.to_thread(stopped, served))
+            stopping = tasks.create_task(asyncio.to_thread(stopped, served))
             assert told(await calling)["status"] == "evaluating"
-        assert await stopping == 0
+        assert stopping.result() == 0
 
     with serving(place) as served:
         asyncio.run(run(served))

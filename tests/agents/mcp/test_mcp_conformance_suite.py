@@ -105,10 +105,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 class Computer:
     """Performs the effect of a task once its client has looked at the task."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, tasks: asyncio.TaskGroup) -> None:
         self._served = served
+        self._tasks = tasks
         self._looks: dict[str, int] = {}
-        self._running: set[asyncio.Future[bool]] = set()
 
     def seen(self, body: bytes) -> None:
         """Note a request of the client."""
@@ -117,7 +117,7 @@ class Computer:
             name = str(asked["params"].get("taskId"))
             self._looks[name] = self._looks.get(name, 0) + 1
             if self._looks[name] > 1:
-                self._running.add(asyncio.ensure_future(asyncio.to_thread(self._perform, name)))
+                self._tasks.create_task(asyncio.to_thread(self._perform, name))
 
     def _perform(self, proposal_id: str | None) -> bool:
         """Perform an effect, of a proposal or of any; return whether there was one."""
@@ -136,18 +136,14 @@ class Computer:
         while self._perform(None):
             pass
 
-    async def ended(self) -> None:
-        """Wait for the effects that are being performed."""
-        await asyncio.gather(*self._running)
-
 
 @asynccontextmanager
 async def relayed(served: Served) -> AsyncIterator[str]:
-    computer = Computer(served)
-    async with signed_in(served.url, served.place.tokens["client"], computer.seen) as url:
-        yield url + "/mcp"
-        await computer.ended()
-        await asyncio.to_thread(computer.tidy)
+    async with asyncio.TaskGroup() as tasks:
+        computer = Computer(served, tasks)
+        async with signed_in(served.url, served.place.tokens["client"], computer.seen) as url:
+            yield url + "/mcp"
+    await asyncio.to_thread(computer.tidy)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -154,8 +154,8 @@ def test_a_call_waits_for_the_answer_of_a_person(library: Library) -> None:
             reports.append(message)
             asked.set()
 
-        async with library.client("legacy", wait_s=60) as client:
-            calling = asyncio.ensure_future(client.call_tool("book-buy", {"title": "Emma"}, progress_callback=report))
+        async with library.client("legacy", wait_s=60) as client, asyncio.TaskGroup() as tasks:
+            calling = tasks.create_task(client.call_tool("book-buy", {"title": "Emma"}, progress_callback=report))
             await asyncio.wait_for(asked.wait(), 30)
             await asyncio.to_thread(library.answer, "reject")
             rejected = await calling
@@ -175,10 +175,10 @@ def test_a_client_that_cancels_its_wait_withdraws_nothing(library: Library) -> N
             reached.set()
 
         async with library.client("legacy", wait_s=60) as client:
-            calling = asyncio.ensure_future(client.call_tool("book-buy", {"title": "Emma"}, progress_callback=report))
-            await asyncio.wait_for(reached.wait(), 30)
-            calling.cancel()
-            await asyncio.wait([calling])
+            async with asyncio.TaskGroup() as tasks:
+                calling = tasks.create_task(client.call_tool("book-buy", {"title": "Emma"}, progress_callback=report))
+                await asyncio.wait_for(reached.wait(), 30)
+                calling.cancel()
             (open_one,) = library.realm.inbox()
             status = await client.call_tool("proposal_status", {"proposalId": open_one.proposal_id})
         assert told(status)["status"] == "evaluating"

@@ -126,7 +126,7 @@ class LateRealm(RealmClient):
 
     async def decide(self, event: Any) -> dict[str, Any]:
         self.asked.set()
-        return await asyncio.shield(asyncio.ensure_future(self._judged()))  # also where the caller has gone
+        return await asyncio.shield(self._judged())  # also where the caller has gone
 
     async def _judged(self) -> dict[str, Any]:
         await self.reported.wait()
@@ -149,10 +149,10 @@ def test_a_call_that_is_given_up_while_the_realm_is_asked_leaves_no_permission()
             upstream = UpstreamSession(PeerStreams(lister, lister), take)
             tasks.start_soon(upstream.run)
             place = CallPlace(realm, upstream, "lister", "s", "p", CallSettings())
-            calling = asyncio.ensure_future(GovernedCall(place, "1", "t", {}).made())
-            await realm.asked.wait()
-            calling.cancel()
-            await asyncio.wait([calling])
+            async with asyncio.TaskGroup() as calls:
+                calling = calls.create_task(GovernedCall(place, "1", "t", {}).made())
+                await realm.asked.wait()
+                calling.cancel()
             tasks.cancel_scope.cancel()
         assert calling.cancelled()
         assert realm.done == ["not made", "allowed", "not made"]

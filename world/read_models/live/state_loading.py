@@ -5,12 +5,15 @@ A process does this once for each log; afterwards ``world.read_models.live.live_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
-from world.events.base import KLIS_STREAM
+from world.events.base import KLIS_STREAM, REALM_STREAM
+from world.events.proposal_events import ProposalSubmitted
+from world.events.realm_events import BranchSwitched
+from world.events.run_events import RunOpened
 from world.klis.ledger_codec import read_ledger
 from world.log import EventLog, LoggedEvent
 from world.model.canonical_json import read_json
@@ -27,8 +30,8 @@ __all__ = ["IndexReader", "event_at", "fold_realm", "index_damaged", "load_realm
 TRIES: Final = 4
 """Attempts to read the realm from the index while others write, before it is folded at a fixed position."""
 
-LEDGER_BATCH: Final = 2_000
-"""Events of the lease ledger that are fetched at once."""
+STREAM_BATCH: Final = 2_000
+"""Events of a stream that are fetched at once."""
 
 
 class IndexReader(Protocol):
@@ -118,12 +121,8 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
         return fold_realm(log)
     realm = RealmState()
     _load_ledger(log, index, realm)
-    landmarks = [position for (position,) in index.rows("landmarks")]
-    if any(type(position) is not int for position in landmarks):
-        raise index_damaged()
-    for logged in log.events_at(landmarks):
-        for one in logged:
-            apply_event(realm, known(one), one.position)
+    switches = _load_registry(log, index, realm)
+    _check_extent(index, switches)
     active = realm.active
     for name, head, tip in index.rows("branches"):
         if not all(type(one) is str for one in (name, head, tip)):
@@ -140,6 +139,54 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
     for (position,) in index.rows("open_runs"):
         apply_event(realm, known(event_at(log, position)), position)
     return realm
+
+
+def _load_registry(log: EventLog, index: IndexReader, realm: RealmState) -> int:
+    """Load the registry from its events and the branch switches through the index; return the number of switches.
+
+    So an index without rows cannot make a founded log look like one that is not.
+    """
+    landmarks = {position for (position,) in index.rows("landmarks")}
+    if any(type(position) is not int for position in landmarks):
+        raise index_damaged()
+    for logged in _whole_stream(log, REALM_STREAM):
+        if logged.position not in landmarks:
+            raise index_damaged(f"it does not list event {logged.position} ({logged.topic})")
+        landmarks.remove(logged.position)
+        apply_event(realm, known(logged), logged.position)
+    for batch in log.events_at(sorted(landmarks)):
+        for one in batch:
+            if one.topic != BranchSwitched.TOPIC:
+                raise index_damaged()
+            apply_event(realm, known(one), one.position)
+    return len(landmarks)
+
+
+def _check_extent(index: IndexReader, switches: int) -> None:
+    """Refuse an index that lacks rows which decisions are made by: a missing row would mean that nothing happened.
+
+    Worlds and branches are counted. Of the proposals and the runs, those with the smallest and the largest id are
+    looked up, which finds an empty table; ``verify`` compares all of them.
+    """
+    [(lineage, worlds, branches)] = index.rows("extent")
+    if (lineage or 0) != worlds + branches + switches:
+        raise index_damaged(
+            f"it has {worlds} worlds, {branches} branches and {switches} branch switches, and the log {lineage or 0} "
+            "events of these"
+        )
+    for stream, topic in index.rows("ends"):
+        if topic == ProposalSubmitted.TOPIC and not index.rows("place", {"of_proposal": stream}):
+            raise index_damaged(f"it does not list proposal {stream}")
+        run_id = stream.removeprefix("run:")
+        if topic == RunOpened.TOPIC and not index.rows("run", {"of_run": run_id}):
+            raise index_damaged(f"it does not list run {run_id}")
+
+
+def _whole_stream(log: EventLog, stream: str, after: int = 0) -> Iterator[LoggedEvent]:
+    """Yield the events of a stream after a version, in order."""
+    while batch := log.stream(stream, after=after, limit=STREAM_BATCH):
+        yield from batch
+        after = batch[-1].version
 
 
 def event_at(log: EventLog, position: int) -> LoggedEvent:
@@ -164,10 +211,9 @@ def _load_ledger(log: EventLog, index: IndexReader, realm: RealmState) -> None:
             realm.klis, realm.klis_version = read_ledger(read_json(state)), version
         except RefusedError as refused:  # not JSON, or invalid settings
             raise index_damaged(f"its copy of the lease ledger cannot be read ({refused.message})") from None
-    while logged := log.stream(KLIS_STREAM, after=realm.klis_version, limit=LEDGER_BATCH):
-        for one in logged:
-            realm.klis.fold(known(one))
-            realm.klis_version += 1
+    for one in _whole_stream(log, KLIS_STREAM, realm.klis_version):
+        realm.klis.fold(known(one))
+        realm.klis_version += 1
 
 
 def _check_head(index: IndexReader, branch: str, head: str) -> None:

@@ -16,6 +16,7 @@ from authority import PolicyRegistry
 from world.audit.database_server import RoleRights, role_rights
 from world.audit.index_checks import table_faults, unreadable
 from world.clock import SystemClock
+from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
 from world.read_models.clock_jumps import clock_jumps
@@ -138,6 +139,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
             yield Check("realm", False, "not founded", "found it with `worldctl init`")
             return
         yield Check("realm", True, f"{head.size} events, {len(realm.branches)} branches, {realm.active!r} is active")
+        yield from _rules(realm)
         if role is not None:
             yield _writer(realm)
         yield _authentication(realm)
@@ -162,6 +164,17 @@ def _writer(realm: RealmView) -> Check:
     if writer.closed is not None:
         facts += f"; closed for {writer.closed.reason}"
     return Check("writer", ok=True, facts=facts)
+
+
+def _rules(realm: RealmView) -> Iterator[Check]:
+    """Name a domain that was adopted under rules by which a write of two branches can be lost."""
+    rules = RULES if realm.domain is None else realm.domain.rules or 1
+    if rules < OWN_NAMES_RULES:
+        facts = (
+            f"the domain was adopted under version {rules} of the rules: what an action writes below a name that "
+            "begins with $ is in no hash, so that one of two such writes can be lost"
+        )
+        yield Check("rules", False, facts, "run `worldctl adopt`, without such a name in the domain's state")
 
 
 def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
@@ -238,6 +251,10 @@ def _index(world: Realm) -> Check:
         lost = unreadable(world.log)
         if lost is not None:
             return Check("index", False, f"it cannot be read: {lost}", advice, is_lost=True)
+        try:
+            world.archive.check_complete()
+        except DamagedLogError as damage:
+            return Check("index", False, damage.message, advice, is_damage=True, is_lost=True)
     return Check("index", ok, f"version {state.version}, {'live' if state.live else 'behind'}", "" if ok else advice)
 
 
