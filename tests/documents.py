@@ -9,6 +9,7 @@ topics and their parts in ``docs/reference/log-format.md`` from the events, and 
 from __future__ import annotations
 
 import ast
+import dis
 import importlib
 import inspect
 import re
@@ -189,7 +190,7 @@ def _is_error(node: ast.Call) -> bool:
 
 
 def _is_no_code(text: str) -> bool:
-    return text in _NO_CODES or _FLAG.fullmatch(text) is not None
+    return text in _NO_CODES or text in dis.opmap or _FLAG.fullmatch(text) is not None
 
 
 def module_table() -> str:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -338,7 +339,7 @@ def test_a_wrong_list_of_requirements_is_refused_with_what_is_wrong(tmp_path, wr
 def test_the_report_holds_the_score_of_the_last_mutation_run_and_is_read_back_without_it(project):
     docs = project.mkdir("docs")
     sample = {"modules": ["a.py", "b.py"], "mutants": 90, "sampled": 12, "seed": 7}
-    counts = {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 1, "score": 90.0}
+    counts: dict[str, Any] = {"killed": 9, "survived": 1, "timedOut": 1, "equivalent": 1, "score": 90.0}
     counts |= {"survivors": ["a.py: x -> y"], "survivedOf": {"A-1": 1}}
     told = {"named": {"mutations": 5, "noticed": 5}, "sample": {**sample, **counts}}
     (docs / "mutation-score.json").write_text(json.dumps(told))

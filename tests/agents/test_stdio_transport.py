@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from mcp_types import PARSE_ERROR
 
 from tests.cli.realm import ROOT, environment
 
@@ -60,5 +61,7 @@ def test_lines_pass_until_the_end_of_stdin_which_other_processes_do_not_read() -
     lines = [json.dumps(ping).encode() + b"\r\n", b"\xff\n", b"\n", json.dumps(long, ensure_ascii=False).encode()]
     with echoing() as process:
         out, err = process.communicate(b"".join(lines), timeout=30)
-    assert [json.loads(line) for line in out.splitlines()] == [ping, long]
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [one for one in found if "error" not in one] == [ping, long]
+    assert [(one["id"], one["error"]["code"]) for one in found if "error" in one] == [(None, PARSE_ERROR)] * 2
     assert (process.returncode, err) == (0, b"''\n")

@@ -184,7 +184,7 @@ DEPARTURES: list[tuple[str, Any, list[tuple[str, str]]]] = [
     ),
     *(
         ("actions/go/confinement", {"stated": "input.sure", "exact": value}, [(S, f"{AT_GO}.confinement.exact")])
-        for value in (0, "input.page", {}, None)
+        for value in (0, "input.page", None)
     ),
     (
         "actions/go/confinement",

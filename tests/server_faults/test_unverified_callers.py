@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
 from starlette import requests
 
 from tests.server.kiosk import kiosk
@@ -165,34 +169,73 @@ def test_a_page_reads_the_form_of_a_session_alone(run: Any) -> None:
     run(test)
 
 
-def test_the_server_answers_while_the_body_of_a_key_is_checked(run: Any, signed: dict[str, Any]) -> None:
-    async def test(service: Service, app: Any) -> None:
-        begun, end, done = asyncio.Event(), threading.Event(), service.checks.run
-        loop, threads = asyncio.get_running_loop(), set()
+@dataclass
+class HeldChecks:
+    """The threads for callers who are not verified, whose calls begin and wait for ``end``."""
+
+    service: Service
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    end: threading.Event = field(default_factory=threading.Event)
+    threads: set[threading.Thread] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        run, loop = self.service.checks.run, asyncio.get_running_loop()
 
         async def checked(call: Callable[[], Any]) -> Any:
             def held() -> Any:
-                threads.add(threading.current_thread())
-                loop.call_soon_threadsafe(begun.set)
-                assert end.wait(60)
+                self.threads.add(threading.current_thread())
+                loop.call_soon_threadsafe(self.begun.set)
+                assert self.end.wait(60)
                 return call()
 
-            return await done(held)
+            return await run(held)
 
-        service.checks.run = checked  # type: ignore[method-assign]
+        self.service.checks.run = checked  # type: ignore[method-assign]
+
+
+def test_the_server_answers_while_the_body_of_a_key_is_checked(run: Any, signed: dict[str, Any]) -> None:
+    async def test(service: Service, app: Any) -> None:
+        held = HeldChecks(service)
         body = json.dumps(signed | {"intentId": "another"}).encode()
         fields = [("wp-key-id", signed["signature"]["keyId"])]
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(Sent(fields, [body]).to(app))
-            await begun.wait()
+            await held.begun.wait()
             assert (await Sent(path="/healthz", method="GET").to(app)).status == 200
             assert not sending.done()
-            end.set()
+            held.end.set()
         sent = sending.result()
         assert (sent.status, sent.code) == (401, "UNAUTHENTICATED")
-        assert threading.main_thread() not in threads
+        assert threading.main_thread() not in held.threads
 
     run(test)
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_a_jwt_is_verified_in_a_thread_after_its_failure_was_counted(run: Any, tmp_path: Path, is_valid: bool) -> None:
+    known, other = (ECKey.generate_key("P-256", {"kid": "k1"}) for _ in range(2))
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [known.as_dict(private=False)]}), encoding="utf-8")
+    config = {"issuer": "https://issuer.example", "audience": "kiosk", "jwks_file": str(keys)}
+    claims = {"iss": config["issuer"], "aud": "kiosk", "sub": "bot", "exp": int(time.time()) + 600}
+    text = jwt.encode({"alg": "ES256", "kid": "k1"}, claims, known if is_valid else other)
+
+    async def test(service: Service, app: Any) -> None:
+        held = HeldChecks(service)
+        sent = Sent([("authorization", f"Bearer {text}")], path=PATH, method="GET")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(sent.to(app))
+            await held.begun.wait()
+            assert (await Sent(path="/healthz", method="GET").to(app)).status == 200
+            second = Sent([("authorization", f"Bearer {text}")], path=PATH, method="GET")
+            assert (await second.to(app)).code == "TOO_MANY_REQUESTS"
+            held.end.set()
+        assert sent.status == (200 if is_valid else 401), sent.content
+        if is_valid:
+            service.rates.check("address 192.0.2.1")
+        assert threading.main_thread() not in held.threads
+
+    run(test, burst=1, requests_per_second=1, oidc=[config])
 
 
 def test_failures_of_an_address_are_counted_before_its_bodies_are_read(run: Any, signed: dict[str, Any]) -> None:

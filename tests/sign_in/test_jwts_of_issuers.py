@@ -19,6 +19,7 @@ from world.errors import RefusedError
 from worldprotocol.api.config import OidcConfig, ServerConfig
 from worldprotocol.server.issuers.code_flow import CodeFlow
 from worldprotocol.server.issuers.issuer import LEEWAY_S, REFRESH_S, RETRY_S, OidcIssuer, fetched_object
+from worldprotocol.server.threads import Threads
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def clock() -> Clock:
 def issuer(running: RunningIssuer, clock: Clock) -> OidcIssuer:
     running.behave()
     running.seen()
-    return OidcIssuer(OidcConfig(issuer=running.url, audience="kiosk", client_id="pages"), clock)
+    return OidcIssuer(OidcConfig(issuer=running.url, audience="kiosk", client_id="pages"), Threads(1), clock)
 
 
 def claims(running: RunningIssuer, **changed: Any) -> dict[str, Any]:
@@ -199,7 +200,7 @@ def test_a_key_in_the_header_is_not_used(running: RunningIssuer, issuer: OidcIss
 
 
 def test_an_address_names_an_actor_only_where_the_issuer_verified_it(running: RunningIssuer) -> None:
-    issuer = OidcIssuer(OidcConfig(issuer=running.url, audience="kiosk", actor_claim="email"))
+    issuer = OidcIssuer(OidcConfig(issuer=running.url, audience="kiosk", actor_claim="email"), Threads(1))
     for stated, is_valid in ((True, True), (False, False), (None, False), ("true", False)):
         text = running.signed(claims(running, email="ann@kiosk.example", email_verified=stated))
         if is_valid:
@@ -292,7 +293,7 @@ def test_a_configuration_that_is_not_safe_is_refused(given: dict[str, Any], word
 def test_a_missing_file_of_keys_is_named_by_its_setting(running: RunningIssuer) -> None:
     """The answer is given before anybody is signed in, so it has no path of the server."""
     config = OidcConfig(issuer=running.url, audience="kiosk", jwks_file="/srv/private/keys.json")
-    message = refusal(OidcIssuer(config), running.signed(claims(running)), "ISSUER_UNAVAILABLE")
+    message = refusal(OidcIssuer(config, Threads(1)), running.signed(claims(running)), "ISSUER_UNAVAILABLE")
     assert "its jwks_file cannot be read (No such file or directory)" in message
     assert "/srv/private" not in message
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from world.errors import RefusedError
 from world.events.claim_events import EffectClaimed
 from world.model.canonical_json import canonical_bytes
+from world.model.immutable_json import MAX_SAFE_INTEGER
 from world.model.snapshot import EffectAnswer
 from world.state.effect_claim import EffectClaim
 from world.state.proposal import Proposal
@@ -25,6 +26,7 @@ __all__ = [
     "ToolCall",
     "content_of",
     "digest_of",
+    "exact_integers",
     "is_claim_of",
     "is_proposed_as",
     "not_yet",
@@ -127,6 +129,29 @@ def content_of(value: Any) -> bytes:
         return canonical_bytes(value)
     except (RefusedError, ValueError, TypeError, OverflowError):
         return json.dumps(value, sort_keys=True).encode()
+
+
+def exact_integers(value: Any) -> tuple[Any, list[str]]:
+    """Return JSON in which decimal texts take the place of integers beyond 2^53, and the JSON pointers of those.
+
+    A double does not represent such integers, so a rule would compare, and a person read, another one.
+    """
+    pointers: list[str] = []
+
+    def exact(inner: Any, pointer: str) -> Any:
+        if isinstance(inner, dict):
+            return {
+                name: exact(one, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}")
+                for name, one in inner.items()
+            }
+        if isinstance(inner, list):
+            return [exact(one, f"{pointer}/{index}") for index, one in enumerate(inner)]
+        if isinstance(inner, int) and abs(inner) > MAX_SAFE_INTEGER:
+            pointers.append(pointer)
+            return str(inner)
+        return inner
+
+    return exact(value, ""), pointers
 
 
 def digest_of(content: bytes) -> dict[str, Any]:

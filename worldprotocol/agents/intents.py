@@ -61,10 +61,12 @@ class Governed(TypedDict, total=False):
     Args:
         pin: whether the tool's definition is ``pinned``, has ``changed`` since, or is ``new``.
         timeLimitMs: time after which a call whose proxy is silent is in doubt, in milliseconds.
+        integers: JSON pointers of the texts in the arguments that are integers beyond 2^53.
     """
 
     pin: str
     timeLimitMs: int
+    integers: list[str]
 
 
 def read(project: Project, tool: str, path: str, cwd: str) -> Intent:

@@ -1,7 +1,8 @@
 """The stdin and stdout of this process as a transport of MCP, which SIGINT and SIGTERM end like the end of stdin.
 
 The SDK reads stdin in a thread that cannot be cancelled, so that a process which is ended by a signal waits for its
-client to write or to close stdin. Here a daemon thread reads it.
+client to write or to close stdin. Here a daemon thread reads it. Each message that cannot be used is answered here, and
+an answer that cannot be used becomes an error, so that neither side waits for what was dropped.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
 import anyio
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_PARAMS, PARSE_ERROR, JSONRPCError
+
+from worldprotocol.agents.unusable_messages import UNUSABLE_ANSWER, Unusable, read_message
 
 __all__ = ["StdioTransport", "stdio_transport"]
 
@@ -52,7 +57,9 @@ async def stdio_transport() -> AsyncIterator[StdioTransport]:
     loop = asyncio.get_running_loop()
     with _diverted_stdin() as descriptor:
         lines = _StdinLines(descriptor)
-        async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (receive, send):
+        usable = _UsableLines(lines)
+        async with stdio_server(stdin=cast("anyio.AsyncFile[str]", usable)) as (receive, send):
+            usable.refuse = lambda error: send.send(SessionMessage(error))
             transport = StdioTransport(receive, send)
 
             def end(number: signal.Signals) -> None:
@@ -86,6 +93,34 @@ def _diverted_stdin() -> Iterator[int]:
         yield descriptor
     finally:
         os.dup2(descriptor, 0)  # the descriptor itself stays open: the thread may still read it
+
+
+class _UsableLines:
+    """The lines of another iterator that can be used; requests among the others are refused.
+
+    Args:
+        lines: the other iterator.
+    """
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+        self.refuse: Callable[[JSONRPCError], Awaitable[None]]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        async for line in self._lines:
+            found = read_message(line)
+            if not isinstance(found, Unusable):
+                return line
+            if found.request_id is None:
+                await self.refuse(found.error(PARSE_ERROR))
+            elif found.is_answer:
+                return found.error(UNUSABLE_ANSWER).model_dump_json(by_alias=True, exclude_unset=True)
+            else:
+                await self.refuse(found.error(INVALID_PARAMS))
+        raise StopAsyncIteration
 
 
 class _StdinLines:

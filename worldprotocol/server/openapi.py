@@ -13,6 +13,7 @@ from worldprotocol.server.answers import ANSWERS, BODIES, SCHEMAS, STATUSES
 from worldprotocol.server.audit_answers import CLOUD_EVENTS
 from worldprotocol.server.operation_table import OPERATIONS, Operation
 from worldprotocol.server.problems import MEDIA_TYPE
+from worldprotocol.server.sign_in import KEY_ID, SIGNED
 
 __all__ = ["describe"]
 
@@ -96,6 +97,15 @@ REALM: Final = {
 }
 """The parameter of every operation on a realm, which is read with the caller's rights and not by the handlers."""
 
+SIGNING_KEY: Final = {
+    "name": KEY_ID.title(),
+    "in": "header",
+    "required": False,
+    "description": "Id of the registered key that signed the intent, where the signature signs the caller in.",
+    "schema": {"type": "string"},
+}
+"""The header field of signed intents, which is read before the handler."""
+
 
 def describe(app: FastAPI) -> None:
     """Make the description of an application complete."""
@@ -152,6 +162,8 @@ def _complete(described: dict[str, Any], operation: Operation) -> None:
     described["x-rights"] = list(operation.rights)
     if "{realm}" in operation.path:
         described.setdefault("parameters", []).insert(0, REALM)
+    if operation.name == SIGNED:
+        described["parameters"].append(SIGNING_KEY)
     body = described.get("requestBody")
     if body is not None:
         body["content"]["application/json"]["example"] = BODIES[operation.name]

@@ -184,7 +184,7 @@ class Service:
     metrics: Metrics
     commands: RunningCommands
     unread: UnreadBodies
-    checks: Threads = field(default_factory=lambda: Threads(CHECKS))
+    checks: Threads
     is_stopping: bool = False
     running: Running = field(default_factory=Running)
     links: Links = field(default_factory=Links)
@@ -223,8 +223,8 @@ class Service:
                 ErrorCode.INVALID_CONFIG,
                 f"[server.public] names {unknown[0]!r}, which is not served; there is {', '.join(to_serve)}.",
             )
-        threads, slots, clock = Threads(config.threads), Slots(), SystemClock()
-        sign_in = SignIn(config.oidc, config.peers)
+        threads, checks, slots, clock = Threads(config.threads), Threads(CHECKS), Slots(), SystemClock()
+        sign_in = SignIn(config.oidc, config.peers, checks)
         made = cls(
             config=config,
             realms={},
@@ -235,6 +235,7 @@ class Service:
             metrics=Metrics(),
             commands=RunningCommands(config.threads),
             unread=UnreadBodies(config.max_unread_bytes),
+            checks=checks,
             flows=flows_of(sign_in.issuers.values(), client_secrets or {}),
             clock=clock,
         )

@@ -26,8 +26,9 @@ from worldprotocol.api.callers.access import verify_token
 from worldprotocol.api.config import OidcConfig
 from worldprotocol.server.bodies import IssuedIntent
 from worldprotocol.server.issuers.issuer import OidcIssuer, refused_sign_in
+from worldprotocol.server.threads import Threads
 
-__all__ = ["KEY_ID", "SignIn", "signed_by"]
+__all__ = ["KEY_ID", "SIGNED", "SignIn", "signed_by"]
 
 MAX_CREDENTIAL_CHARS: Final = 16_384
 KEY_ID: Final = "wp-key-id"
@@ -43,10 +44,11 @@ class SignIn:
     Args:
         issuers: issuers of JWTs and of sign-in in browsers.
         peers: by user id in decimal digits, the actor of a peer of the Unix socket.
+        threads: the threads that verify JWTs.
     """
 
-    def __init__(self, issuers: Sequence[OidcConfig] = (), peers: Mapping[str, str] | None = None) -> None:
-        self.issuers = {one.issuer: OidcIssuer(one) for one in issuers}
+    def __init__(self, issuers: Sequence[OidcConfig], peers: Mapping[str, str] | None, threads: Threads) -> None:
+        self.issuers = {one.issuer: OidcIssuer(one, threads) for one in issuers}
         self._peers = dict(peers or {})
 
     async def verified(self, request: Request, realm: RealmView, now_ms: int) -> Verification:
@@ -94,6 +96,14 @@ class SignIn:
                 "the intent.",
             )
         return key
+
+    def shows_jwt(self, request: Request) -> bool:
+        """Return whether a request has a JWT that names a configured issuer, so that verifying it takes work."""
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        text = text.strip()
+        return (
+            scheme.lower() == "bearer" and len(text) <= MAX_CREDENTIAL_CHARS and _claimed_issuer(text) in self.issuers
+        )
 
     async def _bearer(self, request: Request, credential: str, realm: RealmView, now_ms: int) -> Verification:
         scheme, _, text = credential.partition(" ")

@@ -91,7 +91,9 @@ class Script:
     def write(self, *tools: dict[str, Any], **members: Any) -> Script:
         """Write what it lists and how it behaves."""
         self.folder.mkdir(exist_ok=True)
-        (self.folder / "script.json").write_text(json.dumps({"tools": list(tools), **members}))
+        whole = self.folder / "script.new"
+        whole.write_text(json.dumps({"tools": list(tools), **members}))
+        whole.replace(self.folder / "script.json")  # the upstream reads it meanwhile
         return self
 
     @property
@@ -184,8 +186,12 @@ class Agent:
 
     def write(self, message: dict[str, Any]) -> None:
         """Send a message."""
+        self.write_line(json.dumps(message))
+
+    def write_line(self, line: str) -> None:
+        """Send a line as it is."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
     def send(self, method: str, params: dict[str, Any] | None = None) -> int:
@@ -195,7 +201,15 @@ class Agent:
         self.write({"jsonrpc": "2.0", "id": self.count, "method": method, "params": params or {}})
         return self.count
 
-    def answer(self, number: int) -> dict[str, Any]:
+    def start_raw(self, name: str, arguments: str) -> int:
+        """Begin a call whose arguments are written as they are, and return the id of the request."""
+        self.count += 1
+        self.answers[self.count] = Queue()
+        params = f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
+        self.write_line(f'{{"jsonrpc": "2.0", "id": {self.count}, "method": "tools/call", "params": {params}}}')
+        return self.count
+
+    def answer(self, number: int | str | None) -> dict[str, Any]:
         """Return the answer to a request."""
         try:
             return self.answers[number].get(timeout=GUARD_S)

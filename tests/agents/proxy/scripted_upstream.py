@@ -49,7 +49,7 @@ def babble(number: Any) -> None:
     for line in ("no JSON", "[]", "{}", "null", "\x1b[2J\x00", "{" * 5_000):
         say(line)
     answer(999, {})
-    say({"jsonrpc": "2.0", "id": number, "result": 7})
+    say({"jsonrpc": "2.0", "id": 999, "result": 7})
     say({"jsonrpc": "2.0", "method": "notifications/unheard/of", "params": {}})
     say({"jsonrpc": "2.0", "id": "1", "method": "shell/run", "params": {"command": "id"}})
     answer(number, text("first"))
@@ -65,7 +65,13 @@ def hold() -> None:
 
 RAW = {
     "garbled": '{"jsonrpc": "2.0", "id": %d, "result": 7}',
-    "odd": '{"jsonrpc": "2.0", "id": %d, "result": {"content": "no list", "number": NaN, "large": [[[1e400]]]}}',
+    "odd": '{"jsonrpc": "2.0", "id": %d, "result": {"content": "no list", "large": 123456789012345678901234567890}}',
+    "half": '{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "\\ud83d"}]}}',
+    "nan": '{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "number": NaN}}',
+    "infinite": '{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "number": [[1e400]]}}',
+    "digits": '{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "number": ' + "9" * 5_000 + "}}",
+    "deep": '{"jsonrpc": "2.0", "id": %d, "result": {"content": ' + "[" * 5_000 + "]" * 5_000 + "}}",
+    "half_error": '{"jsonrpc": "2.0", "id": %d, "error": {"code": 1, "message": "\\udc00"}}',
     "refuses": '{"jsonrpc": "2.0", "id": %d, "error": {"code": -32602, "message": "no such argument"}}',
 }
 """Answers of tools that are written as they are."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
+from mcp_types import INVALID_PARAMS
 
 from tests.agents.proxy.proxied import (
     Script,
     agent,
     answered,
+    is_in_doubt,
     pinned,
     proposals,
     status,
@@ -21,6 +24,7 @@ from tests.agents.proxy.proxied import (
     worldctl,
 )
 from tests.server.served import PATH, Served
+from worldprotocol.agents.unusable_messages import UNUSABLE_ANSWER
 
 pytestmark = pytest.mark.slow
 
@@ -116,15 +120,18 @@ def test_nonsense_beside_an_answer_is_dropped(served: Served, tmp_path: Path) ->
         assert one.tools == []
 
 
-def test_an_answer_that_cannot_be_read_leaves_the_call_in_doubt(served: Served, tmp_path: Path) -> None:
-    script = Script(tmp_path / "up").write(tool("garbled"))
-    pinned(served, "garbles", tool("garbled"))
-    with agent(served, "garbles", script.words, "--answer-within", "1", "--silence", "1") as one:
-        is_error, words, details = one.call("garbled")
-        assert (is_error, details["code"]) == (True, "IN_DOUBT")
-        assert "did not answer" in words
-        assert one.call("garbled")[2]["code"] == "IN_DOUBT"
-    assert len(script.calls) == 1
+def test_an_answer_that_cannot_be_used_is_an_error_of_the_tool(served: Served, tmp_path: Path) -> None:
+    names = ["garbled", "half", "nan", "infinite", "digits", "deep", "half_error"]
+    script = Script(tmp_path / "up").write(*map(tool, names))
+    pinned(served, "garbles", *map(tool, names))
+    with agent(served, "garbles", script.words) as one:
+        for name in names:
+            assert error_of(one.answer(one.start(name))) == UNUSABLE_ANSWER, name
+        made = proposals(served, "garbles")
+        assert [each["error"]["code"] for each in made] == ["TOOL_FAILED"] * len(names)
+        assert not any(is_in_doubt(served, each["proposalId"]) for each in made)
+        assert error_of(one.answer(one.start("garbled"))) == UNUSABLE_ANSWER  # nothing is in doubt, so it is made again
+    assert len(script.calls) == len(names) + 1
 
 
 def test_failures_of_tools_are_recorded_without_control_characters(served: Served, tmp_path: Path) -> None:
@@ -182,10 +189,55 @@ def test_arguments_that_cannot_be_judged_are_refused(served: Served, tmp_path: P
     script = Script(tmp_path / "up").write(tool("append"))
     pinned(served, "args", tool("append"))
     with agent(served, "args", script.words) as one:
-        for value in (float("nan"), 1e308 * 10, "x" * 3_000_000):
-            assert one.call("append", value=value)[0] is True
+        for value in (float("nan"), 1e308 * 10, "\ud83d", {"\udc00": 1}):
+            assert error_of(one.answer(one.start("append", value=value))) == INVALID_PARAMS
+        for text in ("9" * 5_000, "[" * 5_000 + "]" * 5_000):
+            assert error_of(one.answer(one.start_raw("append", f'{{"value": {text}}}'))) == INVALID_PARAMS
+        assert one.call("append", value="x" * 3_000_000)[0] is True
         assert one.call("append", value="fine")[0] is False
     assert [call["arguments"] for call in script.calls] == [{"value": "fine"}]
+    assert len(proposals(served, "args")) == 1
+
+
+def test_integers_that_no_double_represents_are_judged_as_texts_and_forwarded_exactly(
+    served: Served, tmp_path: Path
+) -> None:
+    script = Script(tmp_path / "up").write(tool("append"))
+    pinned(served, "exact", tool("append"))
+    large, given = 123456789012345678901234567890, {"a/b": [1, 2**53 + 1], "~": -(2**64), "small": 2**53 - 1}
+    with agent(served, "exact", script.words) as one:
+        assert one.call("append", large=large, **given)[:2] == (
+            False,
+            f"append {json.dumps({'large': large, **given})}",
+        )
+    assert [call["arguments"] for call in script.calls] == [{"large": large, **given}]
+    judged = proposals(served, "exact")[-1]["intent"]["body"]["input"]
+    assert judged["arguments"] == {
+        "large": str(large),
+        "a/b": [1, str(2**53 + 1)],
+        "~": str(-(2**64)),
+        "small": 2**53 - 1,
+    }
+    assert judged["integers"] == ["/large", "/a~1b/1", "/~0"]
+
+
+def test_each_id_that_can_be_read_is_answered(served: Served, tmp_path: Path) -> None:
+    script = Script(tmp_path / "up").write(tool("append"))
+    pinned(served, "ids", tool("append"))
+    with agent(served, "ids", script.words) as one:
+        for number in (123456789012345678901234567890, -1, "", "\u00e9"):
+            one.answers[number] = Queue()
+            one.write({"jsonrpc": "2.0", "id": number, "method": "ping"})
+            assert one.answer(number)["result"] == {}
+        one.answers[None] = Queue()
+        for line in (
+            '{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}',
+            '{"id": "\\ud800", "method": "ping"}',
+            "[]",
+            "?",
+        ):
+            one.write_line(line)
+            assert "error" in one.answer(None)
 
 
 def test_equal_calls_at_once_are_made_one_after_the_other(served: Served, tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import pytest
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from worldprotocol.agents.proxy import http_transport, upstream, upstream_session
+from worldprotocol.agents.proxy.governed_call import WITHOUT_ANSWER
 from worldprotocol.agents.proxy.upstream import UpstreamError, connected
 from worldprotocol.agents.proxy.upstream_session import UpstreamSession
+from worldprotocol.agents.unusable_messages import UNUSABLE_ANSWER
 
 LIMIT = 100_000
 JSON = "content-type: application/json\r\n"
@@ -117,6 +119,52 @@ def test_an_answer_that_is_none_fails_its_request_alone(
         assert isinstance(found, JSONRPCError)
         assert found.error.code == code
         assert len(found.error.message) < 1_000
+
+
+UNUSABLE = [
+    b'{"jsonrpc": "2.0", "id": 1, "result": {"text": "\\ud83d"}}',
+    b'{"jsonrpc": "2.0", "id": 1, "result": {"number": NaN}}',
+    b'{"jsonrpc": "2.0", "id": 1, "result": {"number": 1e400}}',
+    b'{"jsonrpc": "2.0", "id": 1, "result": 7}',
+    b'{"jsonrpc": "2.0", "id": 1, "result": {"deep": ' + b"[" * 5_000 + b"]" * 5_000 + b"}}",
+    b'{"jsonrpc": "2.0", "id": 1, "result": {"digits": ' + b"9" * 5_000 + b"}}",
+]
+
+
+def in_parts(events: bytes) -> Answer:
+    """Return what writes a stream of events in small parts."""
+
+    async def answer(writer: asyncio.StreamWriter, _: dict[str, Any]) -> None:
+        await say(writer, STREAM)
+        for begin in range(0, len(events), 7):
+            writer.write(events[begin : begin + 7])
+            await writer.drain()
+
+    return answer
+
+
+@pytest.mark.parametrize("text", UNUSABLE, ids=["half", "NaN", "infinite", "form", "deep", "digits"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_answer_that_is_whole_and_cannot_be_used_is_stated_as_that(text: bytes, is_stream: bool) -> None:
+    noise = b": \r\n\r\nevent: message\r\nid: 7\r\ndata: {\r\ndata: }\r\n\r\n"
+    answer = in_parts(noise + b"data: " + text + b"\r\n\r\n") if is_stream else once(JSON, text)
+
+    async def ask(session: UpstreamSession) -> Any:
+        return await session.ask("tools/call", {"name": "t"}, 30.0)
+
+    found = asyncio.run(heard(answer, ask))
+    assert isinstance(found, JSONRPCError)
+    assert found.error.code == UNUSABLE_ANSWER
+    assert UNUSABLE_ANSWER not in WITHOUT_ANSWER  # so the call has failed, and is not in doubt
+
+
+def test_events_arrive_as_they_were_sent() -> None:
+    told = b'event: message\ndata: {"jsonrpc": "2.0",\ndata: "id": 1, "result": {"a": 18446744073709551617}}\n\n'
+
+    async def ask(session: UpstreamSession) -> Any:
+        return (await session.ask("tools/call", {"name": "t"}, 30.0)).model_dump()["result"]
+
+    assert asyncio.run(heard(in_parts(told), ask)) == {"a": 2**64 + 1}
 
 
 def test_a_notification_that_is_not_answered_holds_no_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,8 @@ while True:
 """
 
 
-def received(words: Sequence[str]) -> list[SessionMessage | Exception]:
-    async def read() -> list[SessionMessage | Exception]:
+def received(words: Sequence[str]) -> list[SessionMessage]:
+    async def read() -> list[SessionMessage]:
         async with started(words, os.environ) as streams:
             return [one async for one in streams]
 
@@ -44,7 +44,7 @@ def test_a_line_that_is_too_long_ends_the_connection(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(upstream_process, "MAX_LINE_BYTES", 100_000)
     words = [sys.executable, "-c", f"print('{PING}'); print('no message'); print('{PING}'); print('x' * 1_000_000)"]
     found = received(words)
-    assert [isinstance(one, SessionMessage) for one in found] == [True, False, True]
+    assert len(found) == 2
 
 
 def test_an_endless_line_ends_the_connection_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,8 @@ def begins(call: Mapping[str, Any], *, wait_s: float) -> dict[str, Any]:
     """Return the event that asks whether a call may be made.
 
     Args:
-        call: ``session``, ``callId``, ``process``, ``server``, ``name``, ``arguments``, ``pin``, ``timeLimitMs`` and
-            ``excludesEqual``.
+        call: ``session``, ``callId``, ``process``, ``server``, ``name``, ``arguments``, ``integers``, ``pin``,
+            ``timeLimitMs`` and ``excludesEqual``.
         wait_s: longest wait for the answer, in seconds.
     """
     return {"event": "begins", **call, "waitS": wait_s}
@@ -107,7 +107,10 @@ def _begins(event: Mapping[str, Any], session: str, call_id: str, worker: str) -
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_NUMBER:
             raise _invalid(member, value)
     assert limit is not None
-    intent = intents.mcp_call(server, name, arguments, pin=pin, timeLimitMs=int(limit))
+    governed: intents.Governed = {"pin": pin, "timeLimitMs": int(limit)}
+    if integers := event.get("integers"):
+        governed["integers"] = integers
+    intent = intents.mcp_call(server, name, arguments, **governed)
     return CallBegins(
         session,
         call_id,

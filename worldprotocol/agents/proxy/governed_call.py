@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import anyio
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT, JSONRPCError
 
-from worldprotocol.agents.call_values import content_of, digest_of
+from worldprotocol.agents.call_values import content_of, digest_of, exact_integers
 from worldprotocol.agents.proxy.events import Outcome, begins, continues, ends
 from worldprotocol.agents.proxy.pins import Pins, Status, statuses
 from worldprotocol.agents.proxy.realm_client import RealmClient, RealmError
@@ -202,11 +202,13 @@ class GovernedCall:
 
     def _event(self, status: Status, pins: Pins | None) -> dict[str, Any]:
         is_repeatable = status == "pinned" and pins is not None and pins.is_repeatable(self._name)
+        arguments, integers = exact_integers(self._arguments)
         return {
             **self._named,
             "server": self._place.server,
             "name": self._name,
-            "arguments": self._arguments,
+            "arguments": arguments,
+            "integers": integers,
             "pin": status,
             "timeLimitMs": int(self._place.settings.silence_s * 1_000),
             "excludesEqual": not is_repeatable,

@@ -25,7 +25,6 @@ from mcp_types import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -128,8 +127,6 @@ class Relay:
                 async for received in self._client.receive:
                     if isinstance(received, SessionMessage):
                         await self._from_client(received.message, tasks)
-                    else:
-                        await self._refuse(None, PARSE_ERROR, "This is no single message of JSON-RPC.")
             finally:
                 for scope in list(self._running.values()):
                     scope.cancel()

@@ -17,7 +17,8 @@ from typing import Final
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+
+from worldprotocol.agents.unusable_messages import Unusable, in_place_of, read_message
 
 __all__ = ["MAX_LINE_BYTES", "ProcessStreams", "started"]
 
@@ -43,18 +44,21 @@ class ProcessStreams:
         self._process = process
         self._turn = anyio.Lock()
 
-    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
-        """Yield the messages until the process ends its stdout or sends one that is too long."""
+    async def __aiter__(self) -> AsyncIterator[SessionMessage]:
+        """Yield the messages until the process ends its stdout or sends one that is too long.
+
+        What takes the place of those that cannot be used is yielded, too; see ``unusable_messages.in_place_of``.
+        """
         assert self._process.stdout is not None
         while True:
             try:
                 line = await self._process.stdout.readuntil()
             except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
                 return
-            try:
-                yield SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-            except ValueError as error:
-                yield error
+            found = read_message(line)
+            message = in_place_of(found) if isinstance(found, Unusable) else found
+            if message is not None:
+                yield SessionMessage(message)
 
     async def send(self, item: SessionMessage, /) -> None:
         """Send a message; one that is cancelled while the process does not read earlier ones is not written.

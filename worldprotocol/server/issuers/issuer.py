@@ -24,6 +24,7 @@ from joserfc.jwt import ClaimsOption
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.api.config import OidcConfig
+from worldprotocol.server.threads import Threads
 
 if TYPE_CHECKING:
     from worldprotocol.server.issuers.code_flow import CodeFlow
@@ -61,12 +62,14 @@ class OidcIssuer:
 
     Args:
         config: issuer, audience, client and claim.
+        threads: the threads that verify signatures.
         clock: returns monotonic seconds.
     """
 
-    def __init__(self, config: OidcConfig, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, config: OidcConfig, threads: Threads, clock: Callable[[], float] = time.monotonic) -> None:
         """Create an issuer of which nothing was read; that happens at the first use."""
         self.config = config
+        self._threads = threads
         self._clock = clock
         self._keys: KeySet | None = None
         self._keys_read = float("-inf")
@@ -178,13 +181,12 @@ class OidcIssuer:
         return actor
 
     async def _claims(self, text: str, audience: ClaimsOption) -> Mapping[str, Any]:
-        keys = await self._current()
         try:
-            token = jwt.decode(text, keys, algorithms=ALGORITHMS)
+            token = await self._decoded(text, await self._current())
         except (JoseError, ValueError):
             keys = await self._current(renew=True)  # the issuer may have a new key
             try:
-                token = jwt.decode(text, keys, algorithms=ALGORITHMS)
+                token = await self._decoded(text, keys)
             except (JoseError, ValueError) as error:
                 raise refused_sign_in(f"The JWT is not valid: {type(error).__name__}") from None
         registry = jwt.JWTClaimsRegistry(
@@ -198,6 +200,10 @@ class OidcIssuer:
         except JoseError as error:
             raise refused_sign_in(f"The JWT is not valid: {error.description or error.error}") from None
         return token.claims
+
+    async def _decoded(self, text: str, keys: KeySet) -> jwt.Token:
+        """Return a JWT whose signature a thread has verified."""
+        return await self._threads.run(lambda: jwt.decode(text, keys, algorithms=ALGORITHMS))
 
     async def _current(self, *, renew: bool = False) -> KeySet:
         async with self._mutex:

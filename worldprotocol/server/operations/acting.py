@@ -39,13 +39,6 @@ History = Annotated[bool, Query(description="Add the events of the proposal, as 
 Key = Annotated[
     str | None, Header(alias="Idempotency-Key", description="Becomes the intentId; a repeated request has one effect.")
 ]
-SigningKey = Annotated[
-    str | None,
-    Header(
-        alias="Wp-Key-Id",
-        description="Id of the registered key that signed the intent, where the signature signs the caller in.",
-    ),
-]
 Trace = Annotated[str | None, Header(description="W3C trace context, recorded with the proposal.")]
 
 
@@ -58,7 +51,6 @@ async def submit(
     history: History = False,
     idempotency_key: Key = None,
     traceparent: Trace = None,
-    _: SigningKey = None,
 ) -> Response:
     """Submit an intent; 200 once it has ended, 202 while people, leases or effects are waited for."""
     realm = call.realm
