@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, get_args
 
 from host.effect_input import invalid_input
-from world.core.resource_declarations import places_of
+from world.core.declarations.resources import places_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.observation import Seen

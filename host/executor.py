@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypedDict, Unpack
 
@@ -37,6 +38,7 @@ from world.code.keyword_options import check_names
 from world.code.time_limit import TimeLimit, TimeLimitError
 from world.core import Computation, ComputeContext, Domain, EffectAnswer, Invocation, compute, recompute
 from world.core.flows.suspended_execution import LiveExecution
+from world.errors import RefusedError
 from world.klis.observation import KLIS_SCOPE_VIOLATION
 from world.model.immutable_json import freeze
 from world.model.intent import IntentScope
@@ -124,7 +126,7 @@ class Host:
     ) -> None:
         """Check the domain, so that its faults are not first found during an execution."""
         check_names(options, HostOptions)
-        domain.check()
+        _check_domain(domain)
         self._domain = domain
         self._effects = effects
         self._executes = options.get("execute", True)
@@ -311,3 +313,19 @@ def _attempt(order: ExecutionOrder) -> tuple[Snapshot, Invocation, ComputeContex
 
 def _error(order: ExecutionOrder, code: str, message: str) -> ErrorValue:
     return ErrorValue.at(code, message, order.intent.body.type, "", order.now)
+
+
+def _check_domain(domain: Domain) -> None:
+    """Check that a domain is valid under a version of the rules; a log may have adopted what only earlier ones accept.
+
+    Raises:
+        RefusedError: ``INVALID_SCHEMA`` with all faults under the newest rules.
+    """
+    try:
+        domain.schema  # noqa: B018  # made once, and kept
+    except RefusedError:
+        for is_earlier in (False, True):
+            with suppress(RefusedError):
+                domain.copied(1, is_earlier=is_earlier).schema  # noqa: B018
+                return
+        raise

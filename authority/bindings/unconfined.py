@@ -1,6 +1,6 @@
 """Rule W: words lead to a person or into confinement, never to an unconfined approval, harmless ones included.
 
-It holds for actions whose domain declares what states confinement (``world.core.confinement_declaration``), whatever
+It holds for actions whose domain declares what states confinement (``world.core.declarations.confinement``), whatever
 the binding and the policy are. An approval without confinement becomes a question to the people of the binding, unless
 a person gave it, or a rule gave it that compares the declared members of the input with exact texts. Without people
 who could be asked, it is a rejection. The question is an outcome of the engine in the trace, so that a recheck asks
@@ -29,7 +29,7 @@ from authority.people.questions import (
 )
 from authority.policies.input_conditions import conditions_of
 from authority.policies.registry import PolicyRegistry
-from world.core.confinement_declaration import ConfinementDeclaration, confinement_of
+from world.core.declarations.confinement import ConfinementDeclaration, confinement_of
 from world.model.decision import HUMAN_ANSWER, RuleOutcome, Ruling
 from world.state.ports import Case
 

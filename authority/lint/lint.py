@@ -21,8 +21,9 @@ from authority.policies.rule_composition import UnsafeApproveAll
 from authority.policies.rules import Rule
 from authority.scope import is_within
 from world.core import DomainSchema
-from world.core.confinement_declaration import confinement_of
+from world.core.declarations.confinement import confinement_of
 from world.core.fields import ANY, FieldSpec, field_at
+from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.model.actor import ActorKind
 from world.model.paths import Segments, parse_path
@@ -33,7 +34,7 @@ MAX_PAIRS: Final = 20_000
 
 KINDS: Final = get_args(ActorKind)
 
-UNCONFINED_APPROVAL: Final = "UNCONFINED_APPROVAL"
+UNCONFINED_APPROVAL: Final = ErrorCode.UNCONFINED_APPROVAL.value
 """Check of rules that approve without confinement what the domain wants confined."""
 
 

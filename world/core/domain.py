@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -26,9 +25,9 @@ from pydantic import BaseModel
 
 from world.code.identity import Identity, changed_names, identity_of, is_first_kind, own_source_hash
 from world.code.keyword_options import check_names
-from world.core import declaration_checks as checks
 from world.core.availability import LocalPredicate
-from world.core.declaration_checks import ActionOptions, check_declared, check_predicate, model_of_input, refuse_python
+from world.core.declarations import checks
+from world.core.declarations.checks import ActionOptions, check_declared, check_predicate, model_of_input, refuse_python
 from world.core.domain_rules import RULES
 from world.core.execution import Execution
 from world.core.expressions.expression_ast import dependencies
@@ -58,9 +57,8 @@ class Domain(Generic[S]):
     Args:
         id: URI or UUID of the domain.
         version: semantic version.
-        state: a pydantic model whose fields (with their defaults) are the state, or the portable
-            ``{"fields": {...}}`` or ``{"dialect": ..., "schema": {...}}``. What the model says is enforced on every
-            sealed world (``world.core.state_model``).
+        state: a pydantic model whose fields and defaults are the state, or the portable ``{"fields": {...}}`` or
+            ``{"dialect": ..., "schema": {...}}``; enforced on every sealed world (``world.core.state_model``).
         description: for people.
 
     Raises:
@@ -128,17 +126,19 @@ class Domain(Generic[S]):
         """The declared domain that this one is a copy of; itself where it is none."""
         return self._origin
 
-    def copied(self) -> Domain[S]:
-        """Return a copy for one realm, whose form follows what the log adopted; functions are shared."""
+    def copied(self, rules: int | None = None, *, is_earlier: bool = False) -> Domain[S]:
+        """Return a copy for one realm, which takes the form that the log adopted, or this one; functions are shared."""
         copy = Domain.__new__(type(self))
         vars(copy).update(vars(self))
+        if rules is not None:
+            copy._rules, copy._is_earlier = rules, is_earlier
+            copy._forget_schema()
         return copy
 
     def take_form(self, schema_hash: str, rules: int) -> bool:
         """Take the form in which a log adopted this domain; false where it has no such form, and nothing changes.
 
-        A domain with models has two: the one that everything a model says is enforced in, and the earlier one, in
-        field specs, under which older logs go on.
+        A domain with models has two: one that enforces all that a model says, and that of older logs, in field specs.
 
         Args:
             schema_hash: of the adopted schema.
@@ -170,24 +170,6 @@ class Domain(Generic[S]):
         """Return whether this domain has the form of an adoption; None is an adoption without a version of rules."""
         return self.schema.hash == schema_hash and self.schema.rules == (rules or 1)
 
-    def check(self) -> None:
-        """Refuse faults under every version of the rules; a log may have adopted what only earlier ones accept.
-
-        Raises:
-            RefusedError: ``INVALID_SCHEMA`` with all faults under the newest rules.
-        """
-        try:
-            self.schema  # noqa: B018  # made once, and kept
-        except RefusedError:
-            copy, forms = self.copied(), (False,) if self._model is None else (False, True)
-            for is_earlier in forms:
-                copy._rules, copy._is_earlier = 1, is_earlier
-                copy._forget_schema()
-                with suppress(RefusedError):
-                    copy.schema  # noqa: B018
-                    return
-            raise
-
     def take_newest_form(self) -> None:
         """Take the form in which this domain is adopted now."""
         if self._is_earlier or self._rules != RULES:
@@ -218,8 +200,7 @@ class Domain(Generic[S]):
 
         Args:
             name: short (``openCount``) or full (``computed.openCount``).
-            deps: paths and computed values it reads; a function receives only these. For an expression
-                they may be omitted: then they are derived from it.
+            deps: paths and computed values it reads; a function receives only these. Derived from an expression.
             expr: the expression; without it the decorated function ``f(data)`` computes the value.
             version: of the function; part of the schema's identity.
 
@@ -267,7 +248,7 @@ class Domain(Generic[S]):
             label: short name for people.
             description: for people; by default the first line of the function's docstring.
             manifest: external effects of the action, as portable data with templates over the input.
-            confinement: states the action's confinement (``world.core.confinement_declaration``).
+            confinement: states the action's confinement (``world.core.declarations.confinement``).
 
         Raises:
             RefusedError: ``DUPLICATE_NAME``; ``INVALID_ACTION`` where the function takes something else, or another

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from world.core.availability import ACTOR, impure_reads
-from world.core.confinement_declaration import confinement_faults
+from world.core.declarations.confinement import confinement_faults
+from world.core.declarations.resources import manifest_faults
 from world.core.dependency_order import circles
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.core.expressions.expression_ast import check_expression, dependencies, reads_system
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow_lint import FlowReader
-from world.core.resource_declarations import manifest_faults
 from world.core.schema import SchemaFault
 from world.core.state_model.dialect import is_model
 from world.model.identity import schema_hash

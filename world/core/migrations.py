@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from world.code.identity import identity_of
-from world.core.declaration_checks import check_migration
+from world.core.declarations.checks import check_migration
 from world.core.expressions.expression import compile_expression
 from world.core.expressions.expression_ast import check_expression
 from world.core.expressions.scope import Scope

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from world.core.availability import read_predicate
+from world.core.declarations.resources import ItemSpec, compile_manifest
 from world.core.dependency_order import computed_order
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.core.expressions.expression import Evaluate, compile_expression
 from world.core.fields import ANY, FieldSpec, field_at, read_field
 from world.core.flows.flow import Flow, compile_flow
-from world.core.resource_declarations import ItemSpec, compile_manifest
 from world.core.state_model.checking import Checker, places_of
 from world.core.state_model.dialect import SchemaNode, is_model
 from world.error_codes import ErrorCode

@@ -169,11 +169,7 @@ class EventLog(NotificationReader):
         self._writer: int | None = None
 
     def rename(self, name: str) -> None:
-        """Give the log another name in its store.
-
-        Raises:
-            RefusedError: ``LOG_NOT_EMPTY`` where another log of that name has events; ``LOG_READ_ONLY``.
-        """
+        """Give the log another name in its store; raises ``RefusedError`` ``LOG_NOT_EMPTY``, ``LOG_READ_ONLY``."""
         with self._exclusive():
             rename_log(self._store, self.log_id, name)
             self._address = replace(self._address, name=name)

@@ -18,7 +18,7 @@ COMMAND: Final = "command.run"
 """The action of shell commands."""
 
 CONFINEMENT: Final[dict[str, Any]] = {"stated": "input.confined", "exact": ["input.command", "input.cwd"]}
-"""What the domain declares of it (``world.core.confinement_declaration``)."""
+"""What the domain declares of it (``world.core.declarations.confinement``)."""
 
 TEMPLATE: Final = "coding-agents"
 UPDATE: Final = (f"worldctl init --template {TEMPLATE} --update", "worldctl adopt", f"worldctl policy adopt {TEMPLATE}")

@@ -325,10 +325,8 @@ def environment_of(
 
 def log_files(address: str | None) -> list[str]:
     """Return the files of a log in SQLite, the key of the digests of secrets last."""
-    if address is None:
-        return []
-    place = parse_address(address)
-    if place.path in ("", MEMORY):
+    place = None if address is None else parse_address(address)
+    if place is None or place.path in ("", MEMORY):
         return []
     return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal", KEY_ENDING)]
 

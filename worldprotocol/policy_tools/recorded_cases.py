@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Required, TypedDict, Unpack, cast
 
 from world.core import Domain, recompute
-from world.core.resource_declarations import declared_scope
+from world.core.declarations.resources import declared_scope
 from world.errors import RefusedError
 from world.events.proposal_events import ProposalSubmitted
 from world.events.realm_events import WorldSealed

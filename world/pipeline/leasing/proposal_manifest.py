@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from world.core.resource_declarations import declared_scope
+from world.core.declarations.resources import declared_scope
 from world.errors import RefusedError
 from world.klis.kernel import judge
 from world.klis.manifest import ENGINE_ONLY, Manifest, read_manifest
