@@ -60,7 +60,7 @@ def realms(tmp_path_factory: pytest.TempPathFactory) -> Inside:
     folder = tmp_path_factory.mktemp("realms")
     (folder / "shop").mkdir()
     shop = founded(folder / "shop", Inside)
-    shop("submit", "--intents", "-", given="".join(sale("bot", count=1 + at % 3) for at in range(12)))
+    shop("submit", "--intents", "-", given="".join(sale("bot", count=1 + at % 3) for at in range(12)), code=4)
     shutil.copytree(shop.folder, folder / "clean")
     altered(shop, 'return [set_("sold", 0), set_(f"stock')
     (folder / "strict.toml").write_text(STRICT)
