@@ -2,8 +2,8 @@
 
 In CEL, ``all`` is false where one item is false, and ``exists`` is true where one item is true, whatever fails before;
 the library stops at the first failure. A condition that failed is therefore evaluated again with each of these loops
-as a call: it halves the list until the failing items are alone. ``MAX_WORK`` bounds the work; beyond it the failure
-stands, and rejects. Source: the language definition of CEL, macros.
+as a call: it halves the list until the failing items are alone. ``MAX_WORK`` bounds the work; beyond it the condition
+fails. Source: the language definition of CEL, macros.
 """
 
 from __future__ import annotations

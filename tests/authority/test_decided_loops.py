@@ -60,7 +60,7 @@ def test_a_failure_of_the_history_refuses_whatever_another_item_says() -> None:
     assert "decision" in value(text)
 
 
-def test_beyond_the_work_the_failure_stands() -> None:
+def test_beyond_the_work_the_condition_fails() -> None:
     text = "intent.input.l.all(i, 1 / i > 0)"
     assert value(text, l=[0, *[1] * 9_000, -1]) is False
     assert value(text, l=[0, *[1] * 90_000, -1]) == ZERO
