@@ -34,6 +34,7 @@ from authority.cel.cost import (
     pattern_cost,
     size_of,
 )
+from authority.cel.decided_loops import decided
 from authority.cel.tokens import ConditionError, divided, tokens_of
 from authority.evaluations import EVALUATION
 from world.error_codes import ErrorCode
@@ -204,10 +205,24 @@ class Condition:
             answer = self._run(values, calls)
         except Exception as error:  # noqa: BLE001 - the library raises many kinds
             if calls is None or calls.failure is None:
-                raise self._failure(error) from None
+                calls = _ConditionCalls(case)
+                answer = self._decided(values, calls, error)
         if calls is not None and calls.failure is not None:
             raise calls.failure
         return answer
+
+    def _decided(self, values: dict[str, Any], calls: _ConditionCalls, error: Exception) -> Any:
+        """Return the value of a condition whose loops another item decides than the one that failed.
+
+        Raises:
+            RefusedError: ``CONDITION_FAILED`` with the cause, where it fails all the same.
+        """
+        if self.evaluation > 1 and self.reading.loops:
+            with suppress(Exception):
+                return decided(self.text, values, calls.function)
+        if calls.failure is None:
+            raise self._failure(error) from None
+        return None
 
     def _failure(self, error: Exception) -> RefusedError:
         """Return an error of the library with a text that is equal in every run."""

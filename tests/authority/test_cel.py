@@ -251,7 +251,7 @@ def test_every_process_goes_through_a_map_in_the_same_order_and_uses_the_same_wo
     ]
     assert len({(one.stdout, one.stderr) for one in said}) == 1
     assert said[0].stderr == ""
-    assert said[0].stdout.splitlines()[0] == "it divides by zero"
+    assert said[0].stdout.splitlines()[:2] == ["True", "False"]  # other items decide than those that fail
 
 
 def test_a_case_after_the_year_9999_has_no_time():

@@ -100,7 +100,7 @@ def realm(tmp_path: Path) -> CliRealm:
 
 
 def test_a_realm_without_secrets_has_none(realm: CliRealm) -> None:
-    realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"))
+    realm("submit", "--intents", "-", given=sale("ann") * 3 + sale("kid"), code=4)
     said = realm("doctor", "--secrets", "--json")
     assert said.json == {"ok": True, "counts": {"log": 0, "configuration": 0, "backups": 0}, "found": [], "more": 0}
     assert "Nothing has the form of a key" in realm("doctor", "--secrets").err

@@ -51,8 +51,8 @@ def garden(tmp_path_factory: pytest.TempPathFactory) -> Inside:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Inside:
     """A realm with proposals in several states, with its tables."""
     realm = Inside(founded(tmp_path_factory.mktemp("shop"), Inside).folder)
-    realm("submit", "--intents", "-", given="".join(sale("bot", count=1 + at % 3) for at in range(9)), code=0)
-    realm("submit", "sell", "--actor", "kid", "--input", '{"item": "tea", "count": 1}')
+    realm("submit", "--intents", "-", given="".join(sale("bot", count=1 + at % 3) for at in range(9)), code=4)
+    realm("submit", "sell", "--actor", "kid", "--input", '{"item": "tea", "count": 1}', code=4)
     (realm.folder / "strict.toml").write_text(STRICT)
     realm("export", "--format", "parquet", "tables")
     return realm

@@ -105,7 +105,7 @@ def broken(realm: CliRealm, other: str) -> None:
 def crowd(tmp_path: Path) -> CliRealm:
     realm = founded(tmp_path)
     people = [line for number in range(8) for line in (sale("ann"), sale("bot", count=1 + number % 3))]
-    realm("submit", "--intents", "-", given="".join(people))
+    realm("submit", "--intents", "-", given="".join(people), code=4)
     for answer in ("ask", "approve"):
         realm("submit", "charge", "--actor", "kid", "--input", '{"amount": 3}', code=4)
         waiting = realm("inbox", "--json").json[0]["proposalId"]

@@ -11,6 +11,7 @@ from world.core.derive import recompute
 from world.core.domain import Domain
 from world.core.domain_files import load_domain
 from world.core.effects.effect_types import EffectCall, EffectType, effect
+from world.core.effects.ungoverned_host import UngovernedHost, create_host
 from world.core.execution import ComputeContext, EffectAnswer, Invocation
 from world.core.expressions.expression import compile_expression
 from world.core.expressions.expression_ast import check_expression, dependencies
@@ -22,7 +23,6 @@ from world.core.python_action import (
     EffectFailedError,
 )
 from world.core.schema import DomainSchema, load_schema, unchecked_schema
-from world.core.ungoverned import UngovernedHost, create_host
 from world.core.values import ExpressionError
 from world.model.patch import Patch, merge, scope_allows, set_, unset
 

@@ -1,1 +1,1 @@
-"""Effects as actions request them."""
+"""Effects as actions request them, and a host for trials that answers them."""
