@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import threading
@@ -17,6 +18,8 @@ from world.errors import RefusedError
 from world.log import open_log
 from worldprotocol import Realm
 from worldprotocol.directory.directory import RealmDirectory
+from worldprotocol.directory.writers import open_copy
+from worldprotocol.export.jsonl import export_log, import_log
 
 pytestmark = pytest.mark.slow
 
@@ -137,6 +140,28 @@ def test_an_effect_in_doubt_is_carried_over(places: tuple[str, str]) -> None:
             )
             assert realm.data()["sent"] == ["crash"]
             assert verify(realm.log).findings == ()
+
+
+def test_a_copy_on_another_server_is_opened_only_when_an_operator_says_so(
+    tmp_path: Path, places: tuple[str, str]
+) -> None:
+    """In the first writer epoch too; the original goes on, and refuses nobody."""
+    source, target = places
+    with RealmDirectory.found(f"{tmp_path}/directory.db") as directory, create(directory, source) as realm:
+        exported = io.BytesIO()
+        export_log(realm.log, exported)
+        exported.seek(0)
+        import_log(exported, target)
+        with pytest.raises(RefusedError) as caught:
+            Realm.open(target, domain=yard)
+        assert caught.value.code == "WRITER_FENCED"
+        assert "a copy" in caught.value.message
+        assert realm.act("a0", "count", {"who": "a0"}).status == "completed"
+        assert realm.realm().writer.epoch == 0
+        assert open_copy(target, "ann") == 1
+        with Realm.open(target, domain=yard) as copy:
+            assert copy.act("a0", "count", {"who": "a0"}).status == "completed"
+            assert verify(copy.log).findings == ()
 
 
 def test_two_movers_at_once_move_once(tmp_path: Path, places: tuple[str, str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -130,15 +130,12 @@ def list_logs(address: str | LogAddress) -> list[str]:
         RefusedError: as ``open_log`` does.
     """
     where = address if isinstance(address, LogAddress) else parse_address(address)
-    store = open_store(where, read_only=True, create=False, durability="full", busy_timeout_ms=BUSY_TIMEOUT_MS)
-    try:
+    with closing(open_store(where, read_only=True, create=False, durability="full")) as store:
         return list(log_names(store))
-    finally:
-        store.close()
 
 
 def open_store(
-    where: LogAddress, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int
+    where: LogAddress, *, read_only: bool, create: bool, durability: Durability, busy_timeout_ms: int = BUSY_TIMEOUT_MS
 ) -> Store:
     """Connect to the database of an address; see ``open_log``."""
     options = StoreOptions(read_only=read_only, create=create, durability=durability, busy_timeout_ms=busy_timeout_ms)
@@ -172,7 +169,7 @@ class EventLog(NotificationReader):
         """Give the log another name in its store; raises ``RefusedError`` ``LOG_NOT_EMPTY``, ``LOG_READ_ONLY``."""
         with self._exclusive():
             rename_log(self._store, self.log_id, name)
-            self._address = replace(self._address, name=name)
+        self._address = replace(self._address, name=name)
 
     @contextmanager
     def write(self, questions: Sequence[LockedQuery] = ()) -> Iterator[Transaction]:

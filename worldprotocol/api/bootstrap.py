@@ -195,8 +195,7 @@ def bootstrap(
     engine.pop("on_change", None)  # for ``Realm.open``
     durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
     workers, clock = engine.pop("workers", None), engine.get("clock")
-    store = address if isinstance(address, str) else address.store()
-    components = compose(domain=domain, address=store, options=cast(ComponentOptions, engine))
+    components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
     log = open_log(
         address,
         view=WorldIndex(checkpoint_every=components.limits.checkpoint_every),
@@ -236,7 +235,7 @@ def _in_adopted_form(log: EventLog, parts: Components, progress: Callable[[int, 
 
 
 def compose(
-    *, domain: Domain | str | Path, options: ComponentOptions | None = None, address: str | None = None
+    *, domain: Domain | str | Path, options: ComponentOptions | None = None, address: str | LogAddress | None = None
 ) -> Components:
     """Compose the parts of the engine that need no log; see ``bootstrap``.
 
@@ -290,7 +289,7 @@ def compose(
 
 def environment_of(
     workspace: WorkspaceConfig | str | Path,
-    address: str | None = None,
+    address: str | LogAddress | None = None,
     *,
     names: NameComparison = BYTE_WISE,
     private: Iterable[str] = (),
@@ -323,15 +322,15 @@ def environment_of(
     )
 
 
-def log_files(address: str | None) -> list[str]:
+def log_files(address: str | LogAddress | None) -> list[str]:
     """Return the files of a log in SQLite, the key of the digests of secrets last."""
-    place = None if address is None else parse_address(address)
+    place = parse_address(address) if isinstance(address, str) else address
     if place is None or place.path in ("", MEMORY):
         return []
     return [f"{place.path}{ending}" for ending in ("", "-wal", "-shm", "-journal", KEY_ENDING)]
 
 
-def secrets_of(configured: SecretsConfig | None, address: str | None, folder: Path | None) -> Secrets:
+def secrets_of(configured: SecretsConfig | None, address: str | LogAddress | None, folder: Path | None) -> Secrets:
     """Return the secrets that a configuration defines.
 
     Args:
