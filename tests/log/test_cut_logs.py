@@ -304,6 +304,18 @@ def test_the_index_of_a_cut_log_is_not_dropped(cut_log: tuple[Path, SealedSnapsh
         check_cut(log)
 
 
+def test_a_cut_log_that_lost_the_copy_of_its_lease_ledger_is_read_from_its_snapshot(
+    cut_log: tuple[Path, SealedSnapshot], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(cut_log[0], copy)
+    with sqlite3.connect(copy) as connection:
+        assert connection.execute("DELETE FROM wp_ledger").rowcount == 1
+    connection.close()
+    with open_log(str(copy), view=WorldIndex()) as log, open_log(str(cut_log[0]), read_only=True) as whole:
+        assert view_of(load_realm(log, Archive(log))) == view_of(load_realm(whole, Archive(whole)))
+
+
 def test_nothing_is_built_on_a_world_before_the_cut(cut_log: tuple[Path, SealedSnapshot], tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     shutil.copy(cut_log[0], copy)

@@ -50,7 +50,7 @@ class Store:
             world.create_branch("other")
             world.switch_branch("other")
             world.act("ann", "sell", {"item": "tea"})
-            for name in ("r1", "r2"):
+            for name in ("r1", "r2", "r3"):
                 begin(world, RunOpened(at=5, run_id=name, **OPENED))
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
@@ -118,12 +118,20 @@ def test_the_loss_of_any_world_branch_or_landmark_is_named_when_a_realm_is_opene
 
 
 @pytest.mark.requirement("CARD-log")
-def test_the_loss_of_a_proposal_between_others_is_named_by_doctor(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("table", "key", "found"),
+    [
+        ("wp_proposal", "proposal_id", "it has 3 proposals, and the log 4"),
+        ("wp_run", "run_id", "it has 2 runs, and the log 3"),
+    ],
+)
+def test_the_loss_of_a_proposal_or_a_run_between_others_is_named_by_doctor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, key: str, found: str
 ) -> None:
     from worldprotocol.cli.program import run
 
     store = Store(f"sqlite:///{tmp_path / 'world.db'}")
-    store.run("DELETE FROM wp_proposal WHERE proposal_id = (SELECT proposal_id FROM wp_proposal ORDER BY 1 LIMIT 1, 1)")
-    assert run(["--log", str(tmp_path / "world.db"), "doctor"]) != 0
-    assert "it has 3 proposals, and the log 4" in " ".join(capsys.readouterr().out.split())
+    store.run(f"DELETE FROM {table} WHERE {key} = (SELECT {key} FROM {table} ORDER BY 1 LIMIT 1, 1)")
+    assert store.outcome("open")[0] == ""
+    assert run(["--log", str(tmp_path / "world.db"), "doctor"]) == 3
+    assert found in " ".join(capsys.readouterr().out.split())

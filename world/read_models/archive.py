@@ -108,7 +108,7 @@ class Archive:
         return [tuple(row) for row in self._log.query(query, of_log=self._log.log_id, **(values or {}))]
 
     def check_complete(self) -> None:
-        """Compare the numbers of indexed worlds, branches and proposals with the numbers of their events.
+        """Compare the numbers of indexed worlds, branches, proposals and runs with the numbers of their events.
 
         Callers that list rows call this first, so that missing rows cause an error instead of a shorter list.
 
@@ -117,7 +117,7 @@ class Archive:
             DamagedLogError: ``INDEX_DAMAGED`` where there are too few or too many rows.
         """
         [counts] = self.rows("counts")
-        kinds = ("worlds", "branches", "proposals")
+        kinds = ("worlds", "branches", "proposals", "runs")
         for kind, indexed, recorded in zip(kinds, counts[::2], counts[1::2], strict=True):
             if indexed != recorded:
                 raise index_damaged(f"it has {indexed} {kind}, and the log {recorded}")

@@ -55,7 +55,7 @@ def _after_update() -> Any:
 
 
 def _counts() -> Any:
-    """Return the query for the row counts of three tables, each with the number of events that create a row.
+    """Return the query for the row counts of four tables, each with the number of events that create a row.
 
     All counts are of the same moment. The query reads the index on streams, and the events of the lineage.
     """
@@ -72,10 +72,11 @@ def _counts() -> Any:
 
     others = [EVENTS.c.stream != name for name in ("realm", "lineage", "klis")]
     others += [EVENTS.c.stream.not_like(f"{kind}:%") for kind in ("projection", "run")]
-    first = events(EVENTS.c.version == 1, *others)
-    return select(
-        rows(WORLDS), of_lineage("world.sealed"), rows(BRANCHES), of_lineage("branch.created"), rows(PROPOSALS), first
-    )
+    first = EVENTS.c.version == 1
+    opened = first, EVENTS.c.stream >= "run:", EVENTS.c.stream < "run;", EVENTS.c.topic == "run.opened"
+    worlds, branches = of_lineage("world.sealed"), of_lineage("branch.created")
+    proposals, runs = events(first, *others), events(*opened)
+    return select(*(rows(WORLDS), worlds, rows(BRANCHES), branches), *(rows(PROPOSALS), proposals, rows(RUNS), runs))
 
 
 def _extent() -> Any:

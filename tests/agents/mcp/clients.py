@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import httpx2
+import mcp.client.session
 from mcp.client.client import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientSession
@@ -21,6 +22,7 @@ from pydantic import ConfigDict
 from tests.agents.mcp.library import house, library
 from tests.cli.realm import COMMAND, environment
 from tests.server.served import NO_TLS, Place, Served
+from tests.support.patience import PATIENCE_S
 from world.events.verification import Right
 from worldprotocol.api.realm import Realm
 
@@ -33,6 +35,9 @@ ACTORS: Mapping[str, tuple[str, Sequence[Right]]] = {
     "nil": ("agent", []),
     "veiled": ("agent", ["actor"]),
 }
+mcp.client.session.DISCOVER_TIMEOUT_SECONDS = PATIENCE_S
+"""A client that waits in vain for the first answer of a busy server speaks an earlier revision, which has no tasks."""
+
 TASKS = "io.modelcontextprotocol/tasks"
 LIMITS = "requests_per_second = 100000\nburst = 100000\n"
 
@@ -86,7 +91,7 @@ class Tasks(ClientExtension):
 def http_of(served: Served, actor: str) -> httpx2.AsyncClient:
     """Return a client for HTTP that is signed in as an actor."""
     headers = {"Authorization": f"Bearer {served.place.tokens[actor]}"}
-    return httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(60.0), verify=NO_TLS, trust_env=False)
+    return httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(PATIENCE_S), verify=NO_TLS, trust_env=False)
 
 
 @asynccontextmanager

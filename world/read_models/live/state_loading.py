@@ -120,7 +120,12 @@ def _from_index(log: EventLog, index: IndexReader) -> RealmState:
     if not index.is_current:
         return fold_realm(log)
     realm = RealmState()
-    _load_ledger(log, index, realm)
+    try:
+        _load_ledger(log, index, realm)
+    except RefusedError as refused:
+        if refused.code != ErrorCode.EVENT_ARCHIVED:
+            raise
+        return fold_realm(log)  # the copy of the ledger of a cut log is lost; its sealed snapshot has one
     switches = _load_registry(log, index, realm)
     _check_extent(index, switches)
     active = realm.active
