@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,6 +16,7 @@ from host.workspace.comparison import ListedAs, listed_as
 from host.workspace.folder_access import join
 from host.workspace.names import name_of
 from host.workspace.root import PRIVATE, Workspace
+from host.workspace.tree_walk import FolderChain
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.resource import Resource
@@ -114,8 +115,13 @@ class WorkspaceFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def walk(self, relative: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-        """Yield everything below a folder, folders before their content; nothing for a missing folder."""
+    def walk(self, relative: bytes, enters: Callable[[bytes], bool]) -> Iterator[bytes]:
+        """Yield everything below a folder, folders before their content; nothing for a missing folder.
+
+        Args:
+            relative: the folder.
+            enters: whether what is below a folder is yielded; the folder itself is.
+        """
         pending = [relative]
         while pending:
             folder = pending.pop()
@@ -124,9 +130,9 @@ class WorkspaceFiles:
                     entries = children(handle, folder)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            for name, seen in entries:
-                yield join(folder, name), seen
-            pending.extend(join(folder, name) for name, seen in reversed(entries) if stat.S_ISDIR(seen.st_mode))
+            yield from (join(folder, name) for name, _ in entries)
+            below = (join(folder, name) for name, seen in reversed(entries) if stat.S_ISDIR(seen.st_mode))
+            pending.extend(filter(enters, below))
 
     def places(self, resource: Resource) -> list[bytes]:
         """Return the paths of a resource: one, or several where names differ only in ignored ways.
@@ -220,60 +226,52 @@ def remove_tree(handle: int, name: bytes) -> None:
     Raises:
         OSError: something cannot be deleted.
     """
-    pending: list[tuple[bytes, ...]] = [(name,)]
-    while pending:
-        path = pending[-1]
-        folder = _open_chain(handle, path[:-1])
-        try:
-            below = _remove_one(folder, path[-1])
-        finally:
-            os.close(folder)
-        if below is None:
-            pending.pop()
-        else:
-            pending.extend((*path, found) for found in below)
+    if not _is_folder_left(handle, name):
+        return
+    with FolderChain(handle) as chain:
+        pending = [[name]]
+        while pending:
+            if pending[-1]:
+                folder = pending[-1].pop()
+                if _is_folder_left(chain.end(), folder):
+                    _enter(chain, folder)
+                    pending.append(_emptied_of_files(chain.end()))
+            else:
+                pending.pop()
+                if pending:
+                    removed = chain.pop()
+                    os.rmdir(removed, dir_fd=chain.end())
 
 
-def _open_chain(handle: int, names: Iterable[bytes]) -> int:
-    current = os.open(b".", DIRECTORY, dir_fd=handle)
-    try:
-        for name in names:
-            below = os.open(name, DIRECTORY, dir_fd=current)
-            os.close(current)
-            current = below
-    except BaseException:
-        os.close(current)
-        raise
-    return current
-
-
-def _remove_one(folder: int, name: bytes) -> list[bytes] | None:
-    """Delete a file or empty folder; otherwise delete the files of a folder and return the names of its subfolders."""
+def _is_folder_left(folder: int, name: bytes) -> bool:
+    """Delete an entry that is no folder; return whether it is one."""
     try:
         os.unlink(name, dir_fd=folder)
-        return None
     except FileNotFoundError:
-        return None
+        return False
     except (IsADirectoryError, PermissionError):
-        pass
+        return True
+    return False
+
+
+def _enter(chain: FolderChain, name: bytes) -> None:
+    """Enter a folder of the current one, and grant the owner access to it."""
+    above = chain.end()
+    status = chain.push(name)
+    if status.st_mode & OWN != OWN and status.st_uid == os.geteuid():
+        set_mode(above, name, stat.S_IMODE(status.st_mode) | OWN)
+
+
+def _emptied_of_files(folder: int) -> list[bytes]:
+    """Delete what is no folder in an open one, and return the names of the folders."""
+    inside = os.open(b".", DIRECTORY, dir_fd=folder)
     try:
-        inside = os.open(name, DIRECTORY, dir_fd=folder)
-    except PermissionError:
-        set_mode(folder, name, OWN)
-        inside = os.open(name, DIRECTORY, dir_fd=folder)
-    try:
-        status = os.fstat(inside)
-        if status.st_mode & OWN != OWN and status.st_uid == os.geteuid():
-            os.fchmod(inside, status.st_mode | OWN)
         below = []
         for child, seen in children(inside, b"/"):
             if stat.S_ISDIR(seen.st_mode):
                 below.append(child)
             else:
                 os.unlink(child, dir_fd=inside)
+        return below
     finally:
         os.close(inside)
-    if below:
-        return below
-    os.rmdir(name, dir_fd=folder)
-    return None

@@ -21,6 +21,7 @@ from host.backups.backup_fs import WorkspaceFiles, attributes, children, parents
 from host.backups.backup_set import BackupEntry, entry_of
 from host.backups.content_cache import ContentCache
 from host.backups.objects import ObjectStore
+from host.workspace.bounds import check_bounds
 from host.workspace.folder_access import join
 from host.workspace.names import name_of
 from host.workspace.safe import kind_of
@@ -79,7 +80,7 @@ class Capture:
         """Save a path, and everything below it for a subtree.
 
         Raises:
-            RefusedError: ``BACKUP_FAILED`` with the name of the entry that cannot be saved.
+            RefusedError: ``BACKUP_FAILED`` with the name of the entry that cannot be saved, ``WORKSPACE_TOO_LARGE``.
         """
         for folder in parents(relative):
             self._save_above(folder)
@@ -117,8 +118,10 @@ class Capture:
 
     def _save_children(self, folder: bytes) -> list[bytes]:
         below = []
+        check_bounds(folder, len(self.entries))
         with self._files.folder(folder) as handle:
             for name, seen in children(handle, folder):
+                check_bounds(folder, len(self.entries) + 1)
                 relative = join(folder, name)
                 if relative not in self.entries:
                     try:

@@ -1,4 +1,4 @@
-"""Content-addressed store of file contents: each once under its SHA-256, ``objects/ab/abcdef...``.
+"""Content-addressed store of file contents: each once under its hash (``copy_hashed``), ``objects/ab/abcdef...``.
 
 An object under its final name is complete and on the disk; ``sync`` makes its name durable before a backup refers to
 it. Small objects are written one after the other and then synced together: a journaling file system
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from host.backups.backup_folder import BackupFolder, write_all
-from host.backups.copying import PIECE_BYTES, copy_hashed, hash_of
+from host.backups.copying import PIECE_BYTES, copy_hashed, has_hash
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
@@ -172,12 +172,12 @@ class ObjectStore:
         except OSError as error:
             raise damaged(what, f"cannot be read ({error.strerror})", object=sha256, name=name) from error
         try:
-            content = hash_of(file)
+            is_same = has_hash(file, sha256, size)
         except OSError as error:
             raise damaged(what, f"cannot be read ({error.strerror})", object=sha256, name=name) from error
         finally:
             os.close(file)
-        if content != (sha256, size):
+        if not is_same:
             raise damaged(what, "differs from the saved content", object=sha256, name=name)
 
     def all(self) -> Iterator[tuple[str, int]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from host.backups.backup_fs import WorkspaceFiles, attributes, is_private, parents, split
 from host.backups.backup_set import BackupEntry, BackupSet
-from host.backups.copying import hash_of
+from host.backups.copying import has_hash
 from host.backups.spellings import SavedSpellings
 from host.workspace.names import path_of
 from host.workspace.safe import kind_of
@@ -147,9 +147,13 @@ class _Comparison:
         if self._is_extra(relative):
             yield relative
         if below and (relative in self._saved_entries or self._only is not None):
-            for found, _ in self._files.walk(relative):
+            for found in self._files.walk(relative, lambda folder: not self._is_removed_whole(folder)):
                 if self._is_extra(found):
                     yield found
+
+    def _is_removed_whole(self, folder: bytes) -> bool:
+        """Return whether a folder is deleted with everything below, which therefore needs no look."""
+        return self._is_extra(folder) and self._is_in_tree(folder)
 
     def _is_extra(self, path: bytes) -> bool:
         return path not in self._saved_entries and path not in self._leading and self._is_wanted(path)
@@ -254,7 +258,7 @@ def _same_file(entry: BackupEntry, seen: os.stat_result, handle: int, name: byte
     except OSError:
         return False
     try:
-        return hash_of(file)[0] == entry.sha256 and attributes(file) == entry.xattrs
+        return has_hash(file, entry.sha256, entry.size) and attributes(file) == entry.xattrs
     except OSError:
         return False
     finally:

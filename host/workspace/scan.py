@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from host.workspace.bounds import check_bounds
 from host.workspace.root import Workspace
 from host.workspace.safe import exists, kind_of
 from host.workspace.scan_cache import CachedDigest, ScanCache
@@ -88,11 +89,13 @@ def take(
 
     Raises:
         OSError: a file or folder could not be read for another reason than permissions.
+        RefusedError: ``WORKSPACE_TOO_LARGE``; see ``host.workspace.bounds``.
     """
     state = _ScanState(ScanCache(cache, None if known is None else known.certain))
     with workspace.parent(b"") as (root, name):
         state.add(b"", os.stat(name, dir_fd=root), root, name)
     for path, folder, results in workspace.folders(ignore=ignore, unreadable=state.cannot_list):
+        check_bounds(path, len(state.stamps) + len(results))
         for entry in results:
             state.add(path + b"/" + entry.name if path else entry.name, entry.stat, folder, entry.name)
         if progress is not None:

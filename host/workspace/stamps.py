@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
 from typing import Any, Final, NamedTuple
 
 from host.workspace.safe import CHUNK, Kind
+from host.workspace.sparse import hash_sparse, is_mostly_holes
 
 __all__ = ["MAX_TRIES", "Stamp", "hash_content", "stamp_of"]
 
 MAX_TRIES: Final = 8
 """Repetitions of a read of an entry that changes meanwhile."""
-
-_SPARSE_BYTES: Final = 64 << 20
-"""Files above this size are hashed by their data segments alone, where most of them is holes."""
 
 
 class Stamp(NamedTuple):
@@ -32,8 +29,8 @@ class Stamp(NamedTuple):
         ctime_ns: time of the last change of anything, set by the kernel.
         ino: inode.
         dev: device.
-        content: SHA-256 of a file's bytes, target of a link, number of a device or socket; None for a file that
-            may not be read and for a folder.
+        content: SHA-256 of a file's bytes, or of its blocks where it is mostly holes (``host.workspace.sparse``);
+            target of a link; number of a device or socket; None for a file that may not be read and for a folder.
     """
 
     kind: Kind
@@ -71,10 +68,6 @@ def stamp_of(kind: Kind, seen: os.stat_result, content: bytes | None) -> Stamp:
     )
 
 
-def _is_mostly_holes(seen: os.stat_result) -> bool:
-    return seen.st_size > _SPARSE_BYTES and seen.st_blocks * 512 < seen.st_size // 2
-
-
 def _hash_plain(source: int, seen: os.stat_result) -> Any:
     digest = hashlib.sha256()
     os.lseek(source, 0, os.SEEK_SET)
@@ -83,33 +76,12 @@ def _hash_plain(source: int, seen: os.stat_result) -> Any:
     return digest
 
 
-def _hash_sparse(source: int, seen: os.stat_result) -> Any:
-    """Hash a sparse file by its data segments: reading 300 GB of holes would take an hour."""
-    digest = hashlib.sha256(b"sparse %d" % seen.st_size)
-    file = 0
-    while file < seen.st_size:
-        try:
-            start = os.lseek(source, file, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # no data up to the end
-                raise
-            break
-        file = os.lseek(source, start, os.SEEK_HOLE)
-        digest.update(b"at %d, %d:" % (start, file - start))
-        os.lseek(source, start, os.SEEK_SET)
-        left = file - start
-        while left and (piece := os.read(source, min(left, CHUNK))):
-            digest.update(piece)
-            left -= len(piece)
-    return digest
-
-
 def hash_content(source: int) -> tuple[os.stat_result, bytes]:
     """Return the status and SHA-256 of a file, from one moment unless it is written continuously."""
     seen = os.fstat(source)
     for _ in range(MAX_TRIES):
         before = seen
-        digest = _hash_sparse(source, before) if _is_mostly_holes(before) else _hash_plain(source, before)
+        digest = hash_sparse(source, before.st_size) if is_mostly_holes(before) else _hash_plain(source, before)
         seen = os.fstat(source)
         if (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns) == (
             before.st_size,

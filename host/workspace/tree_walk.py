@@ -45,10 +45,26 @@ class FolderChain:
     def pop(self) -> bytes:
         """Return to the parent folder; return the name of the folder that was left."""
         folder = self._open.pop(len(self._names), None)
-        if folder is not None:
-            os.close(folder)
         self._identities.pop()
-        return self._names.pop()
+        name = self._names.pop()
+        if folder is not None:
+            try:
+                self._keep_parent(folder)
+            finally:
+                os.close(folder)
+        return name
+
+    def _keep_parent(self, folder: int) -> None:
+        """Open the parent of a folder, which is the current one now, unless the folder was moved elsewhere."""
+        depth = len(self._names)
+        if not depth or depth in self._open:
+            return
+        parent = open_folder(b"..", folder)
+        seen = os.fstat(parent)
+        if (seen.st_dev, seen.st_ino) == self._identities[-1]:
+            self._open[depth] = parent
+        else:
+            os.close(parent)
 
     def end(self) -> int:
         """Return the handle of the current folder; the chain closes it."""

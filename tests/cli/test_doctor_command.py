@@ -18,6 +18,7 @@ from world.klis.settings import AUTHENTICATION, KlisSettings
 from world.limits import Limits
 from world.pipeline.recorded_time import as_moment
 from worldprotocol import Realm
+from worldprotocol.cli.support.health import checks as health_checks
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,7 @@ def test_all_is_well_and_no_byte_changes(realm):
         "disk",
         "modes",
         "file",
+        "wal",
         "tables",
         "head",
         "index",
@@ -198,3 +200,12 @@ def test_the_choices_of_init_are_those_of_the_settings():
     from worldprotocol.cli.commands.admin import init
 
     assert init.AUTHENTICATION == AUTHENTICATION
+
+
+@pytest.mark.parametrize(("is_faulty", "words"), [(True, "has the WAL-reset fault"), (False, "has not the")])
+def test_a_sqlite_that_can_lose_pages_is_named(monkeypatch: pytest.MonkeyPatch, is_faulty: bool, words: str) -> None:
+    monkeypatch.setattr(health_checks, "has_wal_reset_fault", lambda: is_faulty)
+    found = health_checks._wal()
+    assert found.ok
+    assert words in found.facts
+    assert ("3.51.3" in found.advice) is is_faulty

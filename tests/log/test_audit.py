@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from world.log import EventLog, NewEvent, TreeHead, event_leaf, open_log
-from world.log.audit import verify_tree
+from world.log.audit import verify_storage, verify_tree
 from world.log.merkle import CHUNK_LEAVES, Frontier
 from world.log.sql.statement import LOG_SHIFT
 
@@ -266,3 +266,35 @@ def test_a_log_that_grows_while_it_is_checked_is_whole(shared_log_url: str) -> N
     with open_log(shared_log_url, create=True) as log:
         fill(log, 10, 50)
         assert verify_tree(log, progress=lambda done, of: fill(log, 1, 2)) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["DELETE FROM wp_clock", "UPDATE wp_clock SET size = size - 1", "DROP TABLE wp_clock"],
+)
+def test_deleted_clocks_of_the_last_commit_are_found_until_the_next_one(tmp_path: Path, sql: str) -> None:
+    url = f"sqlite:///{tmp_path / 'w.db'}"
+    with open_log(url, create=True) as log:
+        fill(log, 1)
+        assert verify_storage(log) == []
+    with sqlite3.connect(tmp_path / "w.db") as database:
+        database.execute(sql)
+    with open_log(url, read_only=True) as log:
+        [found] = verify_storage(log)
+        assert (found.code, found.position, found.is_derived) == ("CLOCK_MISSING", 0, True)
+    with open_log(url) as log:
+        fill(log, 1)
+        assert verify_storage(log) == []
+
+
+def test_a_log_without_commits_and_one_of_an_earlier_release_lack_no_clocks(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'w.db'}"
+    with open_log(url, create=True) as log:
+        assert verify_storage(log) == []
+        fill(log, 1)
+    with sqlite3.connect(tmp_path / "w.db") as database:
+        database.execute("DROP TABLE wp_clock")
+        database.execute("UPDATE wp_head SET before = NULL")  # as a row of an earlier release
+    for is_read_only in (True, False):  # the second one makes the table
+        with open_log(url, read_only=is_read_only) as log:
+            assert verify_storage(log) == []

@@ -15,6 +15,7 @@ finds is named with its position, or with the two heads before and after it:
 - ``STREAM_DISORDER``, ``CHUNK_CHANGED``; ``STORAGE_DAMAGED`` where the rows cannot be read.
 - ``EVENT_STRAY``: something in the store belongs to a log that the store does not list (position 0).
 - ``SCHEMA_DIFFERS``: the tables are not as this program makes them (``world.audit.verify``; position 0).
+- ``CLOCK_MISSING``: the clocks of the last commit are not in a SQLite store (position 0).
 - ``FILE_DAMAGED``: what SQLite's own check of the file complains about (position 0; nothing on a server).
 
 A person that can rewrite the whole store can make it agree with itself; only heads kept elsewhere show
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from world.error_codes import ErrorCode
@@ -91,11 +93,24 @@ def verify_storage(log: EventLog) -> list[LogFinding]:
     """
     return [
         *_strays(log),
+        *_lost_clocks(log),
         *(
             LogFinding(ErrorCode.FILE_DAMAGED, 0, f"The database file is damaged: {' '.join(fault.split())}.")
             for fault in log.audit_storage(MAX_FINDINGS)
         ),
     ]
+
+
+def _lost_clocks(log: EventLog) -> Iterator[LogFinding]:
+    """Find deleted clocks of the last commit, without which the next one is compared with the wall clock alone."""
+    with suppress(DamagedLogError, TypeError):  # the tree's pass, or opening the log, has said so
+        if log.lacks_clocks():
+            yield LogFinding(
+                ErrorCode.CLOCK_MISSING,
+                0,
+                "The clocks of the last commit are not in the table wp_clock: the row, or the table, was deleted or "
+                "changed. The next commit stores its own; check before that this machine's clock is right.",
+            )
 
 
 def _strays(log: EventLog) -> Iterator[LogFinding]:

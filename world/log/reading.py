@@ -11,7 +11,7 @@ from world.errors import DamagedLogError, RefusedError
 from world.log.following import Follower
 from world.log.merkle import Frontier
 from world.log.sql.queries import AT_ONCE, events_at_query, events_query
-from world.log.sql.statement import SNAPSHOT_TABLE, SqlStatement
+from world.log.sql.statement import CLOCK_TABLE, LOG_SHIFT, SNAPSHOT_TABLE, SqlStatement
 from world.log.store import Row, Store, key_range
 from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap, refuse_archived
 from world.log.url import Backend, LogAddress
@@ -336,6 +336,24 @@ class LogReader:
         if not self._store.has_linked_heads():
             return []
         return self._store.select(self._store.sql.broken_links, count=count, **key_range(self.log_id))
+
+    def lacks_clocks(self) -> bool:
+        """Return whether the clocks of the last commit are missing, or are those of another commit.
+
+        False where the store keeps none: on a server, in exported tables, and where an earlier release committed last.
+        """
+        store = self._store
+        if not store.keeps_clocks or store.derives_views or not store.has_linked_heads():
+            return False
+        rows = store.select(store.sql.last_head, **key_range(self.log_id))
+        is_kept = CLOCK_TABLE in {row[0] for row in store.query(store.tables_sql, ())}
+        if is_kept:
+            rows = store.select(store.sql.opening, log_id=self.log_id, **key_range(self.log_id))
+        size = rows[0][0]
+        if size is None or (is_kept and rows[0][3] == size):
+            return False
+        [(before,)] = store.select(store.sql.newest_link, high=(self.log_id << LOG_SHIFT) + size)
+        return before is not None
 
     def audit_storage(self, count: int) -> list[str]:
         """Return what the database itself finds wrong with how it is stored, at most ``count`` sentences."""

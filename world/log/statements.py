@@ -53,6 +53,7 @@ class Statements:
         self.last_head = sql(_newest())
         self.opening = sql(_opening(backend))
         self.keep_clock = sql(_keep_clock(backend))
+        self.newest_link = sql(select(HEADS.c.before).where(HEADS.c.id == bindparam(HIGH)))
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
         self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
 from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 
-from world.log.sql.statement import LOG_SHIFT, POSITION_MASK, SNAPSHOT_TABLE, STORE_TABLE, dialect
+from world.log.sql.statement import CLOCK_TABLE, LOG_SHIFT, POSITION_MASK, SNAPSHOT_TABLE, STORE_TABLE, dialect
 from world.log.url import Backend
 
 METADATA: Final = MetaData()
@@ -94,7 +94,7 @@ BESIDE: Final = MetaData()
 """Tables beside the logs that are no part of them: what they hold is not proven, exported or restored."""
 
 CLOCKS: Final = Table(
-    "wp_clock",
+    CLOCK_TABLE,
     BESIDE,
     Column("log_id", Integer, primary_key=True, autoincrement=False),
     Column("size", _Key, nullable=False),
@@ -103,7 +103,10 @@ CLOCKS: Final = Table(
     Column("recorded_ms", _Key, nullable=False),
     sqlite_strict=True,
 )
-"""On SQLite: the clocks at the last commit of each log, and how many events the log had then."""
+"""On SQLite: the clocks at the last commit of each log, and how many events the log had then.
+
+A commit without clocks, as of an import, has a row with an empty boot id, so that a missing row was deleted.
+"""
 
 SEALED: Final = MetaData()
 """Tables that only a store with a cut log has."""

@@ -39,6 +39,9 @@ CATCH_UP_EVENTS: Final = 10_000
 _ALL: Final = 1 << 62  # a limit for queries that want every row
 
 
+_NO_BOOT: Final = Boot("", 0)
+
+
 class Clocks(Struct, frozen=True):
     """What a store has to compare a writer's clock with.
 
@@ -262,10 +265,9 @@ class Transaction:
             self._store.cursor().execute(statement.sql, row if self._store.links_heads else row[:2])
         return frontier.size
 
-    def _clock_row(self, size: int) -> tuple[Any, ...] | None:
-        if self._noted is None:
-            return None
-        boot, recorded_ms = self._noted
+    def _clock_row(self, size: int) -> tuple[Any, ...]:
+        """Return the row of the clocks; one of a commit without any has no boot id, and is stored all the same."""
+        boot, recorded_ms = self._noted or (_NO_BOOT, 0)
         return self._log_id, size, boot.id, boot.ms, recorded_ms
 
     def _remember(self, batch: Batch, frontier: Frontier) -> None:
@@ -278,7 +280,7 @@ class Transaction:
 
 def _clocks(opening: Opening) -> Clocks:
     """Return the stored clocks; those of an earlier commit say nothing about the last one."""
-    if opening.clock is None or opening.clock[0] != opening.size:
+    if opening.clock is None or opening.clock[0] != opening.size or not opening.clock[1]:
         return Clocks(database_ms=opening.database_ms)
     _, boot_id, boot_ms, recorded_ms = opening.clock
     return Clocks(Boot(boot_id, boot_ms), recorded_ms, opening.database_ms)

@@ -187,11 +187,11 @@ class LogFinding:
 
     @property
     def is_derived(self) -> bool:
-        """Whether it is about tables that follow from the events, and `worldctl doctor --rebuild` makes again."""
+        """Whether it is about tables that `worldctl doctor --rebuild`, or the next commit, makes again."""
         return self.code in _DERIVED or bool(self.details.get("mendable"))
 
 
-_DERIVED: Final = frozenset({ErrorCode.INDEX_DIFFERS, ErrorCode.CHUNK_CHANGED})
+_DERIVED: Final = frozenset({ErrorCode.INDEX_DIFFERS, ErrorCode.CHUNK_CHANGED, ErrorCode.CLOCK_MISSING})
 
 
 def event_leaf(stream: str, version: int, topic: str, schema_version: int, state: bytes) -> bytes:

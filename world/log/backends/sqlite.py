@@ -22,6 +22,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
 from world.log.backends.opened_files import OpenedFiles, identity
 from world.log.backends.registry import Durability
+from world.log.backends.sqlite_checkpoints import GuardedCheckpoints, has_wal_reset_fault
 from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import (
@@ -86,6 +87,8 @@ class SqliteStore(Store):
         self._commits_of_others = 0  # SQLite's data_version of the writing connection
         self._newest: tuple[int, list[Row]] | None = None  # log and row of ``last_head`` as of that data_version
         self._polite_until = 0.0
+        is_guarded = path != MEMORY and has_wal_reset_fault()
+        self._checkpoints = GuardedCheckpoints(path, self._connect_once) if is_guarded else None
         if path != MEMORY:
             _check_path(path, create=create, read_only=read_only)
         try:
@@ -135,6 +138,8 @@ class SqliteStore(Store):
         )
         connection.execute("PRAGMA trusted_schema=OFF")  # a file from elsewhere runs no functions of ours
         connection.execute("PRAGMA foreign_keys=ON")
+        if self._checkpoints is not None:
+            self._checkpoints.take_over(connection)
         return connection
 
     def describe(self) -> str:
@@ -267,6 +272,8 @@ class SqliteStore(Store):
             log_id, size = divmod(batch.head[0], 1 << LOG_SHIFT)
             self._newest = log_id, [(size, batch.head[1], size)]
         self._check_files(_NOT_ACKNOWLEDGED)  # it may have been moved since the check before
+        if self._checkpoints is not None:
+            self._checkpoints.follow_commit(writer, self.check_place)
 
     def check_place(self) -> None:
         """See ``Store.check_place``."""
@@ -297,7 +304,10 @@ class SqliteStore(Store):
         """See ``Store.compact``; SQLite writes the file anew, and needs as much space again meanwhile."""
         try:
             self._patiently(self._own(), "VACUUM")
+            # with a time to wait, it holds the lock of writers; without one, it goes on beside them
+            self._own().execute(f"PRAGMA busy_timeout={round(self._patience_s * 1000)}").fetchall()
             self._patiently(self._own(), "PRAGMA wal_checkpoint(TRUNCATE)")
+            self._own().execute("PRAGMA busy_timeout=0").fetchall()
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
@@ -308,6 +318,8 @@ class SqliteStore(Store):
             writer, self._writer = self._writer, None
             if readers is not None:
                 readers.close()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
             if writer is not None:
                 writer.close()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from world.log.url import Backend
 
 __all__ = [
+    "CLOCK_TABLE",
     "FORMAT",
     "FORMAT_VERSION",
     "LOG_SHIFT",
@@ -45,8 +46,10 @@ POSITION_MASK: Final = (1 << LOG_SHIFT) - 1
 """Positions in one log are below 2^40; logs in one store below 2^23."""
 
 STORE_TABLE: Final = "wp_store"
-SNAPSHOT_TABLE: Final = "wp_snapshot"
 """Name of the table with the format of a store."""
+
+SNAPSHOT_TABLE: Final = "wp_snapshot"
+CLOCK_TABLE: Final = "wp_clock"
 
 STATEMENTS_FILE: Final = Path(__file__).with_name("sqlite_statements.json")
 """Texts, parameter names and constants of the statements for SQLite, by name."""

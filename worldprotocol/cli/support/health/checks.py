@@ -19,6 +19,7 @@ from world.clock import SystemClock
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
+from world.log.backends.sqlite_checkpoints import has_wal_reset_fault
 from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import VIEW_NAME, VIEW_VERSION
 from world.read_models.leases import Lack, lacks
@@ -124,6 +125,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
         if Path(log.address.path).is_file():
             yield _disk(log.address.path)
             yield _file(world)
+            yield _wal()
         if (role := role_rights(log)) is not None:
             yield _role(role)
             yield from _replication(desk, world)
@@ -201,6 +203,15 @@ def _authentication(realm: RealmView) -> Check:
     facts = "open: " if chosen else "not recorded, so open: "
     advice = 'set authentication = "channel" or "signed" under [klis] in world.toml and run `worldctl klis configure`'
     return Check("authentication", False, f"{facts}any caller is granted leases in any agent's name", advice)
+
+
+def _wal() -> Check:
+    """Name a SQLite with the WAL-reset fault, which the writers of this version keep from having an effect."""
+    version = sqlite3.sqlite_version
+    if not has_wal_reset_fault():
+        return Check("wal", ok=True, facts=f"SQLite {version} has not the WAL-reset fault")
+    facts = f"SQLite {version} has the WAL-reset fault; a checkpoint is made while no other connection writes"
+    return Check("wal", True, facts, "use SQLite 3.51.3 or newer where other programs open the log for writing")
 
 
 def _file(world: Realm) -> Check:
