@@ -19,6 +19,7 @@ from host.confinement import namespaces
 from tests.cli.forked import run
 from tests.cli.inside import Inside
 from tests.cli.realm import COMMAND, CliRealm, environment, founded
+from tests.plugins.forms import scaled
 from worldprotocol.runs.command import confinement_support
 
 pytestmark = pytest.mark.slow
@@ -228,7 +229,7 @@ def swap():
             os.rename('new', 'link')
         except OSError: pass
 _thread.start_new_thread(swap, ())
-for _ in range(400):
+for _ in range(TIMES):
     for how in (lambda: os.chmod('link', 0o777), lambda: os.utime('link', (1, 1)), lambda: os.truncate('link', 0),
                 lambda: print(open('link').read(), end='')):
         try: how()
@@ -242,7 +243,7 @@ def test_a_name_that_is_swapped_during_a_call_leads_to_nothing_undeclared(realm:
     """Where there are namespaces: elsewhere mode, times and owner are the watcher's alone, which reads names once."""
     (realm.folder / "d").mkdir()
     before = shape(secret)
-    code = f"TARGET = {str(secret)!r}{SWAP}"
+    code = f"TARGET, TIMES = {str(secret)!r}, {scaled(400, ci=40)}{SWAP}"
     _, out, _ = attempt(realm, code, "--writes", "d/**", "--deletes", "d/**")
     assert "SECRET" not in out
     if SECLUDED:

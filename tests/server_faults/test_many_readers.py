@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.plugins.forms import scaled
 from tests.server.served import ORDER, PATH, Served, founded, serving
 from tests.server_faults.inside import Inside, while_serving
 from tests.server_faults.wire import Address, connected, exchanged, request
@@ -27,7 +28,9 @@ from worldprotocol.server.log_watch import PING_S
 pytestmark = pytest.mark.slow
 
 READERS = 60
-MANY = 10_000
+MANY = scaled(10_000, ci=1_000)
+LIMITS = f"requests_per_second = 100000\nburst = 100000\nmax_waits = {MANY * 10 // 9}"
+"""Limits of a server of which streams may take nine tenths."""
 BYTES_OF_A_READER = 64 * 1024
 """Most resident memory of the server for one idle reader."""
 
@@ -191,12 +194,12 @@ def protocol_limit() -> int:
     return HIGH_WATER_LIMIT
 
 
-def test_ten_thousand_idle_readers_fit_and_get_the_next_event(tmp_path: Path) -> None:
+def test_many_idle_readers_fit_and_get_the_next_event(tmp_path: Path) -> None:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert allowed > MANY + 500, f"This machine allows {allowed} open files; the test needs {MANY + 500}."
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
     with (
-        serving(founded(tmp_path, server="requests_per_second = 100000\nburst = 100000\nmax_waits = 11111")) as served,
+        serving(founded(tmp_path, server=LIMITS)) as served,
         ExitStack() as stack,
     ):
         process = psutil.Process(served.process.pid)
