@@ -188,7 +188,7 @@ def test_doctor_says_which_replication_it_is(cluster: Cluster, tmp_path: Path) -
     first, second = (found[f"host {cluster[name].socket}"]["found"] for name in "ab")
     assert first.startswith("primary, timeline 1, at 0/")
     assert second.startswith("standby, timeline 1, at 0/")
-    assert found["writer"]["found"] == "epoch 0"
+    assert found["writer"]["found"].startswith("epoch 0, timeline 1 of the database system ")
     cluster.primary.change("synchronous_standby_names", "ANY 2 (a, b)")
     waiting = checks(address)["replication"]
     assert not waiting["ok"]

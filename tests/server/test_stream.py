@@ -44,6 +44,14 @@ def events(stream: httpx.Response) -> Iterator[tuple[int, str, Any]]:
             told = {}
 
 
+def test_a_stream_that_was_to_begin_after_more_events_than_the_log_has_is_refused(served: Served) -> None:
+    with served.client("bot") as bot:
+        end = bot.get(PATH).json()["position"]
+        for more in ({"params": {"after": end + 1_000}}, {"headers": {"Last-Event-ID": str(end + 1_000)}}):
+            refused = bot.get(f"{PATH}/log/stream", **more)
+            assert (refused.status_code, refused.json()["code"]) == (409, "CONSUMER_AHEAD")
+
+
 def test_a_stream_goes_on_from_the_last_event_id_without_a_gap(served: Served) -> None:
     for number in range(3):
         served.submit("kid", ORDER | {"input": {"item": "tea", "number": f"s{number}"}})

@@ -165,7 +165,7 @@ def _check_roles(source: EventLog, target: EventLog) -> None:
         lacking = "; ".join(f"{role}: {', '.join(rights)}" for role, rights in missing.items())
         raise RefusedError(
             ErrorCode.ROLE_WITHOUT_RIGHTS,
-            f"The realm is not moved to {target.address}: its servers could not write there. Missing rights: "
+            f"The realm is not moved to {target.address.store()}: its servers could not write there. Missing rights: "
             f"{lacking}. The tables exist now: run docs/deploy/postgresql-roles.sql in that database, and repeat the "
             "command.",
             missing=missing,

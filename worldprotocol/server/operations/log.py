@@ -106,6 +106,14 @@ async def stream_log(
             position=begin + 1,
             archived_upto=archived,
         )
+    size = 0 if begin <= call.view.position else (await call.run(call.hosted.realm.log.head)).size
+    if begin > max(size, call.view.position):
+        raise RefusedError(
+            ErrorCode.CONSUMER_AHEAD,
+            f"The stream was to begin after event {begin}, and the log has {size} events: it was restored from an "
+            "older copy, or lost commits in a failover. Compare what was read with the log, and begin where it ends.",
+            events=size,
+        )
     call.check_waits()
     return EventStream(_stream(call, begin, chosen, form))
 
