@@ -16,6 +16,7 @@ from tests.cli.realm import COUNTER, FOUND, CliRealm, founded, sale
 from world.clock import ManualClock, SystemClock
 from world.klis.settings import AUTHENTICATION, KlisSettings
 from world.limits import Limits
+from world.log.backends import sqlite
 from world.pipeline.recorded_time import as_moment
 from worldprotocol import Realm
 from worldprotocol.cli.support.health import checks as health_checks
@@ -203,9 +204,12 @@ def test_the_choices_of_init_are_those_of_the_settings():
 
 
 @pytest.mark.parametrize(("is_faulty", "words"), [(True, "has the WAL-reset fault"), (False, "has not the")])
-def test_a_sqlite_that_can_lose_pages_is_named(monkeypatch: pytest.MonkeyPatch, is_faulty: bool, words: str) -> None:
-    monkeypatch.setattr(health_checks, "has_wal_reset_fault", lambda: is_faulty)
-    found = health_checks._wal()
+def test_a_sqlite_that_can_lose_pages_is_named(
+    realm: CliRealm, monkeypatch: pytest.MonkeyPatch, is_faulty: bool, words: str
+) -> None:
+    monkeypatch.setattr(sqlite, "has_wal_reset_fault", lambda: is_faulty)
+    with Realm.open_read_only(realm.folder / "world.db") as world:
+        found = health_checks._wal(world)
     assert found.ok
     assert words in found.facts
-    assert ("3.51.3" in found.advice) is is_faulty
+    assert ("3.51.3" in found.facts) is is_faulty

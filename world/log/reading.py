@@ -63,6 +63,11 @@ class LogReader:
         return self._store.read_only
 
     @property
+    def has_wal_reset_fault(self) -> bool:
+        """Whether the log is a file of a SQLite that can lose pages unless checkpoints exclude writers."""
+        return self._store.has_wal_reset_fault
+
+    @property
     def derives_views(self) -> bool:
         """Return whether its views are made in each process that needs them, because they cannot be stored."""
         return self._store.derives_views
@@ -349,9 +354,9 @@ class LogReader:
         is_kept = CLOCK_TABLE in {row[0] for row in store.query(store.tables_sql, ())}
         if is_kept:
             rows = store.select(store.sql.opening, log_id=self.log_id, **key_range(self.log_id))
-        size = rows[0][0]
-        if size is None or (is_kept and rows[0][3] == size):
-            return False
+        size, last = rows[0][0], rows[0][2]
+        if size is None or size != last or (is_kept and rows[0][3] == size):
+            return False  # where the last head and the last event differ, the tree's pass says so
         [(before,)] = store.select(store.sql.newest_link, high=(self.log_id << LOG_SHIFT) + size)
         return before is not None
 

@@ -106,6 +106,8 @@ class Store(ABC):
     """Where the connection for writing leads; None for a file, or where the server does not say."""
     derives_views: bool = False
     """True where views are made in tables of the process, because the store has none and cannot be written."""
+    has_wal_reset_fault: bool = False
+    """True for a file of a SQLite that can lose pages unless checkpoints exclude writers."""
     links_heads: bool = True
     """False where ``wp_head`` has no column ``before``, and could not be given one."""
 

@@ -12,7 +12,8 @@ import os
 from typing import Final, NoReturn
 
 from world.error_codes import ErrorCode
-from world.errors import WorldProtocolError
+from world.errors import RefusedError, WorldProtocolError
+from world.log.store import not_a_log
 
 _COMPANIONS: Final = ("-wal", "-shm")
 
@@ -90,3 +91,36 @@ def _error(path: str, name: str, consequence: str) -> WorldProtocolError:
         path=path,
         moved=name,
     )
+
+
+def check_path(path: str, *, create: bool, read_only: bool) -> None:
+    """Refuse a path at which no log can be opened.
+
+    Args:
+        path: the file.
+        create: whether a missing or empty file becomes a log.
+        read_only: whether nothing is created all the same.
+
+    Raises:
+        RefusedError: ``LOG_NOT_FOUND``, ``LOG_UNAVAILABLE``, ``NOT_A_LOG``.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        if create and not read_only:
+            if os.path.isdir(os.path.dirname(os.path.abspath(path))):
+                return
+            raise RefusedError(
+                ErrorCode.LOG_NOT_FOUND, f"The directory of {path} does not exist; make it first."
+            ) from None
+        raise RefusedError(
+            ErrorCode.LOG_NOT_FOUND, f"There is no file {path}. Check the path, or create the log."
+        ) from None
+    except OSError as error:
+        raise RefusedError(ErrorCode.LOG_UNAVAILABLE, f"The file {path} cannot be reached: {error.strerror}.") from None
+    if os.path.isdir(path):
+        raise not_a_log(path, "it is a directory; give the file in it, or parquet:///FOLDER for exported tables")
+    if not os.path.isfile(path):
+        raise not_a_log(path, "it is no regular file")
+    if status.st_size == 0 and not create:
+        raise not_a_log(path, "the file is empty; create the log, or give another file", is_empty=True)

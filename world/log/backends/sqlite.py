@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
-from world.log.backends.opened_files import OpenedFiles, identity
+from world.log.backends.opened_files import OpenedFiles, check_path, identity
 from world.log.backends.registry import Durability
 from world.log.backends.sqlite_checkpoints import GuardedCheckpoints, has_wal_reset_fault
 from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
@@ -87,10 +87,10 @@ class SqliteStore(Store):
         self._commits_of_others = 0  # SQLite's data_version of the writing connection
         self._newest: tuple[int, list[Row]] | None = None  # log and row of ``last_head`` as of that data_version
         self._polite_until = 0.0
-        is_guarded = path != MEMORY and has_wal_reset_fault()
-        self._checkpoints = GuardedCheckpoints(path, self._connect_once) if is_guarded else None
+        self.has_wal_reset_fault = path != MEMORY and has_wal_reset_fault()
+        self._checkpoints = GuardedCheckpoints(path, self._connect_once) if self.has_wal_reset_fault else None
         if path != MEMORY:
-            _check_path(path, create=create, read_only=read_only)
+            check_path(path, create=create, read_only=read_only)
         try:
             self._open(durability)
         except _UNREADABLE as error:
@@ -404,29 +404,6 @@ def translate(error: Exception, path: str) -> Exception:
     if isinstance(error, sqlite3.ProgrammingError):
         return RefusedError(ErrorCode.LOG_CLOSED, _closed(False))
     return WorldProtocolError(ErrorCode.LOG_FAILED, f"SQLite failed on {path}: {error}.", path=path)
-
-
-def _check_path(path: str, *, create: bool, read_only: bool) -> None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        if create and not read_only:
-            if os.path.isdir(os.path.dirname(os.path.abspath(path))):
-                return
-            raise RefusedError(
-                ErrorCode.LOG_NOT_FOUND, f"The directory of {path} does not exist; make it first."
-            ) from None
-        raise RefusedError(
-            ErrorCode.LOG_NOT_FOUND, f"There is no file {path}. Check the path, or create the log."
-        ) from None
-    except OSError as error:
-        raise RefusedError(ErrorCode.LOG_UNAVAILABLE, f"The file {path} cannot be reached: {error.strerror}.") from None
-    if os.path.isdir(path):
-        raise not_a_log(path, "it is a directory; give the file in it, or parquet:///FOLDER for exported tables")
-    if not os.path.isfile(path):
-        raise not_a_log(path, "it is no regular file")
-    if status.st_size == 0 and not create:
-        raise not_a_log(path, "the file is empty; create the log, or give another file", is_empty=True)
 
 
 def _without_room(path: str, *, is_full: bool) -> StorageFullError:

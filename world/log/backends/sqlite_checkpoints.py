@@ -2,7 +2,7 @@
 
 Before 3.51.3, 3.50.7 and 3.44.6, a commit of one connection that begins the WAL anew during a checkpoint of another one
 can have later checkpoints leave out committed pages. Here SQLite makes no checkpoint by itself, and ours are made while
-a second connection holds the lock of writers: nothing commits meanwhile, and nobody else makes a checkpoint so.
+a second connection holds the lock of writers: meanwhile nothing commits, and no process makes another checkpoint.
 
 Source: https://sqlite.org/wal.html#walresetbug.
 """

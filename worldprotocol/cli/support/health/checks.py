@@ -19,7 +19,6 @@ from world.clock import SystemClock
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
-from world.log.backends.sqlite_checkpoints import has_wal_reset_fault
 from world.read_models.clock_jumps import clock_jumps
 from world.read_models.index import VIEW_NAME, VIEW_VERSION
 from world.read_models.leases import Lack, lacks
@@ -125,7 +124,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
         if Path(log.address.path).is_file():
             yield _disk(log.address.path)
             yield _file(world)
-            yield _wal()
+            yield _wal(world)
         if (role := role_rights(log)) is not None:
             yield _role(role)
             yield from _replication(desk, world)
@@ -205,13 +204,13 @@ def _authentication(realm: RealmView) -> Check:
     return Check("authentication", False, f"{facts}any caller is granted leases in any agent's name", advice)
 
 
-def _wal() -> Check:
+def _wal(world: Realm) -> Check:
     """Name a SQLite with the WAL-reset fault, which the writers of this version keep from having an effect."""
     version = sqlite3.sqlite_version
-    if not has_wal_reset_fault():
+    if not world.log.has_wal_reset_fault:
         return Check("wal", ok=True, facts=f"SQLite {version} has not the WAL-reset fault")
     facts = f"SQLite {version} has the WAL-reset fault; a checkpoint is made while no other connection writes"
-    return Check("wal", True, facts, "use SQLite 3.51.3 or newer where other programs open the log for writing")
+    return Check("wal", True, f"{facts} (other programs that write the file need SQLite 3.51.3)")
 
 
 def _file(world: Realm) -> Check:
