@@ -6,6 +6,7 @@ Source: design section 6; the language definition of CEL.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 MAX_TEXT: Final = 4_096
@@ -65,6 +66,35 @@ def tokens_of(text: str) -> list[Token]:
                 f"it is too large: a condition has at most {MAX_TOKENS} tokens and {MAX_BRACKETS} nested brackets"
             )
     return tokens
+
+
+def unwrapped(tokens: Sequence[str]) -> list[str]:
+    """Return the texts of tokens without the brackets around all of them."""
+    found = list(tokens)
+    while found and found[0] == "(" and _closing(found) == len(found) - 1:
+        found = found[1:-1]
+    return found
+
+
+def outer_indexes(tokens: Sequence[str]) -> list[int]:
+    """Return the indexes of the tokens outside of brackets, from their texts."""
+    places, depth = [], 0
+    for at, token in enumerate(tokens):
+        depth -= token in CLOSES.values()
+        if depth == 0:
+            places.append(at)
+        depth += token in CLOSES
+    return places
+
+
+def _closing(tokens: Sequence[str]) -> int:
+    """Return the index of the bracket that closes the first one; the number of tokens where it is open."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += (token in CLOSES) - (token in CLOSES.values())
+        if depth == 0:
+            return at
+    return len(tokens)
 
 
 def divided(text: str) -> tuple[str, list[str]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, Literal
 
+from authority.cel.tokens import outer_indexes, unwrapped
 from world.model.canonical_json import canonical_text
 
 MAX_COMPARISONS: Final = 10
@@ -75,17 +76,14 @@ def _cases(comparisons: frozenset[str]) -> list[dict[str, bool]]:
 
 # CEL
 
-_OPENS: Final = {"(": ")", "[": "]", "{": "}"}
 _COMPARES: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "in"})
 _COUNTS: Final = frozenset({"+", "-", "*", "/", "%", "?", ":"})
 
 
 def term_of_cel(tokens: Sequence[str]) -> Term:
     """Return the term of a CEL condition from the texts of its tokens."""
-    tokens = list(tokens)
-    while tokens and tokens[0] == "(" and _closing(tokens, 0) == len(tokens) - 1:
-        tokens = tokens[1:-1]
-    marks = _marks(tokens)
+    tokens = unwrapped(tokens)
+    marks = outer_indexes(tokens)
     if any(tokens[at] == "?" for at in marks):
         return Term("is", " ".join(tokens))
     for sign, kind in (("||", "or"), ("&&", "and")):
@@ -117,26 +115,6 @@ def compared(left: str, sign: str, right: str) -> Term:
     text = f"{left} < {right}" if sign not in ("==", "!=") else " == ".join(sorted((left, right)))
     is_one = Term("is", text)
     return Term("not", parts=(is_one,)) if sign in ("!=", ">=", "<=") else is_one
-
-
-def _marks(tokens: Sequence[str]) -> list[int]:
-    """Return the indexes of the tokens outside of brackets."""
-    places, depth = [], 0
-    for at, token in enumerate(tokens):
-        depth -= token in _OPENS.values()
-        if depth == 0:
-            places.append(at)
-        depth += token in _OPENS
-    return places
-
-
-def _closing(tokens: Sequence[str], at: int) -> int:
-    depth = 0
-    for end in range(at, len(tokens)):
-        depth += (tokens[end] in _OPENS) - (tokens[end] in _OPENS.values())
-        if depth == 0:
-            return end
-    return len(tokens)
 
 
 # Cedar

@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from authority.cel.tokens import tokens_of
+from authority.cel.tokens import outer_indexes, tokens_of, unwrapped
 from authority.policies.rules import Rule
 from authority.policies.source_hash import source_of
 
 __all__ = ["InputConditions", "conditions_of"]
 
 Texts = frozenset[str]
-_OPENS: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,8 @@ def _of_cel(tokens: Sequence[str]) -> InputConditions:
 
 def _cel_texts(tokens: Sequence[str], of: Callable[[Sequence[str]], Texts | None]) -> Texts | None:
     """Return what ``of`` finds in comparisons: in one part of a conjunction, or in all parts of a disjunction."""
-    while tokens and tokens[0] == "(" and _closing(tokens) == len(tokens) - 1:
-        tokens = tokens[1:-1]
-    outer = _outer(tokens)
+    tokens = unwrapped(tokens)
+    outer = outer_indexes(tokens)
     if any(tokens[at] in ("?", ":") for at in outer):
         return None
     for sign, join in (("||", _any_of), ("&&", _all_of)):
@@ -115,27 +113,6 @@ def _literals(tokens: Sequence[str]) -> Texts | None:
 
 def _dotted(path: Sequence[str]) -> list[str]:
     return [piece for name in path for piece in (".", name)][1:]
-
-
-def _outer(tokens: Sequence[str]) -> list[int]:
-    """Return the indexes of the tokens outside of brackets."""
-    places, depth = [], 0
-    for at, token in enumerate(tokens):
-        depth -= token in _OPENS.values()
-        if depth == 0:
-            places.append(at)
-        depth += token in _OPENS
-    return places
-
-
-def _closing(tokens: Sequence[str]) -> int:
-    """Return the index of the bracket that closes the first one."""
-    depth = 0
-    for at, token in enumerate(tokens):
-        depth += (token in _OPENS) - (token in _OPENS.values())
-        if depth == 0:
-            return at
-    return len(tokens)
 
 
 def _any_of(parts: Sequence[Texts | None]) -> Texts | None:

@@ -32,22 +32,27 @@ def git(root: Path, *words: str) -> None:
     subprocess.run(["git", *settings, *words], cwd=root, check=True, capture_output=True)
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    above = tmp_path_factory.mktemp("forms")
-    root = above / "project"
+def make_project(root: Path, secret: str) -> None:
+    """Make a project with all that the forms name; hidden files have a text of their own."""
     for folder in ("src", ".claude", "sub", "deploy", "d/d/d", "nested"):
         (root / folder).mkdir(parents=True)
     for name in ("src/app.py", ".env", ".env.local", ".claude/settings.json", "deploy/server.pem", "list", "evil.toml"):
-        (root / name).write_text("x")
-    (above / "claude.token").write_text("secret")
-    (root / "d/d/d/top").symlink_to(root)
+        (root / name).write_text(secret if ".env" in name else "x")
     (root / "secret").symlink_to(".env")
     git(root, "init", "-q", ".")
     git(root, "add", "src", ".claude")
     git(root, "commit", "-qm", "one")
     git(root, "init", "-q", "--bare", "evil")
     git(root / "nested", "init", "-q", ".")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    above = tmp_path_factory.mktemp("forms")
+    root = above / "project"
+    make_project(root, "x")
+    (above / "claude.token").write_text("secret")
+    (root / "d/d/d/top").symlink_to(root)
     return Project(root)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.agents.hooked import Claude
-from tests.agents.test_bypass_forms import FORMS, git
+from tests.agents.test_bypass_forms import FORMS, make_project
 from tests.agents.test_confined_commands import started
 from tests.agents.test_presets import place_of
 from tests.server.served import Served, serving
@@ -43,16 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with all that the forms name."""
     root = tmp_path_factory.mktemp("original") / "project"
-    for folder in ("src", ".claude", "sub", "deploy", "d/d/d", "nested"):
-        (root / folder).mkdir(parents=True)
-    for name in ("src/app.py", ".env", ".env.local", ".claude/settings.json", "deploy/server.pem", "list", "evil.toml"):
-        (root / name).write_text(SECRET if ".env" in name else "x")
-    (root / "secret").symlink_to(".env")
-    git(root, "init", "-q", ".")
-    git(root, "add", "src", ".claude")
-    git(root, "commit", "-qm", "one")
-    git(root, "init", "-q", "--bare", "evil")
-    git(root / "nested", "init", "-q", ".")
+    make_project(root, SECRET)
     return root
 
 
