@@ -92,14 +92,14 @@ def test_a_rule_in_cedar_is_told_with_the_attributes_that_it_names(tmp_path: Pat
 
 
 @pytest.mark.requirement("CARD-policy", "CARD-audit")
-def test_a_number_that_was_rounded_for_a_cedar_policy_that_stayed_silent_is_shown(tmp_path: Path) -> None:
+def test_a_number_that_cedar_does_not_hold_rejects_and_is_shown(tmp_path: Path) -> None:
     text = CEDAR + '\n@id("rounded")\nforbid(principal, action, resource)\n'
     text += 'when { context.input has price && context.input.price.greaterThan(decimal("0.5")) };\n'
     sold(tmp_path, "till.cedar", text, "till.cedar", 4)
     wish = {"type": "sell", "input": {"item": "cake", "count": 4, "price": 0.50001}}
     (tmp_path / "wish.json").write_text(json.dumps(wish))
     words = CliRealm(tmp_path)("policy", "ask", "--actor", "bot", "--intent", "wish.json").out
-    said = "why    its policy is not satisfied; context.input.price is 0.50001 and was read as 0.5"
+    said = "rounded error, decided: context.input.price is 0.50001; Cedar holds whole numbers and up to 4 decimals"
     assert said in words
 
 

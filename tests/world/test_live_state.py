@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from authority import Approve, Policy, rule
 from tests.pipeline.shop import Bank, Shop, house, open_shop, shop
 from tests.pipeline.test_sources import click, till
 from tests.support.patience import PATIENCE_S
@@ -278,40 +277,32 @@ def test_a_reader_inside_a_unit_sees_the_committed_state_and_never_waits(log_url
 
 
 @pytest.mark.requirement("CARD-replay")
-def test_a_rule_and_an_action_that_read_the_realm_see_committed_states(log_url: str) -> None:
+def test_an_action_that_reads_the_realm_sees_committed_states(log_url: str) -> None:
     looked: list[tuple[str, int, bool]] = []
     domain = Domain("urn:test:looking", version="1.0.0", state=Shop)
 
     def look(who: str) -> None:
-        def read() -> None:
-            view = world.realm()
-            committed = {head.size for head in world.log.heads()} if ":memory:" not in log_url else {view.position}
-            looked.append((who, view.position, view.position in committed))
-
-        read()
-        other = threading.Thread(target=read)
-        other.start()
-        other.join(PATIENCE_S)
-        assert not other.is_alive()
+        view = world.realm()
+        committed = {head.size for head in world.log.heads()} if ":memory:" not in log_url else {view.position}
+        looked.append((who, view.position, view.position in committed))
 
     @domain.action("look", version="1")
     def look_around(ctx: ActionContext) -> Any:
         look("action")
+        other = threading.Thread(target=look, args=("thread of the action",))
+        other.start()
+        other.join(PATIENCE_S)
+        assert not other.is_alive()
         return [set_("sold", ctx.data["sold"] + 1)]
 
-    @rule
-    def looks(case: Any) -> Any:
-        look("rule")
-        return Approve("it looked")
-
-    with Realm.create(log_url, domain=domain, policies=[Policy("looking", [looks])]) as world:
-        world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "looking"})
+    with Realm.create(log_url, domain=domain) as world:
+        world.register("bot", "agent", binding={"kind": "auto_approve"})
         world.act("bot", "look", None)
         looked.clear()
         before = world.log.head().size
         done = world.act("bot", "look", None)
         assert done.status == "completed"
-        assert {who for who, _, _ in looked} == {"rule", "action"}
+        assert {who for who, _, _ in looked} == {"action", "thread of the action"}
         assert {position for _, position, _ in looked} == {before}
         assert all(is_committed for _, _, is_committed in looked)
         assert world.data()["sold"] == 2
