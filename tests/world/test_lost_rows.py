@@ -86,6 +86,19 @@ def store(shared_log_url: str) -> Store:
 
 
 @pytest.mark.requirement("CARD-log", "WP-founding")
+def test_no_log_is_founded_beside_the_events_of_one_that_is_not_listed(store: Store) -> None:
+    [(log_id, name)] = store.run("SELECT id, name FROM wp_log WHERE id = LOG")
+    store.run("DELETE FROM wp_log WHERE id = LOG")
+    try:
+        for opener in ("create", "open_or_create"):
+            assert store.outcome(opener) == ("only EVENT_STRAY", None)
+    finally:
+        store.run(f"INSERT INTO wp_log (id, name) VALUES ({log_id}, '{name}')")
+    assert store.outcome("open")[0] == ""
+    assert store.foundings() == 1
+
+
+@pytest.mark.requirement("CARD-log", "WP-founding")
 @pytest.mark.slow
 def test_a_log_whose_index_lost_all_rows_of_a_table_is_not_founded_again(store: Store) -> None:
     whole = store.outcome("open_read_only")

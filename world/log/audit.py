@@ -33,6 +33,7 @@ from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.log.log import READ_BATCH, EventLog, next_limit
 from world.log.merkle import CHUNK_LEAVES, Chunk, Frontier
+from world.log.migration import unlisted_keys
 from world.log.sql.queries import statements
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import Row
@@ -43,8 +44,6 @@ MAX_FINDINGS: Final = 100
 """Findings reported at most; a log with that many is beyond listing them."""
 
 _END: Final = TreeHead(1 << 62, b"")
-_LEAST: Final = -(1 << 63)
-_BEYOND: Final = 1 << 23
 """More than the number of any log."""
 
 _MEND: Final = "where the events are sound, `worldctl doctor --rebuild` makes the chunks again"
@@ -117,10 +116,7 @@ def _strays(log: EventLog) -> Iterator[LogFinding]:
     """Find events and tree heads with numbers that no log of the store has; one of each number is enough."""
     sql = statements(log.backend)
     try:
-        known = sorted(number for number, _ in log.query(sql.read_logs))
-        after = _LEAST
-        for number in [*known, _BEYOND]:
-            upto = min(number << LOG_SHIFT, 1 << 63) - 1
+        for after, upto in unlisted_keys(number for number, _ in log.query(sql.read_logs)):
             for statement in (sql.audit, sql.heads):
                 for key, *_ in log.query(statement, base=0, low=after, high=upto, count=1):
                     stray = key >> LOG_SHIFT
@@ -130,7 +126,6 @@ def _strays(log: EventLog) -> Iterator[LogFinding]:
                         f"The store holds events or tree heads of a log number {stray}, and has no such log.",
                         {"number": stray},
                     )
-            after = upto + (1 << LOG_SHIFT)
     except (DamagedLogError, TypeError):
         return  # the tree's pass, or opening the log, has said so
 

@@ -6,11 +6,12 @@ open a new store at the same moment do not race.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from world.error_codes import ErrorCode
-from world.errors import RefusedError
-from world.log.sql.statement import FORMAT, FORMAT_VERSION, STORE_TABLE
+from world.errors import DamagedLogError, RefusedError
+from world.log.sql.statement import FORMAT, FORMAT_VERSION, LOG_SHIFT, STORE_TABLE
 from world.log.store import Cursor, Store, check_format, key_range, lost_tables, newest, not_a_log, not_found
 from world.log.url import hidden_name
 
@@ -144,9 +145,41 @@ def _create_log(store: Store, name: str) -> dict[str, int]:
     with store.migrating() as cursor:
         names = _read_names(store, cursor)
         if name not in names:
+            _check_unlisted(store, cursor, names.values())
             cursor.execute(store.sql.insert_log.sql, (name,))
             names = _read_names(store, cursor)
     return names
+
+
+def _check_unlisted(store: Store, cursor: Cursor, listed: Iterable[int]) -> None:
+    """Check that a store has no events of a log that it does not list: another log would be founded beside them.
+
+    Raises:
+        DamagedLogError: ``EVENT_STRAY``.
+    """
+    for after, upto in unlisted_keys(listed):
+        cursor.execute(store.sql.audit.sql, store.sql.audit.bind(base=0, low=after, high=upto, count=1))
+        for key, *_ in cursor.fetchall():
+            raise DamagedLogError(
+                ErrorCode.EVENT_STRAY,
+                f"{store.describe()} holds events of a log number {key >> LOG_SHIFT}, and has no such log: its row in "
+                "the table of logs is lost. Restore the store from a backup, or name another store for the new log.",
+                number=key >> LOG_SHIFT,
+            )
+
+
+def unlisted_keys(listed: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of keys of events that belong to no listed log, without their lower and with their upper end.
+
+    Args:
+        listed: the numbers of the logs.
+    """
+    after = -(1 << 63)
+    for number in [*sorted(listed), 1 << (63 - LOG_SHIFT)]:
+        upto = min(number << LOG_SHIFT, 1 << 63) - 1
+        if after < upto:
+            yield after, upto
+        after = upto + (1 << LOG_SHIFT)
 
 
 def _read_names(store: Store, cursor: Cursor) -> dict[str, int]:
