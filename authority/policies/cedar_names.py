@@ -1,9 +1,9 @@
 """Check of the names in a Cedar policy against what the engine passes to Cedar.
 
-Cedar answers false, without an error, to a comparison with an entity of another type, to a test for an attribute or a
-tag that no entity has, and to an empty list of actions: such a ``forbid`` would never apply. Cedar's own validator
-needs the type of every attribute, and cannot describe inputs and states of any form; so the names that the engine
-passes are checked here. The actions of a domain are compared by lint and when a policy is adopted.
+Cedar answers false, without an error, to a comparison with an entity or a value of another type, to a test for an
+attribute or a tag that no entity has, and to an empty list of actions: such a ``forbid`` would never apply. Cedar's own
+validator needs the type of every attribute, and cannot describe inputs and states of any form; so the names that the
+engine passes are checked here. The actions of a domain are compared by lint and when a policy is adopted.
 Source: design section 6; CARD-policy.
 """
 
@@ -25,6 +25,26 @@ ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
     "context": ("earlierAttempts", "input", "key", "manifest", "now", "nowMs", "scope"),
 }
 """Attributes by the variables of a request."""
+
+ENTITY, TEXT, NUMBER, TRUTH = "an entity", "a text", "a whole number", "a truth value"
+
+_KNOWN: Final[Mapping[tuple[str, ...], str]] = {
+    ("principal", "kind"): TEXT,
+    ("context", "key"): TEXT,
+    ("context", "nowMs"): NUMBER,
+    ("resource", "world"): TEXT,
+}
+"""Types of attributes that every request has."""
+
+_RESULTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "&&", "||", "!", "in", "is", "has", "like"), TRUTH),
+    **dict.fromkeys(("contains", "containsAll", "containsAny", "isEmpty"), TRUTH),
+    **dict.fromkeys(("+", "-", "*", "neg"), NUMBER),
+    "Set": "a set",
+    "Record": "a record",
+    "decimal": "a decimal",
+}
+"""Types of the results of expressions."""
 
 
 def unknown_names(policy: Mapping[str, Any]) -> list[str]:
@@ -78,22 +98,30 @@ def _in_expression(node: Any) -> Iterator[str]:
     if not isinstance(node, dict):
         return
     for name, inner in node.items():
-        if name in (".", "has"):
-            yield from _attribute(node)
-        elif name in ("getTag", "hasTag"):
-            yield f"{name} finds nothing: no entity here has tags"
-        elif name in ("==", "!=", "in"):
-            yield from _operands(inner["left"], inner["right"])
-            yield from _operands(inner["right"], inner["left"])
-        elif name == "is":
-            variable = str(inner["left"].get("Var"))
-            kind = str(inner["entity_type"])
-            yield from _compared(variable, kind) if variable in TYPES else _known_type(kind)
-            if inner.get("in") is not None:
-                yield from _operands(inner["left"], inner["in"])
-        elif name == "__entity":
-            yield from _known_type(str(inner["type"]))
+        yield from _in_part(node, name, inner)
         yield from _in_expression(inner)
+
+
+def _in_part(node: Mapping[str, Any], name: str, inner: Any) -> Iterator[str]:
+    """Yield the faults of one operator, without those of its operands."""
+    if name in (".", "has"):
+        yield from _attribute(node)
+    elif name in ("getTag", "hasTag"):
+        yield f"{name} finds nothing: no entity here has tags"
+    elif name in ("==", "!=", "in"):
+        yield from _operands(inner["left"], inner["right"])
+        yield from _operands(inner["right"], inner["left"])
+        yield from () if name == "in" else _never_equal(inner["left"], inner["right"])
+    elif name == "contains":
+        faults = [list(_never_equal(item, inner["right"])) for item in inner["left"].get("Set", ())]
+        yield from faults[0] if faults and all(faults) else ()
+    elif name == "is":
+        variable, kind = str(inner["left"].get("Var")), str(inner["entity_type"])
+        yield from _compared(variable, kind) if variable in TYPES else _known_type(kind)
+        if inner.get("in") is not None:
+            yield from _operands(inner["left"], inner["in"])
+    elif name == "__entity":
+        yield from _known_type(str(inner["type"]))
 
 
 def _known_type(kind: str) -> Iterator[str]:
@@ -115,6 +143,29 @@ def _operands(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]
             yield from _compared(variable, str(value["__entity"]["type"]))
         elif item.get("Var") in TYPES and item["Var"] != variable:
             yield f"{variable} and {item['Var']} are never equal, and neither is in the other"
+
+
+def _never_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fault of comparing values of two types."""
+    left, right = _type_of(one), _type_of(other)
+    if left is None or right is None or left == right:
+        return
+    variable = next((side["Var"] for side in (one, other) if side.get("Var") in TYPES), None)
+    hint = f'; an entity is compared as {variable} == {TYPES[variable]}::"..."' if variable is not None else ""
+    yield f"{left} and {right} are never equal{hint}"
+
+
+def _type_of(node: Mapping[str, Any]) -> str | None:
+    """Return the type of an expression's value; None where it depends on the case."""
+    value = node.get("Value")
+    if value is not None:
+        types = ((bool, TRUTH), (int, NUMBER), (str, TEXT), (dict, ENTITY))
+        return next((words for kind, words in types if isinstance(value, kind)), None)
+    if node.get("Var") in TYPES:
+        return ENTITY
+    if "." in node:
+        return _KNOWN.get(path_of(node))
+    return next((_RESULTS[name] for name in node if name in _RESULTS), None)
 
 
 def _attribute(node: Mapping[str, Any]) -> Iterator[str]:

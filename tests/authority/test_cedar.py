@@ -248,6 +248,20 @@ def test_where_nothing_fails_the_ruling_is_what_cedar_says_of_all_policies_toget
         ('forbid(principal, action, resource) when { principal.hasTag("x") };', "no entity here has tags"),
         ('forbid(principal, action, resource) when { Actor::"bot" has kind };', "something other than principal"),
         ("forbid(principal == ?principal, action, resource);", "a template has no values"),
+        *(
+            (f"forbid(principal, action, resource) when {{ {one} }};", "are never equal")
+            for one in (
+                'principal == "bot"',
+                '"pay" == action',
+                'resource != "main"',
+                "principal.kind == 1",
+                'context.nowMs == "1"',
+                '(context.input.to == "x") == "true"',
+                '["bot", "x"].contains(principal)',
+                'resource.world == decimal("1.0")',
+                "context.key == [1]",
+            )
+        ),
     ],
 )
 @pytest.mark.requirement("CARD-policy")
@@ -257,6 +271,21 @@ def test_a_name_that_never_applies_is_refused_when_a_cedar_file_is_loaded(text, 
     (fault,) = refused.value.details["faults"]
     assert words in fault["message"]
     assert fault["line"] == 2
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        'principal.kind == "agent" && context.input.to == 5',
+        '["agent", "human"].contains(principal.kind)',
+        '[1, "a", context.input.to].contains(principal.kind)',
+        'principal == Actor::"bot" || action != Action::"pay" || context.nowMs == 1 + 2',
+        "(context.input.to == 5) == true",
+        "(principal has name) == true",
+    ],
+)
+def test_values_that_may_be_equal_are_compared(one):
+    policy_from_cedar(f'@id("a") forbid(principal, action, resource) when {{ {one} }};', "a.cedar")
 
 
 def test_a_forbid_for_another_branch_does_not_outweigh_a_permit_for_lint():
