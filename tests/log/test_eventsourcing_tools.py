@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -183,3 +185,21 @@ def test_an_environment_without_an_address_is_refused(tmp_path: Any) -> None:
         LogFactory({})
     with pytest.raises(OperationalError, match="no file"):
         LogFactory({"WORLD_LOG": str(tmp_path / "no.db"), "CREATE_TABLE": "no"}).application_recorder()
+
+
+def test_what_imports_the_library_s_domain_layer_is_as_the_decision_record_says() -> None:
+    """ADR 2: the package alone does not, its public names do, and dataclasses of others stay as they are."""
+    code = """
+import dataclasses, sys
+import worldprotocol
+assert "eventsourcing.domain" not in sys.modules
+from worldprotocol import Realm
+assert "eventsourcing.domain" in sys.modules
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+    x: int = 1
+
+assert (Point(), Point.__slots__) == (Point(1), ("x",))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
