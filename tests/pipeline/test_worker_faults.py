@@ -209,9 +209,10 @@ def test_a_worker_that_waits_ends_when_the_log_was_moved(address: str) -> None:
                 worker.run()
             codes.append(caught.value.code)
 
+        before = set(threading.enumerate())
         working = threading.Thread(target=work)
         working.start()
-        until(lambda: any(one.name == "worldprotocol-worker-log" for one in threading.enumerate()))
+        until(lambda: any(one.name == "worldprotocol-worker-log" for one in set(threading.enumerate()) - before))
         Path(address).rename(f"{address}.elsewhere")
         working.join(PATIENCE_S)
         worker.stop()
