@@ -16,6 +16,7 @@ import pytest
 from tests.agents.hooked import Claude, hooked, proposals
 from tests.agents.test_claude_code_hooks import decided
 from tests.agents.test_confined_commands import agent_of, hidden_writing, line_of, ran, started
+from tests.agents.test_hooks_command import worldctl
 from tests.cli.realm import environment
 from tests.server.served import Served
 from tests.support.patience import PATIENCE_S
@@ -151,6 +152,37 @@ def test_a_run_that_finds_less_than_its_proposal_states_runs_nothing(served: Ser
     assert not (agent.project / "src/missing.txt").exists()
     assert last(served)["status"] == "failed"
     assert leases(served) == []
+
+
+@pytest.mark.parametrize("boundary", ["none", "container"])
+def test_a_boundary_that_an_agent_states_itself_confines_nothing(served: Served, boundary: str) -> None:
+    agent = agent_of(served, f"states {boundary}")
+    decision, _, _ = agent.before("Bash", command=f"echo {boundary} > src/own.txt")
+    assert decision == "allow"
+    given = dict(proposals(served)[-1]["intent"]["body"]["input"]) | {"boundary": boundary}
+    agent.event("SessionEnd")
+    key = f"states-{boundary}"
+    with served.client("claude") as client:
+        body = {"action": "command.run", "input": given}
+        asked = client.post("/v1/realms/main/calls", json=body, headers={"Idempotency-Key": key})
+        assert asked.json()["answer"] == "allowed", asked.text
+    words = ("--server", served.url, "run", "--realm", "main", "--call", key, "--", "bash", "-c", given["command"])
+    done = worldctl(*words, WORLDCTL_TOKEN=served.place.tokens["claude"])
+    assert (done.returncode, "CONFINEMENT_MISSING" in done.stderr) == (125, True), done
+    assert not (agent.project / "src/own.txt").exists()
+
+
+def test_the_operator_states_that_the_agents_are_in_a_container(tmp_path: Path) -> None:
+    with hooked(tmp_path, 'wait_s = 0\nboundary = "container"', confined=True) as served:
+        agent = agent_of(served, "contained")
+        line, _ = line_of(agent, "echo x > src/contained.txt")
+        variables = environment() | {"WORLDCTL_TOKEN": served.place.tokens["claude"]}
+        argv = [sys.executable, WITHOUT_NAMESPACES, "/bin/bash", "-c", line]
+        done = subprocess.run(argv, cwd=agent.project, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (agent.project / "src/contained.txt").read_text() == "x\n"
+        given = last(served)["intent"]["body"]["input"]
+        assert (given["boundary"], given["confined"], last(served)["status"]) == ("container", True, "completed")
 
 
 def test_a_killed_run_ends_its_leases_and_its_command(served: Served) -> None:

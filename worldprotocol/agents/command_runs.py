@@ -85,11 +85,12 @@ class CommandRuns:
         self._realm = realm
         self._actor_id = actor_id
 
-    def begin(self, request: RunRequest) -> dict[str, Any]:
+    def begin(self, request: RunRequest, configured: Boundary) -> dict[str, Any]:
         """Begin the run of a call, and return what it runs and on which terms.
 
         Args:
             request: what the run states.
+            configured: the boundary of the realm's agents, which its operator states or its server found.
 
         Raises:
             RefusedError: ``CALL_NOT_OPEN`` where no call with the key may be run, or its run began before;
@@ -108,10 +109,10 @@ class CommandRuns:
                 "run the command line of the answer unchanged.",
                 proposal_id=proposal.proposal_id,
             )
-        if given["confined"] and not holds(str(given.get("boundary")), request.boundary):
+        if given["confined"] and not holds(str(given.get("boundary")), request.boundary, configured):
             refused = RefusedError(
                 ErrorCode.CONFINEMENT_MISSING,
-                f"The proposal {proposal.proposal_id} states the boundary {given['boundary']}, and here is "
+                f"The proposal {proposal.proposal_id} states the boundary {given.get('boundary')}, and here is "
                 f"{request.boundary}. Nothing was run.",
                 proposal_id=proposal.proposal_id,
             )

@@ -31,11 +31,12 @@ def boundary_of(namespaces_by: namespaces.Wanted = "auto") -> Literal["namespace
     return "namespaces"
 
 
-def holds(stated: str, found: Boundary) -> bool:
-    """Return whether a boundary that was found is at least the one that a proposal states.
+def holds(stated: str, found: Boundary, configured: Boundary) -> bool:
+    """Return whether the boundary that a proposal states is there; one that states none is never confined.
 
     Args:
-        stated: the proposal's; a container is stated by the operator, and cannot be found from within.
+        stated: the proposal's.
         found: that of ``boundary_of``.
+        configured: the operator's, who alone states a container: it cannot be found from within.
     """
-    return stated != "namespaces" or found == "namespaces"
+    return found == "namespaces" if stated == "namespaces" else stated == configured == "container"

@@ -26,7 +26,7 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
     agents = agents_of(call)
     runs = CommandRuns(call.realm, call.actor_id)
     request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
-    terms = await call.run(lambda: runs.begin(request))
+    terms = await call.run(lambda: runs.begin(request, agents.boundary))
     agents.running.hear(call.verified, body.key)
     return answer({**terms, "workspace": agents.workspace_to_wire()})
 
