@@ -50,6 +50,7 @@ class Facts:
         reads: the paths that it reads, with their names.
         required: those of them without which the rule fails (Cedar: read without ``has``).
         uses: in Cedar, the operators and functions of numbers with the paths of their operands.
+        compared: paths that are compared with a literal, each with the literal's type as in field specs.
         sums: sums over earlier inputs: the path, and the action, None for any.
         impure: reasons why a rule in Python is not a function of its case.
         scope: the patterns it narrows to.
@@ -68,6 +69,7 @@ class Facts:
     reads: tuple[tuple[str, ...], ...] = ()
     required: frozenset[tuple[str, ...]] = frozenset()
     uses: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    compared: tuple[tuple[tuple[str, ...], str], ...] = ()
     sums: tuple[tuple[str, str | None], ...] = ()
     impure: tuple[str, ...] = ()
     scope: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ def _of_file(rule: Any, source: RuleSource) -> Facts:
         fails,
         frozenset(_named(tokens)),
         tuple(dict.fromkeys(_names(path) for path in reads)),
+        compared=tuple(dict.fromkeys(_compared_in_cel(term))),
         sums=tuple(dict.fromkeys(_sums(tokens))),
         scope=tuple(entry.scope),
         to=tuple(entry.to),
@@ -182,6 +185,42 @@ def _texts(tokens: Sequence[str]) -> Iterator[str]:
                 yield value
 
 
+def _compared_in_cel(term: Term) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the paths that a condition compares with literals, and the types of these."""
+    for text in sorted(term.comparisons()):
+        for sign in (" == ", " < "):
+            left, _, right = text.partition(sign)
+            for named, literal in ((left, right), (right, left)):
+                path, kind = tuple(named.split(" . ")), _literal_type(literal)
+                if kind is not None and len(path) > 1 and all(name.isidentifier() for name in path):
+                    yield path, kind
+
+
+def _literal_type(text: str) -> str | None:
+    """Return the type of a literal of a condition, None for another text."""
+    try:
+        value = ast.literal_eval({"true": "True", "false": "False"}.get(text, text.replace("- ", "-")))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return _type_of(value)
+
+
+def _type_of(value: Any) -> str | None:
+    kinds = ((bool, "boolean"), (int, "number"), (float, "number"), (str, "string"), (list, "array"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), None)
+
+
+def _compared_in_cedar(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the attributes that a policy compares with literals for equality, and the types of these."""
+    for node in nodes:
+        inner = node.get("==") or node.get("!=") or {}
+        for one, other in ((inner.get("left"), inner.get("right")), (inner.get("right"), inner.get("left"))):
+            kind = None if other is None else "number" if "decimal" in other else _type_of(other.get("Value"))
+            path = _attribute(one) if one is not None and "." in one else ()
+            if kind is not None and path:
+                yield path, kind
+
+
 def _of_cedar(rule: Any, source: RuleSource) -> Facts:
     import json
 
@@ -208,6 +247,7 @@ def _of_cedar(rule: Any, source: RuleSource) -> Facts:
         reads=tuple(dict.fromkeys(path for path in reads if path)),
         required=_required(nodes),
         uses=tuple(sorted(set(_uses(nodes)))),
+        compared=tuple(dict.fromkeys(_compared_in_cedar(nodes))),
     )
 
 

@@ -33,6 +33,8 @@ MAX_PAIRS: Final = 20_000
 """Maximum number of pairs of rules that are compared."""
 
 KINDS: Final = get_args(ActorKind)
+_PLAIN: Final = frozenset({"string", "number", "boolean", "array", "object"})
+"""Types of values of one kind."""
 
 UNCONFINED_APPROVAL: Final = ErrorCode.UNCONFINED_APPROVAL.value
 """Check of rules that approve without confinement what the domain wants confined."""
@@ -225,9 +227,16 @@ def _did_you_mean(path: tuple[str, ...], facts: Facts, schema: DomainSchema) -> 
 
 
 def _types(facts: Facts, schema: DomainSchema | None) -> _Faults:
-    """Yield type errors of Cedar, which never compares whole numbers with decimals."""
-    for name, path in () if schema is None else facts.uses:
-        types = {spec.type for spec in _specs(facts, path, schema)} if schema is not None else set()
+    """Yield comparisons that never hold or fail, and those of Cedar, which compares no whole numbers with decimals."""
+    if schema is None:
+        return
+    for path, kind in facts.compared:
+        types = {spec.type for spec in _specs(facts, path, schema)}
+        if types and types <= _PLAIN and kind not in types:
+            where, is_a = ".".join(path), " or ".join(sorted(types))
+            yield "error", "type", f"it compares {where}, which is {is_a}, with a {kind}: they are never equal"
+    for name, path in facts.uses:
+        types = {spec.type for spec in _specs(facts, path, schema)}
         where = ".".join(path)
         if types and not types & {"number", "any", "enum"}:
             is_a = " or ".join(sorted(types))

@@ -92,6 +92,19 @@ def checks(*rules: dict[str, Any], around: LintContext = AROUND) -> list[tuple[s
         ({"when": "1 / 0 > 1"}, "error", "constant"),
         ({"when": "base.data.balance > 1 && base.data.balance <= 1"}, "warning", "constant"),
         ({"verdict": "escalate", "to": ["zoe"]}, "error", "nobody-to-ask"),
+        *(
+            ({"when": one, "actions": ["pay"]}, "error", "type")
+            for one in (
+                "intent.input.amount == '5'",
+                "5 != intent.input.to",
+                "intent.input.to > 5",
+                "intent.input.amount < 'a == b'",
+                "intent.input.to == true",
+                "base.data.balance == 'many'",
+                "intent.input.to == ['x']",
+                "actor.kind == 'agent' && (intent.input.amount == '5' || intent.input.amount > 7)",
+            )
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_found(wrong: dict[str, Any], level: str, check: str) -> None:
@@ -105,6 +118,11 @@ def test_what_cannot_be_meant_is_found(wrong: dict[str, Any], level: str, check:
         {"when": "base.data.free.anything > 1 && base.data.balance > 1"},
         {"when": "intent.type == 'pay' && intent.input.amount > 1"},
         {"when": "has(actor.meta.level) && actor.kind == 'agent'"},
+        {
+            "when": "intent.input.amount == -5 || intent.input.to == '5' || 1.5 < intent.input.amount",
+            "actions": ["pay"],
+        },
+        {"when": "intent.input.to == '== 5' && base.data.free.x == 'any' && actor.meta.level == 5"},
         {"when": "base.data.free[intent.input.to] > 1"},
         {"when": 'history.sum("amount", {"actorId": actor.actorId, "action": "pay"}) > 1'},
         {"when": 'history.sum("amount", {"action": intent.type}) + history.sum("amount", {}) > 1'},
