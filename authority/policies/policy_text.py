@@ -200,8 +200,6 @@ def _mapping(loader: YamlLoader, node: yaml.MappingNode, place: Place, lines: di
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
             raise _malformed(f"line {line} has a key that is not a string; put it in quotes")
-        if key.value in found:
-            raise _malformed(f"line {line} repeats the key {key.value}; remove one of them")
         found[key.value] = _plain(loader, value, (*place, key.value), lines)
         lines[*place, key.value] = line
     return found

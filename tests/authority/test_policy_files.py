@@ -224,7 +224,7 @@ def test_a_file_that_is_wrong_anywhere_is_refused(text, line, path, words):
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("name: h\nname: i\n", 2, "repeats the key name"),
+        ("name: h\nname: i\n", 2, "the key 'name' a second time"),
         ("name: &a h\nversion: *a\n", 1, "anchor"),
         ("name: h\n--- \nname: i\n", 2, "document"),
         ("name: h\nrules: !!python/object:os.system []\n", 1, ""),
