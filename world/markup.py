@@ -38,25 +38,61 @@ YAML_CORE: Final = (
 """Plain scalars that are no texts: the tag, its expression, and the first characters."""
 
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
+
+
 class YamlLoader(_SAFE_LOADER):  # type: ignore[misc]  # the compiled one where it exists
-    """Safe loader of the core schema of YAML 1.2 that refuses repeated keys."""
+    """Safe loader of the core schema of YAML 1.2 that refuses repeated keys.
+
+    Keys are compared by their values (``1``, ``01``, ``1.0`` and ``true`` are one key of a mapping), as the text has
+    them: before a merge adds those of other mappings.
+    """
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-        """Return a mapping.
+    def get_single_node(self) -> Any:
+        """Return the one document; None where there is none.
 
         Raises:
-            yaml.constructor.ConstructorError: for a key that it has twice.
+            yaml.YAMLError: for a key that a mapping has twice, and for what is no YAML.
         """
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            name = (key.tag, str(key.value))
-            if name in seen and isinstance(key, yaml.ScalarNode):
+        root = super().get_single_node()
+        waiting, met = [] if root is None else [root], set()
+        while waiting:
+            node = waiting.pop()
+            if id(node) in met or isinstance(node, yaml.ScalarNode):
+                continue
+            met.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                self._check_keys(node)
+                waiting += [one for pair in reversed(node.value) for one in reversed(pair)]
+            else:
+                waiting += reversed(node.value)
+        return root
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node.
+
+        Raises:
+            yaml.constructor.ConstructorError: for a text that its tag does not allow, and others of the safe loader.
+        """
+        try:
+            return super().construct_object(node, deep)
+        except (AttributeError, KeyError):  # the safe loader assumes that a text has the form of its tag
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{node.value!r:.60} is no {kind}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # a list or an object cannot be a key
+            value = (_MERGE,) if key.tag == _MERGE else self.construct_object(key)
+            if value in seen:
                 problem = f"it has the key {key.value!r:.60} a second time"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
+            seen.add(value)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Return a whole number: decimal, octal with ``0o``, hexadecimal with ``0x``."""

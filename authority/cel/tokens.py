@@ -68,6 +68,11 @@ def tokens_of(text: str) -> list[Token]:
     return tokens
 
 
+def has_comment(text: str) -> bool:
+    """Return whether a condition has a comment."""
+    return any(match.lastgroup == "space" and match.group().startswith("//") for match in TOKEN.finditer(text))
+
+
 def unwrapped(tokens: Sequence[str]) -> list[str]:
     """Return the texts of tokens without the brackets around all of them."""
     found = list(tokens)

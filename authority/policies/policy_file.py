@@ -28,7 +28,7 @@ from authority.bounded_text import MAX_NAME, MAX_WORDS, is_name
 from authority.cel.case_values import value_at
 from authority.cel.condition_reader import Read, read_path
 from authority.cel.conditions import Condition, read_when
-from authority.cel.tokens import ConditionError, tokens_of
+from authority.cel.tokens import ConditionError, has_comment, tokens_of
 from authority.evaluations import EVALUATION
 from authority.policies.opinions import Approve, Escalate, Narrow, Opinion, Reject, Vote
 from authority.policies.policy import MAX_RULES, Policy
@@ -53,6 +53,10 @@ LANGUAGE: Final = "cel"
 Verdict = Literal["approve", "reject", "narrow", "escalate"]
 Line = Annotated[str, Field(min_length=1, max_length=512)]
 
+_HIDING: Final = (
+    "its lines are joined into one, in which a comment (//) hides what follows; keep the lines (in YAML with |, in "
+    "TOML without a backslash at their ends), or leave the comment out"
+)
 _QUOTED: Final = re.compile(r"\{\{|\}\}|\{(?P<path>[^{}]*)\}|(?P<lone>[{}])")
 _KINDS: Final[dict[str, type[Approve] | type[Reject]]] = {"approve": Approve, "reject": Reject}
 
@@ -273,6 +277,8 @@ def _made(
     condition = None
     if entry.when is not None:
         try:
+            if entry.when in written.joined and has_comment(entry.when):
+                raise ConditionError(_HIDING)
             condition = read_when(entry.when, evaluation)
         except ConditionError as wrong:
             fault("when", str(wrong))

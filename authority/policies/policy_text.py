@@ -43,6 +43,7 @@ _TOML: Final = re.compile(
 )
 _HEADER: Final = re.compile(r"\[\[?(?P<keys>(?:[^\]\"'\n]|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*')*)\]")
 _KEY: Final = re.compile(r"""[A-Za-z0-9_\-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*\'""")
+_ENDS_IN_BACKSLASH: Final = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]*\r?\n")
 _PLAIN: Final = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
 
 
@@ -53,10 +54,13 @@ class ParsedText:
     Args:
         data: the data.
         lines: the lines, from 1, of its parts.
+        joined: texts that are written over several lines, which the format joins: folded in YAML, or with a backslash
+            at the end of a line in TOML.
     """
 
     data: Any
     lines: dict[Place, int] = field(default_factory=dict)
+    joined: frozenset[str] = frozenset()
 
     def line(self, place: Place) -> int:
         """Return the line of a part, or of the nearest enclosing part."""
@@ -104,7 +108,7 @@ def read_text(text: str, *, is_toml: bool) -> ParsedText:
     try:
         if is_toml:
             check_toml(text, max_depth=MAX_DEPTH)
-            return ParsedText(tomllib.loads(text), _toml_lines(text))
+            return ParsedText(tomllib.loads(text), _toml_lines(text), _toml_joined(text))
         return _read_yaml(text)
     except tomllib.TOMLDecodeError as error:
         raise _malformed(str(error)) from None
@@ -149,6 +153,11 @@ def _toml_lines(text: str) -> dict[Place, int]:
     return lines
 
 
+def _toml_joined(text: str) -> frozenset[str]:
+    pieces = (match["text"] for match in _TOML.finditer(text) if match["text"])
+    return frozenset(_named(piece) for piece in pieces if piece.startswith('"""') and _ENDS_IN_BACKSLASH.search(piece))
+
+
 def _table(text: str, at: int, counts: dict[Place, int], *, is_item: bool) -> Place:
     """Return the place of the table of a header."""
     header = _HEADER.match(text, at)
@@ -177,31 +186,35 @@ def _read_yaml(text: str) -> ParsedText:
     try:
         node = loader.get_single_node()
         lines: dict[Place, int] = {}
-        return ParsedText(None if node is None else _plain(loader, node, (), lines), lines)
+        joined: set[str] = set()
+        data = None if node is None else _plain(loader, node, (), lines, joined)
+        return ParsedText(data, lines, frozenset(joined))
     finally:
         loader.dispose()
 
 
-def _plain(loader: YamlLoader, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+def _plain(loader: YamlLoader, node: yaml.Node, place: Place, lines: dict[Place, int], joined: set[str]) -> Any:
     lines[place] = node.start_mark.line + 1
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(loader, one, (*place, at), lines) for at, one in enumerate(node.value)]
+        return [_plain(loader, one, (*place, at), lines, joined) for at, one in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
-        return _mapping(loader, node, place, lines)
-    if node.tag not in _PLAIN:
+        return _mapping(loader, node, place, lines, joined)
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _PLAIN:
         kind = node.tag.rpartition(":")[2]
         raise _malformed(f"line {lines[place]} holds a {kind}; only texts, numbers and truth values; put it in quotes")
+    if node.style != "|" and node.end_mark.line > node.start_mark.line:
+        joined.add(node.value)
     return loader.construct_object(node)
 
 
-def _mapping(loader: YamlLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int]) -> dict[str, Any]:
+def _mapping(
+    loader: YamlLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int], joined: set[str]
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
             raise _malformed(f"line {line} has a key that is not a string; put it in quotes")
-        if key.value in found:
-            raise _malformed(f"line {line} repeats the key {key.value}; remove one of them")
-        found[key.value] = _plain(loader, value, (*place, key.value), lines)
+        found[key.value] = _plain(loader, value, (*place, key.value), lines, joined)
         lines[*place, key.value] = line
     return found

@@ -224,7 +224,7 @@ def test_a_file_that_is_wrong_anywhere_is_refused(text, line, path, words):
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("name: h\nname: i\n", 2, "repeats the key name"),
+        ("name: h\nname: i\n", 2, "the key 'name' a second time"),
         ("name: &a h\nversion: *a\n", 1, "anchor"),
         ("name: h\n--- \nname: i\n", 2, "document"),
         ("name: h\nrules: !!python/object:os.system []\n", 1, ""),
@@ -241,6 +241,47 @@ def test_yaml_is_read_strictly(text, line, words):
     found = faults_of(text, "rules.yaml")
     assert any(words in one[2] for one in found), found
     assert any(one[0] == line for one in found) or words == "", found
+
+
+HEAD = "name: h\nrules:\n- id: a\n  verdict: approve\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "line"),
+    [
+        ("a.yaml", HEAD + "  when: >\n    true // why\n    && false\n", 5),
+        ("a.yaml", HEAD + "  when: >-\n    true // why\n    && false\n\n    && true\n", 5),
+        ("a.yaml", HEAD + "  when: true // why\n    && false\n", 5),
+        ("a.yaml", HEAD + "  when:\n    true // why\n    && false\n", 5),
+        ("a.yaml", HEAD + '  when: "true // why\n    && false"\n', 5),
+        ("a.yaml", HEAD + "  when: 'true // why\n    && false'\n", 5),
+        ("a.yaml", HEAD + "  when: >\n    // why\n    true ||\n\n    false\n", 5),
+        ("a.toml", f'name = "h"\n{RULE}when = """\ntrue // why \\\n && false"""\n', 5),
+        ("a.toml", 'name = "h"\nrules = [{id="a",verdict="approve",when="""true// \\\\\\\n\n&& false"""}]\n', 2),
+    ],
+)
+def test_a_comment_in_a_condition_whose_lines_are_joined_is_refused(file, text, line):
+    assert [(one[0], one[1]) for one in faults_of(text, file)] == [(line, "$.rules[0].when")]
+    assert "hides what follows" in faults_of(text, file)[0][2]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("a.yaml", HEAD + "  when: |\n    // why\n    true // because\n    && false\n"),
+        ("a.yaml", HEAD + "  when: true && false // why\n"),
+        ("a.yaml", HEAD + '  when: "true // why\\n && false"\n'),
+        ("a.yaml", HEAD + "  when: >\n    'a//b' != ''\n    && false\n"),
+        ("a.toml", f'name = "h"\n{RULE}when = """\ntrue // why\n && false"""\n'),
+        ("a.toml", f'name = "h"\n{RULE}when = """true // \\\\\n && false"""\n'),
+        ("a.toml", f"name = 'h'\n{RULE}when = '''true // \\\n && false'''\n"),
+        ("a.toml", f'name = "h"\n{RULE}when = """true \\\n && false"""\n'),
+    ],
+)
+def test_a_comment_in_a_condition_that_keeps_its_lines_hides_nothing(file, text):
+    (made,) = policy_from_text(text, file).rules
+    assert isinstance(made, FileRule)
+    assert made.normalised_source["when"].endswith("&& false")
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

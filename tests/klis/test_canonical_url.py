@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import ada_url
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from world.errors import RefusedError
@@ -86,6 +86,27 @@ REFUSED = [
     "https://a.example:-1/",
     "https://\u0661.0.0.1/",
     "https://\U0001f4a9.example/",
+    "https://fa\u00df.de/",
+    "https://FA\u1e9e.de/",
+    "https://www.\u1e9e.de/",
+    "https://\u03bb\u03cc\u03b3\u03bf\u03c2.gr/",
+    "https://\u03c2.gr/",
+    "https://\u039f\u0394\u039f\u03a3.gr/",
+    "https://\u0915\u094d\u200d\u0937.in/",
+    "https://\u0928\u0940\u200c\u0915\u092e.in/",
+    "https://\u03a3\u03bf\u03c6\u03af\u03b1.gr/",
+    "https://\u212aelvin.com/",
+    "https://\u212bngstrom.se/",
+    "https://\u2126.gr/",
+    "https://\u03f4.gr/",
+    "https://\u0130stanbul.tr/",
+    "https://\u01c5.example/",
+    "https://\uf900.jp/",
+    "https://bu\u0308cher.example/",
+    f"https://{'a' * 64}.example/",
+    f"https://www.{'a' * 64}/",
+    f"https://xn--{'a' * 60}.de/",
+    f"https://\u00fc{'a' * 60}.de/",
 ]
 READ = [
     ("https://github.com/a?b#c", "https://github.com/a?b"),
@@ -99,10 +120,18 @@ READ = [
     ("https://B\u00dcCHER.example/", "https://xn--bcher-kva.example/"),
     ("https://xn--bcher-kva.example/", "https://xn--bcher-kva.example/"),
     ("https://\u4f8b\u3048.jp/", "https://xn--r8jz45g.jp/"),
+    ("https://xn--fa-hia.de/", "https://xn--fa-hia.de/"),
+    ("https://\u03bb\u03cc\u03b3\u03bf.gr/", "https://xn--oxapn4c.gr/"),
+    ("https://\u0391\u0398\u0397\u039d\u0391.gr/", "https://xn--mxaard0a.gr/"),
+    ("https://\ud55c\uad6d.kr/", "https://xn--3e0b707e.kr/"),
+    (f"https://{'a' * 63}.example/", f"https://{'a' * 63}.example/"),
     ("https://a_b.example/", "https://a_b.example/"),
     ("https://localhost/", "https://localhost/"),
 ]
-HOSTILE = "\\@:/?#%.[]<>^|~!$&'()*+,;= \t\r\n\u3002\uff0e\u00ad\u200b\uff41\u0430\u00df\u0661\u2100"
+HOSTILE = (
+    "\\@:/?#%.[]<>^|~!$&'()*+,;= \t\r\n\u3002\uff0e\u00ad\u200b\uff41\u0430\u00df\u0661\u2100"
+    "\u1e9e\u03a3\u03c2\u200d\u212a\u0130\u0308"
+)
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -121,13 +150,23 @@ def test_a_url_with_one_reading_is_brought_into_its_form(text: str, wanted: str)
     every_reader_agrees(text)
 
 
+@given(st.sampled_from([chr(one) for one in range(0x80, 0x30000) if chr(one).isalnum()]))
+@settings(max_examples=2_000)
+def test_a_name_with_any_letter_has_one_host_for_each_reader(letter: str) -> None:
+    for host in (letter, f"a{letter}", f"{letter}a", f"{letter}{letter.lower()}"):
+        if _is_accepted(f"https://{host}.example/"):
+            every_reader_agrees(f"https://{host}.example/")
+
+
 def every_reader_agrees(text: str) -> None:
-    """Compare the host with those of WHATWG, and of Python's reader and an RFC 3986 client, of text and normal form."""
+    """Compare the host with those of WHATWG, Python's reader and codec, and an RFC 3986 client, in text and form."""
     found = canonical_url(text)
     for one in (text, found.text):
         assert ada_url.URL(one).hostname == found.host
         assert f"[{urlsplit(one).hostname}]" == found.host or _ascii(urlsplit(one).hostname or "") == found.host
         assert httpx.URL(one).raw_host.decode("ascii") == found.host.strip("[]") or ":" in found.host
+        named = urlsplit(one).hostname or ""
+        assert ":" in named or named.encode("idna").decode("ascii") == found.host
 
 
 def _ascii(host: str) -> str:

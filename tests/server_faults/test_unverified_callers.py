@@ -23,6 +23,7 @@ from tests.server.kiosk import kiosk
 from tests.server.served import ORDER, PATH, Place, founded
 from world.clock import SystemClock
 from world.klis.identity.signature import public_key
+from world.limits import Limits
 from worldprotocol.api.callers.signing import signature_of
 from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.realm import Realm
@@ -115,9 +116,12 @@ def signed(place: Place) -> dict[str, Any]:
 def run(place: Place) -> Callable[..., None]:
     """Return what runs a test with a service and its application."""
 
-    def run(test: Callable[[Service, Any], Coroutine[Any, Any, None]], **limits: Any) -> None:
+    def run(
+        test: Callable[[Service, Any], Coroutine[Any, Any, None]], max_intent_bytes: int = 1 << 20, **limits: Any
+    ) -> None:
         async def serve() -> None:
-            realm = Realm.open(place.log, domain=kiosk, on_change="hold")
+            of_realm = Limits(max_intent_bytes=max_intent_bytes)
+            realm = Realm.open(place.log, domain=kiosk, on_change="hold", limits=of_realm)
             service = Service.of(ServerConfig(**limits), [RealmToServe("main", realm)])
             app = create_app(service)
             await service.start()
@@ -169,17 +173,72 @@ def test_a_page_reads_the_form_of_a_session_alone(run: Any) -> None:
     run(test)
 
 
+@pytest.mark.parametrize(
+    ("limits", "setting", "taken"),
+    [
+        ({"max_intent_bytes": 200_000, "max_body_bytes": 1 << 24}, b"max_intent_bytes + max_unverified_bytes", 5),
+        ({"max_intent_bytes": 1 << 20, "max_body_bytes": 100_000}, b"max_body_bytes", 2),
+    ],
+)
+def test_a_body_that_a_key_is_named_for_is_read_up_to_the_size_of_an_intent(
+    run: Any, signed: dict[str, Any], limits: dict[str, int], setting: bytes, taken: int
+) -> None:
+    async def test(service: Service, app: Any) -> None:
+        named = ("wp-key-id", signed["signature"]["keyId"])
+        declared = await Sent([named], [PART] * 100).to(app)
+        assert (declared.status, declared.code, declared.taken) == (413, "REQUEST_TOO_LARGE", 0)
+        assert setting in declared.content
+        chunked = await Sent([named, CHUNKED], [PART] * 100).to(app)
+        assert (chunked.status, chunked.code, chunked.taken) == (413, "REQUEST_TOO_LARGE", taken)
+        assert declared.headers["connection"] == chunked.headers["connection"] == "close"
+        assert service.unread.size == 0
+        assert service.rates.check("address 192.0.2.1") < 199  # both are failed sign-ins
+        body = json.dumps(signed).encode()
+        assert (await Sent([named], [body + b" " * 80_000]).to(app)).status == 200
+
+    run(test, requests_per_second=1, max_unread_bytes=1 << 26, **limits)
+
+
+def test_an_actor_who_was_verified_sends_a_body_of_the_whole_size(run: Any, place: Place) -> None:
+    async def test(service: Service, app: Any) -> None:
+        body = json.dumps(ORDER).encode() + PART * 10
+        sent = await Sent([("authorization", f"Bearer {place.tokens['kid']}")], [body]).to(app)
+        assert sent.status == 200, sent.content
+
+    run(test, max_intent_bytes=10_000)
+
+
+def test_a_small_signed_intent_does_not_wait_for_large_ones(run: Any, signed: dict[str, Any]) -> None:
+    async def test(service: Service, app: Any) -> None:
+        held = HeldChecks(service, of="large_checks")
+        fields = [("wp-key-id", signed["signature"]["keyId"])]
+        large = json.dumps(signed | {"intentId": "another"}).encode() + PART
+        async with asyncio.TaskGroup() as tasks:
+            sending = [tasks.create_task(Sent(fields, [large]).to(app)) for _ in range(4)]
+            await held.begun.wait()
+            sent = await Sent(fields, [json.dumps(signed).encode()]).to(app)
+            assert sent.status == 200, sent.content
+            assert not any(one.done() for one in sending)
+            held.end.set()
+        assert {one.result().status for one in sending} == {401}
+        assert len(held.threads) == 1
+
+    run(test)
+
+
 @dataclass
 class HeldChecks:
-    """The threads for callers who are not verified, whose calls begin and wait for ``end``."""
+    """Threads for callers who are not verified, whose calls begin and wait for ``end``."""
 
     service: Service
+    of: str = "checks"
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     end: threading.Event = field(default_factory=threading.Event)
     threads: set[threading.Thread] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        run, loop = self.service.checks.run, asyncio.get_running_loop()
+        threads, loop = getattr(self.service, self.of), asyncio.get_running_loop()
+        run = threads.run
 
         async def checked(call: Callable[[], Any]) -> Any:
             def held() -> Any:
@@ -190,7 +249,7 @@ class HeldChecks:
 
             return await run(held)
 
-        self.service.checks.run = checked  # type: ignore[method-assign]
+        threads.run = checked
 
 
 def test_the_server_answers_while_the_body_of_a_key_is_checked(run: Any, signed: dict[str, Any]) -> None:

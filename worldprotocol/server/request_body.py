@@ -1,8 +1,8 @@
 """Body of a request: it is read once the caller is known, within limits of size, time and memory.
 
-A caller that was not verified may send a small body only (``max_unverified_bytes``). All bodies that were not handed
-over whole share a limit (``max_unread_bytes``), of which one subject has at most nine tenths. What is refused is not
-read: the answer then ends the connection.
+A caller that was not verified may send a small body only (``max_unverified_bytes``), and one that names a registered
+key an intent (``max_intent_bytes``). All bodies that were not handed over whole share a limit (``max_unread_bytes``),
+of which one subject has at most nine tenths. What is refused is not read: the answer then ends the connection.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RequestBody:
         return not self._is_whole and not is_small
 
     async def read(self, subject: str) -> bytes:
-        """Return the body that a caller sent who was verified, or whose key is registered.
+        """Return the body that a caller sent who was verified.
 
         Args:
             subject: to which the bytes are counted.
@@ -115,6 +115,22 @@ class RequestBody:
         """
         most = min(self._config.max_unverified_bytes, self._config.max_body_bytes)
         return await self._read(f"address {address}", most, "max_unverified_bytes")
+
+    async def read_signed(self, address: str, max_intent_bytes: int) -> bytes:
+        """Return the body that a caller sent who was not verified and names a registered key.
+
+        Args:
+            address: of the caller.
+            max_intent_bytes: size of the intent; ``max_unverified_bytes`` are for its signature and its form.
+
+        Raises:
+            RefusedError: as ``read``.
+            TooManyRequestsError: as ``read``.
+        """
+        most, setting = max_intent_bytes + self._config.max_unverified_bytes, "max_intent_bytes + max_unverified_bytes"
+        if self._config.max_body_bytes < most:
+            most, setting = self._config.max_body_bytes, "max_body_bytes"
+        return await self._read(f"address {address}", most, setting)
 
     def release(self) -> None:
         """Count the bytes no longer."""

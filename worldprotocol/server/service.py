@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
+from world.limits import Limits
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
 from worldprotocol.agents.project import Project
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentsOfRealm", "HostedRealm", "RealmToServe", "Service"]
 
 CHECKS: Final = 2
-"""Threads that check what callers send who were not verified."""
+"""Threads that check what callers send who were not verified, up to ``max_unverified_bytes``."""
 
 Signed = Callable[[int | None], tuple[Checkpoint, Sequence[SigningKey]]]
 """Returns a checkpoint over so many first events, None of all, and the keys that signed it."""
@@ -150,6 +151,11 @@ class HostedRealm:
     watching: Sequence[asyncio.Task[None]] = ()
     fault: str | None = None
 
+    @property
+    def limits(self) -> Limits:
+        """The limits of the realm's pipeline."""
+        return Limits() if self.realm.parts is None else self.realm.parts.limits
+
     def checkpoint(self, size: int | None) -> Checkpoint:
         """Return a checkpoint over so many first events, None of all, signed where a key is configured."""
         return self.signed(size)[0]
@@ -169,6 +175,7 @@ class Service:
         threads: the pool for calls of realms.
         unread: bytes of bodies that are arriving.
         checks: threads for what callers send who were not verified, so that they leave ``threads`` to the others.
+        large_checks: one thread for intents of such callers that are larger than ``max_unverified_bytes``.
         flows: sign-in of browsers, by the name of the issuer.
         flow_key: key of the cookies that keep a sign-in until it ends.
         address: the first listener's.
@@ -185,6 +192,7 @@ class Service:
     commands: RunningCommands
     unread: UnreadBodies
     checks: Threads
+    large_checks: Threads
     is_stopping: bool = False
     running: Running = field(default_factory=Running)
     links: Links = field(default_factory=Links)
@@ -236,6 +244,7 @@ class Service:
             commands=RunningCommands(config.threads),
             unread=UnreadBodies(config.max_unread_bytes),
             checks=checks,
+            large_checks=Threads(1),
             flows=flows_of(sign_in.issuers.values(), client_secrets or {}),
             clock=clock,
         )
@@ -355,6 +364,7 @@ class Service:
         await self.commands.close()
         await self.threads.close()
         await self.checks.close()
+        await self.large_checks.close()
         await self.moves.close()
         for one in self.realms.values():
             await one.jobs.join()

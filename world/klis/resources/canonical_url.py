@@ -3,8 +3,9 @@ r"""URLs whose host each reader reads alike: those of WHATWG, RFC 3986 and Pytho
 A URL is judged by its host and then opened by another program. Where two readers find different hosts, such as
 ``https://evil.example\@github.com/``, what was judged is not what is reached, so the URL is refused: backslashes,
 control characters, user info, an absent or percent-encoded host, addresses in another form than their one, a final dot,
-labels of several scripts, and names whose international form depends on a mapping.
-Sources: https://url.spec.whatwg.org/#host-parsing, RFC 3986 section 3.2, UTS 39 section 5.1.
+labels of several scripts or of more than 63 characters, and names whose international form depends on a mapping, or is
+another one for IDNA 2003, as Python's codec has it.
+Sources: https://url.spec.whatwg.org/#host-parsing, RFC 3986 section 3.2, UTS 39 section 5.1, UTS 46 section 7.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ _TOGETHER: Final = (
 )
 """Scripts that one word of Japanese, Korean or Chinese may have."""
 
+_DEVIATIONS: Final = frozenset("\u00df\u1e9e\u03c2\u03a3\u200c\u200d")
+"""Characters, in either case, that IDNA 2003 and IDNA 2008 encode differently."""
+
+_MAX_LABEL: Final = 63
 _DOTS: Final = frozenset("\u3002\uff0e\uff61")
 _LEFT_OUT: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
 _SHOWN_CHARS: Final = 200
@@ -114,20 +119,34 @@ def _host(written: str) -> str:
 
 
 def _plain(written: str) -> str:
-    """Return the one form of a host if it is written plainly: in any case, and as IDNA 2008 takes it unmapped."""
+    """Return the one form of a host if it is written plainly: in any case, and as IDNA 2003 and 2008 read it unmapped.
+
+    Raises:
+        ValueError: it is not.
+    """
     if written.isascii():
         return written.lower()
     import idna  # its tables are large, and few hosts need them
 
     if not _DOTS.isdisjoint(written):
         raise ValueError("has a dot in its host that only some readers take for one")
+    if not _DEVIATIONS.isdisjoint(written):
+        raise ValueError("has a host with a character that is encoded in two ways; write its xn-- form")
     try:
-        return idna.encode(unicodedata.normalize("NFC", written).lower()).decode("ascii")
+        plain = idna.encode(written.lower()).decode("ascii")
+        by_codec = written.encode("idna").decode("ascii").lower()
     except (idna.IDNAError, UnicodeError):
         raise ValueError("has a host whose international form depends on a mapping") from None
+    if by_codec != plain:
+        raise ValueError(f"has a host with two international forms: {plain} and {by_codec}")
+    if any(one not in (one.lower(), one.lower().upper()) for one in written):
+        raise ValueError("has a host with a sign that becomes a letter in lower case and is no capital of it")
+    return plain
 
 
 def _check_label(label: str) -> None:
+    if len(label) > _MAX_LABEL:
+        raise ValueError(f"has a host with a label of more than {_MAX_LABEL} characters, which no name server has")
     if label[2:4] == "--" and not label.startswith("xn--"):
         raise ValueError("has a host with a reserved label")
     if not label.startswith("xn--"):
