@@ -212,6 +212,41 @@ def test_an_abbreviated_option_makes_a_command_unknown(listed: tuple[str, str]) 
         ("", ["{" + ",".join(f"a{one}" for one in range(300)) + "}"]),
         ("d/d/d/top", []),
         (".env", []),
+        ("", [".e[^x]v"]),
+        ("", ["**/.e[^x]v"]),
+        ("", [".e[!x]v"]),
+        ("", [".en[[:alpha:]]"]),
+        ("", [".en[a-z]"]),
+        ("", [".en{v}"]),
+        ("", [".{env}"]),
+        ("", ["{.e}nv"]),
+        ("", [".en{u..w}"]),
+        ("", [".en\\v"]),
+        ("", ["\\.env"]),
+        ("", [".e*[^x]"]),
+        ("", ["*.pe[^x]"]),
+        ("", ["*.pe[l-n]"]),
+        ("", ["*.py,.env"]),
+        ("", ["*.py .env"]),
+        ("", ["*.py\t.env"]),
+        ("", ["*.py, .env"]),
+        ("", ["!*.py,.env"]),
+        ("", ["{*.py, .env}"]),
+        ("", ["x{a,.env,b}"]),
+        ("", ["*.py", ".e[^x]v"]),
+        ("", ["@(.env)"]),
+        ("", [".en+(v)"]),
+        ("", ["#x"]),
+        ("", ["!!.env"]),
+        ("", [":(icase).ENV"]),
+        ("", [":/.env"]),
+        ("", ["dep*"]),
+        ("", ["deploy"]),
+        ("", ["d*.pem"]),
+        ("", ["src/../.e*"]),
+        ("src", ["../*"]),
+        ("", ["/"]),
+        ("", ["'.env'"]),
     ],
 )
 def test_a_search_that_may_read_secrets_says_so(project: Project, folder: str, patterns: list[str]) -> None:
@@ -219,8 +254,28 @@ def test_a_search_that_may_read_secrets_says_so(project: Project, folder: str, p
 
 
 def test_a_search_elsewhere_does_not(project: Project) -> None:
-    for folder, patterns in (("src", []), ("", ["*.py"]), ("", ["*.{py,toml}"]), ("", ["!.env", "*.py"])):
-        assert search(project, "Grep", folder, str(project.root), patterns).input["hidden"] is False
+    for folder, patterns in (
+        ("src", []),
+        ("", ["*.py"]),
+        ("", ["*.{py,toml}"]),
+        ("", ["*.{js,mjs},*.py"]),
+        ("", ["**/*.[jt]s", "*.[a-z0-9]"]),
+        ("", ["*.py,*.toml *.md"]),
+        ("", ["src/**/*.py", "./src/*", "src"]),
+        ("", ["!.env", "*.py"]),
+        ("", ["!.env,*.py"]),
+    ):
+        found = search(project, "Grep", folder, str(project.root), patterns).input
+        assert (found["hidden"], found["guarded"]) == (False, False), patterns
+
+
+def test_a_search_below_a_folder_that_a_pattern_names_absolutely_says_so(project: Project) -> None:
+    for pattern in (f"{project.root}/deploy/*", f"{project.root}/dep*"):
+        assert search(project, "Glob", "src", str(project.root), [pattern]).input["hidden"] is True
+
+
+def test_a_search_that_tools_read_differently_may_name_guarded_files(project: Project) -> None:
+    assert search(project, "Grep", "", str(project.root), [".cl[^x]ude/*"]).input["guarded"] is True
 
 
 def test_links_are_followed_before_the_folder_above_is_taken(project: Project) -> None:

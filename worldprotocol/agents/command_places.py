@@ -15,6 +15,7 @@ from worldprotocol.agents.command_grammars import Parsed
 from worldprotocol.agents.command_kinds import CommandReading
 from worldprotocol.agents.command_words import MAX_ALTERNATIVES, Word, alternatives
 from worldprotocol.agents.git_words import checks_out, is_foreign, pathspecs, replaces_guarded
+from worldprotocol.agents.name_patterns import read_patterns, without_classes
 from worldprotocol.agents.project import Place, Project
 
 __all__ = ["NamedPlaces", "places_of"]
@@ -120,10 +121,10 @@ class _PlaceReader:
 
     def _names(self, patterns: Sequence[str], folders: Sequence[str], words: Sequence[str]) -> None:
         """Look at patterns of names of files that are searched."""
-        chosen = [one for text in patterns if not text.startswith("!") for one in alternatives(text)]
-        self._found.is_partial |= len(chosen) > MAX_ALTERNATIVES
+        chosen, is_clear = read_patterns(patterns)
+        self._found.is_hidden |= not is_clear
         if chosen:
-            self._found.is_hidden |= any(self._project.matches_hidden(one) for one in chosen)
+            self._found.is_hidden |= any(map(self._project.matches_hidden, chosen))
             places = [self._project.resolve(one, folder) for one in (".", *words)[:MOST] for folder in folders]
             self._found.is_hidden |= any(self._project.holds_hidden(one, chosen) for one in dict.fromkeys(places))
 
@@ -191,7 +192,7 @@ def _matches(project: Project, found: NamedPlaces, pattern: str, folder: str) ->
         for path in paths:
             names = [part]
             if _is_pattern(part):
-                names = _names_in(path, left)
+                names = [".", "..", *_names_in(path, left)]  # shells may take them for names that begin with a dot
                 left -= len(names)
             if left <= 0:
                 found.is_partial = True
@@ -217,7 +218,7 @@ def _is_pattern(part: str) -> bool:
 
 
 def _fits(name: str, part: str) -> bool:
-    return (name[:1] != "." or part[:1] == ".") and fnmatchcase(name, part)
+    return (name[:1] != "." or part[:1] == ".") and fnmatchcase(name, without_classes(part))
 
 
 def _is_file(place: Place) -> bool:
