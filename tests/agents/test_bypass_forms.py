@@ -116,6 +116,32 @@ def test_everyday_commands_are_read_as_what_they_are(project: Project, text: str
     assert not found["hidden"]
 
 
+@pytest.mark.parametrize("version", ["2", "4"])
+def test_git_is_unknown_where_it_enters_a_nested_repository(tmp_path: Path, version: str) -> None:
+    project = Project(tmp_path)
+    for folder in (tmp_path, nested := tmp_path / "nested"):
+        folder.mkdir(exist_ok=True)
+        git(folder, "init", "-q", ".")
+    if version == "2":
+        (tmp_path / "src").write_bytes(b"x" * 0o160000)  # as large as the mode of a nested repository
+    else:
+        (tmp_path / "src").touch()
+    git(tmp_path, "add", "src")
+    git(tmp_path, "update-index", "--index-version", version)
+    assert ran(project, "git status").input["kinds"] == ["read"]
+    git(nested, "commit", "-q", "--allow-empty", "-m", "one")
+    git(tmp_path, "add", "nested")
+    (hook := tmp_path / "hook").write_text("#!/bin/sh\ntouch $(dirname $0)/ran\n")
+    hook.chmod(0o755)
+    git(nested, "config", "core.fsmonitor", str(hook))
+    git(tmp_path, "status")
+    assert (tmp_path / "ran").exists()
+    for text in ("git status", "git diff", "git diff --stat HEAD", "cd . && git status", "git describe --dirty"):
+        assert "unknown" in ran(project, text).input["kinds"], text
+    for text in ("git log -p", "git show HEAD", "git branch"):
+        assert ran(project, text).input["kinds"] == ["read"], text
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

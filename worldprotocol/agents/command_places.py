@@ -14,7 +14,7 @@ from typing import Final
 from worldprotocol.agents.command_grammars import Parsed
 from worldprotocol.agents.command_kinds import CommandReading
 from worldprotocol.agents.command_words import MAX_ALTERNATIVES, Word, alternatives
-from worldprotocol.agents.git_words import checks_out, is_foreign, pathspecs, replaces_guarded
+from worldprotocol.agents.git_words import checks_out, enters_nested, is_foreign, pathspecs, replaces_guarded
 from worldprotocol.agents.name_patterns import read_patterns, without_classes
 from worldprotocol.agents.project import Place, Project
 
@@ -130,7 +130,7 @@ class _PlaceReader:
 
     def _git(self, path: tuple[str, ...], parsed: Parsed, folders: Sequence[str], reading: CommandReading) -> None:
         real = [self._project.resolve(".", one) for one in folders]
-        if any(is_foreign(self._project, one) for one in real):
+        if enters_nested(self._project, path) or any(is_foreign(self._project, one) for one in real):
             self._found.kinds[-1].add("unknown")
         self._found.is_guarded |= any(replaces_guarded(self._project, path, parsed, one) for one in real)
         if path[1:] == ("checkout",) and parsed.is_known:
