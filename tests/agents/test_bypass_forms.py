@@ -107,6 +107,13 @@ def test_the_list_is_long_and_says_nothing_twice() -> None:
         "date +%s",
         "env CI=1 pytest",
         "echo 'Fixes the größe — done'",
+        "pytest -q 2>&1 >/dev/null </dev/null",
+        "ls src 2>/dev/null >&2",
+        "ls src >&-",
+        "git diff HEAD~1 HEAD^:src/app.py",
+        "grep -n 'https://example.com' src/app.py",
+        "rg -n https://example.com src",
+        "grep -n '=~0' src/app.py",
     ],
 )
 def test_everyday_commands_are_read_as_what_they_are(project: Project, text: str) -> None:
@@ -170,6 +177,15 @@ def test_git_is_unknown_where_it_enters_a_nested_repository(tmp_path: Path, vers
 )
 def test_the_kind_of_a_command_is_found_wherever_it_is(project: Project, text: str, kind: str) -> None:
     assert kind in ran(project, text).input["kinds"]
+
+
+def test_a_digit_after_a_redirection_is_a_file(project: Project) -> None:
+    assert ran(project, "cat < 2").input["touches"] == ["/2"]
+    assert ran(project, "ls src 3< 4 >&2 2<&1").input["touches"] == ["/src", "/4"]
+
+
+def test_an_address_is_no_file_that_is_recorded(project: Project) -> None:
+    assert "/https:/example.com/x" not in ran(project, "curl https://example.com/x").input["touches"]
 
 
 def test_a_change_of_branch_discards_nothing(project: Project) -> None:

@@ -172,6 +172,8 @@ class _PlaceReader:
             found.holds_hidden = self._holds_hidden(self._project.resolve(text, folder))
         if not place.is_inside:
             found.is_outside |= name.text.startswith("~") or _is_file(place)
+        elif "://" in text and not place.exists:
+            return  # an address; a file, where a folder has the name of its scheme
         elif place.path not in found.touches and len(found.touches) < TOUCHED:
             found.touches.append(place.path)
 
@@ -232,7 +234,7 @@ def _is_file(place: Place) -> bool:
 def _names(role: str, word: Word) -> Iterator[Word]:
     """Yield what may be names of files in a word."""
     for text in _texts(role, word.text):
-        if text and text != "-" and "\0" not in text and "://" not in text:
+        if text and text != "-" and "\0" not in text:
             yield Word(text, is_pattern=word.is_pattern, has_braces=word.has_braces)
 
 
