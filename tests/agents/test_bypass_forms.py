@@ -114,6 +114,30 @@ def test_the_list_is_long_and_says_nothing_twice() -> None:
         "grep -n 'https://example.com' src/app.py",
         "rg -n https://example.com src",
         "grep -n '=~0' src/app.py",
+        "git diff --color-words",
+        "git diff --color-words -- src",
+        "git diff -U3",
+        "git diff -U0 --unified=5 HEAD~1",
+        "git diff -- '*.py'",
+        "git diff -- 'src/*'",
+        "git log -p -- 'src/**/*.py'",
+        "git log --format=%h -n 3 --since '2 days'",
+        "git grep -n x -- '*.py' ':!*.md'",
+        "git show --format=%h HEAD^{tree} -- src",
+        "git status -uno --porcelain",
+        "head -n -5 src/app.py",
+        "find . -mtime -7 -name '*.py' -newer src/app.py",
+        "grep -e '->' src/app.py",
+        "grep -n -A 3 -B3 --color=never x src/app.py",
+        "rg -e --foo src",
+        "pytest --cov -q",
+        "pytest --cov=src -m 'not slow' tests",
+        "od -c -w8 src/app.py",
+        "diff src/app.py list",
+        "diff -u src/app.py list",
+        "strings src/app.py",
+        "jq '.environment | .a_env' src/app.py",
+        "cargo metadata --no-deps",
     ],
 )
 def test_everyday_commands_are_read_as_what_they_are(project: Project, text: str) -> None:
@@ -177,6 +201,11 @@ def test_git_is_unknown_where_it_enters_a_nested_repository(tmp_path: Path, vers
 )
 def test_the_kind_of_a_command_is_found_wherever_it_is(project: Project, text: str, kind: str) -> None:
     assert kind in ran(project, text).input["kinds"]
+
+
+@pytest.mark.parametrize("text", ["coverage report -m", "cargo tree", "cargo metadata --no-deps", "cargo tree -d"])
+def test_a_report_that_runs_code_of_the_project_is_no_reading(project: Project, text: str) -> None:
+    assert ran(project, text).input["kinds"] == ["test"]
 
 
 def test_a_digit_after_a_redirection_is_a_file(project: Project) -> None:

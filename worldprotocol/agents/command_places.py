@@ -14,7 +14,14 @@ from typing import Final
 from worldprotocol.agents.command_grammars import Parsed
 from worldprotocol.agents.command_kinds import CommandReading
 from worldprotocol.agents.command_words import MAX_ALTERNATIVES, Word, alternatives
-from worldprotocol.agents.git_words import checks_out, enters_nested, is_foreign, pathspecs, replaces_guarded
+from worldprotocol.agents.git_words import (
+    checks_out,
+    enters_nested,
+    is_foreign,
+    path_patterns,
+    pathspecs,
+    replaces_guarded,
+)
 from worldprotocol.agents.name_patterns import read_patterns, without_classes
 from worldprotocol.agents.project import Place, Project
 
@@ -132,6 +139,12 @@ class _PlaceReader:
         real = [self._project.resolve(".", one) for one in folders]
         if enters_nested(self._project, path) or any(is_foreign(self._project, one) for one in real):
             self._found.kinds[-1].add("unknown")
+        chosen, is_clear = read_patterns(path_patterns(parsed))
+        self._found.is_hidden |= not is_clear or any(map(self._project.may_match_hidden, chosen))
+        if chosen:
+            self._found.is_hidden |= any(
+                self._project.holds_hidden(one, chosen) for one in {str(self._project.root), *real}
+            )
         self._found.is_guarded |= any(replaces_guarded(self._project, path, parsed, one) for one in real)
         if path[1:] == ("checkout",) and parsed.is_known:
             first = parsed.words[0].text if parsed.words else "."

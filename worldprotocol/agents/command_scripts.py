@@ -21,7 +21,11 @@ _SED: Final = re.compile(
 )
 """One command of sed that prints, deletes or replaces; others write files or run programs."""
 
-_NOT_OF_JQ: Final = re.compile(r"\benv\b|\$ENV|\$__|\b(?:import|include|modulemeta|input_filename|get_search_list)\b")
+_NOT_OF_JQ: Final = re.compile(
+    r"(?<![A-Za-z_])(?:env|ENV|import|include|modulemeta|input_filename|get_search_list)(?![A-Za-z0-9_])|__"
+)
+"""Names that read the environment or files; white space and comments may stand between ``$`` and its name."""
+
 _FORMAT: Final = re.compile(r"(?!-)(?:[^%]|%%|%-?\d*(?:\.\d+)?[sbqc])*", re.DOTALL)
 _OPERATORS: Final = frozenset({"-d", "-e", "-f", "-h", "-L", "-n", "-r", "-s", "-w", "-x", "-z", "-nt", "-ot", "-ef"})
 """Operators of ``test`` that evaluate nothing; shells evaluate what ``-v`` and, some of them, ``-eq`` compare."""

@@ -13,8 +13,9 @@ from typing import Final
 from worldprotocol.agents.command_grammars import Parsed
 from worldprotocol.agents.project import Project
 
-__all__ = ["checks_out", "enters_nested", "is_foreign", "pathspecs", "replaces_guarded"]
+__all__ = ["checks_out", "enters_nested", "is_foreign", "path_patterns", "pathspecs", "replaces_guarded"]
 
+_OF_PATTERN: Final = frozenset("*?[\\")
 _OF_BARE: Final = ("HEAD", "objects", "refs")
 _OF_OBJECTS: Final = frozenset(
     {
@@ -122,6 +123,16 @@ def pathspecs(text: str) -> Iterator[str]:
         yield rest.lstrip("/!^")
         if rest.startswith("(") and ")" in rest:
             yield rest.partition(")")[2]
+
+
+def path_patterns(parsed: Parsed) -> list[str]:
+    """Return the words of a command of git that it may read as patterns of names, without their signs for git.
+
+    Args:
+        parsed: its words.
+    """
+    named = [one for role, word in parsed.roles if role in ("rev", "write") for one in pathspecs(word.text)]
+    return [one for one in named if one[:1] not in (":", "(") and any(sign in one for sign in _OF_PATTERN)]
 
 
 def checks_out(parsed: Parsed, exists: bool) -> str:
