@@ -203,7 +203,7 @@ class _Reading:
         return Word(word, is_expanded or (braces and ("," in word or ".." in word)), is_pattern, braces)
 
     def _begins_folder(self, begin: int) -> bool:
-        """Whether the tilde before this place stands for a folder, and not the home folder at the begin of a word."""
+        """Whether a shell replaces the tilde before this place, except by the home folder at the begin of a word."""
         at = self._at - 1
         is_home = self._text[self._at : self._at + 1] in ("", "/", *" \t\n;&|<>()")
         return not is_home if at == begin else self._text[at - 1] in "=:"

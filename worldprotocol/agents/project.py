@@ -31,7 +31,7 @@ _OF_OTHERS: Final = frozenset(
 """Folders whose files are no secrets of the project; a search of all files below a folder may read them."""
 
 _SOME: Final = "\ue000"
-"""What stands for the wildcards of a hidden name: no letter of a pattern matches it."""
+"""In place of the wildcards of a hidden name: only a wildcard of a pattern matches it."""
 
 MOST_SEARCHED: Final = 200_000
 """Entries of folders that are looked at to find hidden files; more count as if there were one."""
@@ -145,10 +145,10 @@ class Project:
         return any(is_hidden(part, self.hidden) for part in pattern.split("/") if part.strip("*?"))
 
     def may_match_hidden(self, pattern: str) -> bool:
-        """Return whether a pattern may match a hidden name that is in no folder: of a file that git remembers.
+        """Return whether a pattern may match a hidden name, also of a file that only the history of git has.
 
         Args:
-            pattern: as for ``matches_hidden``; ``*`` also stands for names of folders. One without letters does not.
+            pattern: as for ``matches_hidden``; ``*`` is read as names of folders, too. False for one without letters.
         """
         ends = (pattern.rpartition("/")[2], f"*{pattern.partition('*')[2]}")
         wide = [folded(one) for one in ends if any(map(str.isalnum, one))]
