@@ -105,6 +105,7 @@ def test_the_list_is_long_and_says_nothing_twice() -> None:
         "test -f src/app.py && echo 'yes $5'",
         "printf '%s\\n' a b",
         "date +%s",
+        "date -d '-1 day' +%F",
         "env CI=1 pytest",
         "echo 'Fixes the größe — done'",
         "pytest -q 2>&1 >/dev/null </dev/null",

@@ -25,7 +25,7 @@ TABLES: Final[Mapping[str, Any]] = tomllib.loads(
 _CERTAIN: Final = frozenset({"-e", "-m", "--message", "--regexp"})
 """Options that have a value in every version of their programs."""
 
-_NUMBER: Final = re.compile(r"-\d[\w.]*", re.ASCII)
+_NUMBER: Final = re.compile(r"-\d[\w. ]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
