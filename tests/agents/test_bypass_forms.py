@@ -105,8 +105,40 @@ def test_the_list_is_long_and_says_nothing_twice() -> None:
         "test -f src/app.py && echo 'yes $5'",
         "printf '%s\\n' a b",
         "date +%s",
+        "date -d '-1 day' +%F",
         "env CI=1 pytest",
         "echo 'Fixes the größe — done'",
+        "pytest -q 2>&1 >/dev/null </dev/null",
+        "ls src 2>/dev/null >&2",
+        "ls src >&-",
+        "git diff HEAD~1 HEAD^:src/app.py",
+        "grep -n 'https://example.com' src/app.py",
+        "rg -n https://example.com src",
+        "grep -n '=~0' src/app.py",
+        "git diff --color-words",
+        "git diff --color-words -- src",
+        "git diff -U3",
+        "git diff -U0 --unified=5 HEAD~1",
+        "git diff -- '*.py'",
+        "git diff -- 'src/*'",
+        "git log -p -- 'src/**/*.py'",
+        "git log --format=%h -n 3 --since '2 days'",
+        "git grep -n x -- '*.py' ':!*.md'",
+        "git show --format=%h HEAD^{tree} -- src",
+        "git status -uno --porcelain",
+        "head -n -5 src/app.py",
+        "find . -mtime -7 -name '*.py' -newer src/app.py",
+        "grep -e '->' src/app.py",
+        "grep -n -A 3 -B3 --color=never x src/app.py",
+        "rg -e --foo src",
+        "pytest --cov -q",
+        "pytest --cov=src -m 'not slow' tests",
+        "od -c -w8 src/app.py",
+        "diff src/app.py list",
+        "diff -u src/app.py list",
+        "strings src/app.py",
+        "jq '.environment | .a_env' src/app.py",
+        "cargo metadata --no-deps",
     ],
 )
 def test_everyday_commands_are_read_as_what_they_are(project: Project, text: str) -> None:
@@ -114,6 +146,32 @@ def test_everyday_commands_are_read_as_what_they_are(project: Project, text: str
     assert set(found["kinds"]) <= STRICT, found
     assert not found["guarded"]
     assert not found["hidden"]
+
+
+@pytest.mark.parametrize("version", ["2", "4"])
+def test_git_is_unknown_where_it_enters_a_nested_repository(tmp_path: Path, version: str) -> None:
+    project = Project(tmp_path)
+    for folder in (tmp_path, nested := tmp_path / "nested"):
+        folder.mkdir(exist_ok=True)
+        git(folder, "init", "-q", ".")
+    if version == "2":
+        (tmp_path / "src").write_bytes(b"x" * 0o160000)  # as large as the mode of a nested repository
+    else:
+        (tmp_path / "src").touch()
+    git(tmp_path, "add", "src")
+    git(tmp_path, "update-index", "--index-version", version)
+    assert ran(project, "git status").input["kinds"] == ["read"]
+    git(nested, "commit", "-q", "--allow-empty", "-m", "one")
+    git(tmp_path, "add", "nested")
+    (hook := tmp_path / "hook").write_text("#!/bin/sh\ntouch $(dirname $0)/ran\n")
+    hook.chmod(0o755)
+    git(nested, "config", "core.fsmonitor", str(hook))
+    git(tmp_path, "status")
+    assert (tmp_path / "ran").exists()
+    for text in ("git status", "git diff", "git diff --stat HEAD", "cd . && git status", "git describe --dirty"):
+        assert "unknown" in ran(project, text).input["kinds"], text
+    for text in ("git log -p", "git show HEAD", "git branch"):
+        assert ran(project, text).input["kinds"] == ["read"], text
 
 
 @pytest.mark.parametrize(
@@ -144,6 +202,20 @@ def test_everyday_commands_are_read_as_what_they_are(project: Project, text: str
 )
 def test_the_kind_of_a_command_is_found_wherever_it_is(project: Project, text: str, kind: str) -> None:
     assert kind in ran(project, text).input["kinds"]
+
+
+@pytest.mark.parametrize("text", ["coverage report -m", "cargo tree", "cargo metadata --no-deps", "cargo tree -d"])
+def test_a_report_that_runs_code_of_the_project_is_no_reading(project: Project, text: str) -> None:
+    assert ran(project, text).input["kinds"] == ["test"]
+
+
+def test_a_digit_after_a_redirection_is_a_file(project: Project) -> None:
+    assert ran(project, "cat < 2").input["touches"] == ["/2"]
+    assert ran(project, "ls src 3< 4 >&2 2<&1").input["touches"] == ["/src", "/4"]
+
+
+def test_an_address_is_no_file_that_is_recorded(project: Project) -> None:
+    assert "/https:/example.com/x" not in ran(project, "curl https://example.com/x").input["touches"]
 
 
 def test_a_change_of_branch_discards_nothing(project: Project) -> None:
@@ -212,6 +284,41 @@ def test_an_abbreviated_option_makes_a_command_unknown(listed: tuple[str, str]) 
         ("", ["{" + ",".join(f"a{one}" for one in range(300)) + "}"]),
         ("d/d/d/top", []),
         (".env", []),
+        ("", [".e[^x]v"]),
+        ("", ["**/.e[^x]v"]),
+        ("", [".e[!x]v"]),
+        ("", [".en[[:alpha:]]"]),
+        ("", [".en[a-z]"]),
+        ("", [".en{v}"]),
+        ("", [".{env}"]),
+        ("", ["{.e}nv"]),
+        ("", [".en{u..w}"]),
+        ("", [".en\\v"]),
+        ("", ["\\.env"]),
+        ("", [".e*[^x]"]),
+        ("", ["*.pe[^x]"]),
+        ("", ["*.pe[l-n]"]),
+        ("", ["*.py,.env"]),
+        ("", ["*.py .env"]),
+        ("", ["*.py\t.env"]),
+        ("", ["*.py, .env"]),
+        ("", ["!*.py,.env"]),
+        ("", ["{*.py, .env}"]),
+        ("", ["x{a,.env,b}"]),
+        ("", ["*.py", ".e[^x]v"]),
+        ("", ["@(.env)"]),
+        ("", [".en+(v)"]),
+        ("", ["#x"]),
+        ("", ["!!.env"]),
+        ("", [":(icase).ENV"]),
+        ("", [":/.env"]),
+        ("", ["dep*"]),
+        ("", ["deploy"]),
+        ("", ["d*.pem"]),
+        ("", ["src/../.e*"]),
+        ("src", ["../*"]),
+        ("", ["/"]),
+        ("", ["'.env'"]),
     ],
 )
 def test_a_search_that_may_read_secrets_says_so(project: Project, folder: str, patterns: list[str]) -> None:
@@ -219,8 +326,28 @@ def test_a_search_that_may_read_secrets_says_so(project: Project, folder: str, p
 
 
 def test_a_search_elsewhere_does_not(project: Project) -> None:
-    for folder, patterns in (("src", []), ("", ["*.py"]), ("", ["*.{py,toml}"]), ("", ["!.env", "*.py"])):
-        assert search(project, "Grep", folder, str(project.root), patterns).input["hidden"] is False
+    for folder, patterns in (
+        ("src", []),
+        ("", ["*.py"]),
+        ("", ["*.{py,toml}"]),
+        ("", ["*.{js,mjs},*.py"]),
+        ("", ["**/*.[jt]s", "*.[a-z0-9]"]),
+        ("", ["*.py,*.toml *.md"]),
+        ("", ["src/**/*.py", "./src/*", "src"]),
+        ("", ["!.env", "*.py"]),
+        ("", ["!.env,*.py"]),
+    ):
+        found = search(project, "Grep", folder, str(project.root), patterns).input
+        assert (found["hidden"], found["guarded"]) == (False, False), patterns
+
+
+def test_a_search_below_a_folder_that_a_pattern_names_absolutely_says_so(project: Project) -> None:
+    for pattern in (f"{project.root}/deploy/*", f"{project.root}/dep*"):
+        assert search(project, "Glob", "src", str(project.root), [pattern]).input["hidden"] is True
+
+
+def test_a_search_that_tools_read_differently_may_name_guarded_files(project: Project) -> None:
+    assert search(project, "Grep", "", str(project.root), [".cl[^x]ude/*"]).input["guarded"] is True
 
 
 def test_links_are_followed_before_the_folder_above_is_taken(project: Project) -> None:

@@ -6,6 +6,7 @@ Then each word may be the name of a file. Source: ``command_grammars.toml``.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,12 @@ __all__ = ["NAMES", "PROGRAMS", "SUBCOMMANDS", "TABLES", "WRAPPERS", "Grammar", 
 TABLES: Final[Mapping[str, Any]] = tomllib.loads(
     (files("worldprotocol.agents") / "command_grammars.toml").read_text(encoding="utf-8")
 )
+
+
+_CERTAIN: Final = frozenset({"-e", "-m", "--message", "--regexp"})
+"""Options that have a value in every version of their programs."""
+
+_NUMBER: Final = re.compile(r"-\d[\w. ]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ class Grammar:
     reads: frozenset[str]
     is_listing: bool
     recursive: frozenset[str]
+    has_option_files: bool
     below: Mapping[str, Grammar]
 
 
@@ -86,6 +94,7 @@ def _grammar(table: Mapping[str, Any]) -> Grammar:
         reads=listed("reads"),
         is_listing=bool(table.get("is_listing")),
         recursive=listed("recursive"),
+        has_option_files=bool(table.get("option_files")) or table.get("kind") in ("test", "format"),
         below={name: _grammar(one) for name, one in table.get("below", {}).items()},
     )
 
@@ -122,6 +131,8 @@ class _Parsing:
 
     def all(self) -> Parsed:
         has_options = self._grammar.style != "none"
+        if self._grammar.has_option_files:
+            self._found.is_known &= not any(one.text[:1] == "@" for one in self._left)
         while self._left:
             word = self._left.pop(0)
             if has_options and word.text == "--" and self._grammar.style != "dash":
@@ -162,7 +173,7 @@ class _Parsing:
             self._found.options.add(word.text)
         elif name in grammar.values:
             self._found.options.add(name)
-            self._value(grammar.values[name], replace(word, text=value) if sign else None)
+            self._value(name, replace(word, text=value) if sign else None)
         elif name in grammar.optional:
             self._found.options.add(name)
         else:
@@ -181,13 +192,14 @@ class _Parsing:
             elif option in grammar.values or option in grammar.optional:
                 self._found.options.add(option)
                 if option in grammar.values:
-                    self._value(grammar.values[option], replace(word, text=rest) if rest else None)
+                    self._value(option, replace(word, text=rest) if rest else None)
                 return
             else:
                 self._unlisted(word)
                 return
 
-    def _value(self, role: str, joined: Word | None) -> None:
+    def _value(self, option: str, joined: Word | None) -> None:
+        role = self._grammar.values[option]
         if role == "command;":
             ends = (at for at, word in enumerate(self._left) if word.text in (";", "+"))
             end = next(ends, len(self._left))
@@ -197,7 +209,14 @@ class _Parsing:
         if joined is None and not self._left:
             self._found.is_known = False
             return
+        if joined is None and self._may_be_option(option, self._left[0].text):
+            self._found.is_known = False
         self._found.roles.append((role, joined if joined is not None else self._left.pop(0)))
+
+    def _may_be_option(self, option: str, text: str) -> bool:
+        """Whether a value looks like an option: in some version of a program the one before may have none."""
+        is_certain = self._grammar.style == "dash" or option in _CERTAIN
+        return not is_certain and text[:1] == "-" and text != "-" and _NUMBER.fullmatch(text) is None
 
     def _end(self, rest: list[Word]) -> Parsed:
         found, grammar = self._found, self._grammar
@@ -224,8 +243,6 @@ class _Parsing:
         fixed = len(specs) - 1 if repeats else len(specs)
         if any(word.is_pattern for word in self._found.words[:fixed]) and len(specs) > 1:
             self._found.is_known = False  # it may stand for several words
-        if self._grammar.kind in ("test", "format") and any(one.text[:1] == "@" for one in self._found.words):
-            self._found.is_known = False  # a file with more options
 
 
 def _spread(specs: Sequence[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ confined and what people are asked; what a command really touches is held by con
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,6 @@ from worldprotocol.agents.command_grammars import (
     is_assignment,
     parse,
 )
-from worldprotocol.agents.command_scripts import is_harmless
 from worldprotocol.agents.command_words import SimpleCommand, Word, read_command
 
 __all__ = ["KINDS", "CommandReading", "in_order", "kinds_of", "read_words"]
@@ -55,9 +54,30 @@ _SOCKETS: Final = ("/dev/tcp/", "/dev/udp/")
 _VARIABLES: Final = frozenset(TABLES["variables"]["harmless"].split())
 _PLAIN_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:/@+-]*")
 _MODULES: Final = frozenset(TABLES["modules"]["known"].split())
-_LANGUAGES: Final = frozenset({"sed", "jq", "printf", "plus", "operator"})
 _MOST_INNER: Final = 8
 """Commands within commands that are read."""
+
+
+# Small languages inside of words: two readers of one text must agree, so regular expressions of sed with the mark
+# inside of brackets, which GNU and BSD read differently, are not understood.
+
+_TEXT: Final = r"(?:\\.|\[\^?\]?(?:(?!(?P=mark))[^\]\\\n])*\]|(?!(?P=mark))[^\\\n\[])*"
+_ADDRESS: Final = r"(?:\d+|\$|/(?:\\.|\[\^?\]?[^\]\\\n/]*\]|[^/\\\n\[])*/)"
+_SED: Final = re.compile(
+    rf"\s*(?:{_ADDRESS}(?:,\+?{_ADDRESS})?)?\s*!?\s*"
+    rf"(?:[pdq=]|s(?P<mark>[^\w\s\\\[\];])" + _TEXT + r"(?P=mark)(?:(?!(?P=mark))[^\\\n]|\\.)*(?P=mark)[gIip\d]*"
+    r"|y(?P<other>[^\w\s\\\[\];])(?:(?!(?P=other))[^\\\n])*(?P=other)(?:(?!(?P=other))[^\\\n])*(?P=other))\s*"
+)
+"""One command of sed that prints, deletes or replaces; others write files or run programs."""
+
+_NOT_OF_JQ: Final = re.compile(
+    r"(?<![A-Za-z_])(?:env|ENV|import|include|modulemeta|input_filename|get_search_list)(?![A-Za-z0-9_])|__"
+)
+"""Names that read the environment or files; white space and comments may stand between ``$`` and its name."""
+
+_FORMAT: Final = re.compile(r"(?!-)(?:[^%]|%%|%-?\d*(?:\.\d+)?[sbqc])*", re.DOTALL)
+_OPERATORS: Final = frozenset({"-d", "-e", "-f", "-h", "-L", "-n", "-r", "-s", "-w", "-x", "-z", "-nt", "-ot", "-ef"})
+"""Operators of ``test`` that evaluate nothing; shells evaluate what ``-v`` and, some of them, ``-eq`` compare."""
 
 
 @dataclass(slots=True)
@@ -256,8 +276,8 @@ def _options(found: CommandReading, parsed: Parsed, left: int) -> None:
 
 def _roles(found: CommandReading, parsed: Parsed, left: int) -> None:
     for role, word in parsed.roles:
-        if role in _LANGUAGES:
-            if not is_harmless(role, word.text):
+        if role in _HARMLESS:
+            if not _HARMLESS[role](word.text):
                 found.kinds.add("unknown" if role != "sed" else "code")
         elif role == "shell":
             found.kinds.add("code")
@@ -273,3 +293,26 @@ def _roles(found: CommandReading, parsed: Parsed, left: int) -> None:
 def _only_edits(parsed: Parsed) -> bool:
     """Whether words are changed only with another option: the files of sed."""
     return "-i" in parsed.grammar.optional
+
+
+def _is_sed(script: str) -> bool:
+    at = 0
+    while at < len(script):
+        found = _SED.match(script, at)
+        if found is None or found.end() == at:
+            return False
+        at = found.end()
+        if at < len(script) and script[at] not in ";\n" and script[at - 1] != "\n":
+            return False
+        at += 1
+    return True
+
+
+_HARMLESS: Final[Mapping[str, Callable[[str], bool]]] = {
+    "sed": _is_sed,
+    "jq": lambda text: _NOT_OF_JQ.search(text) is None,
+    "printf": lambda text: _FORMAT.fullmatch(text) is not None,
+    "plus": lambda text: text.startswith("+"),
+    "operator": lambda text: not text.startswith("-") or text in _OPERATORS or text == "-",
+}
+"""Whether a text only reads and prints, by its language; ``plus`` is a format of ``date``, ``operator`` of ``test``."""

@@ -14,7 +14,15 @@ from typing import Final
 from worldprotocol.agents.command_grammars import Parsed
 from worldprotocol.agents.command_kinds import CommandReading
 from worldprotocol.agents.command_words import MAX_ALTERNATIVES, Word, alternatives
-from worldprotocol.agents.git_words import checks_out, is_foreign, pathspecs, replaces_guarded
+from worldprotocol.agents.git_words import (
+    checks_out,
+    enters_nested,
+    is_foreign,
+    path_patterns,
+    pathspecs,
+    replaces_guarded,
+)
+from worldprotocol.agents.name_patterns import read_patterns, without_classes
 from worldprotocol.agents.project import Place, Project
 
 __all__ = ["NamedPlaces", "places_of"]
@@ -120,17 +128,23 @@ class _PlaceReader:
 
     def _names(self, patterns: Sequence[str], folders: Sequence[str], words: Sequence[str]) -> None:
         """Look at patterns of names of files that are searched."""
-        chosen = [one for text in patterns if not text.startswith("!") for one in alternatives(text)]
-        self._found.is_partial |= len(chosen) > MAX_ALTERNATIVES
+        chosen, is_clear = read_patterns(patterns)
+        self._found.is_hidden |= not is_clear
         if chosen:
-            self._found.is_hidden |= any(self._project.matches_hidden(one) for one in chosen)
+            self._found.is_hidden |= any(map(self._project.matches_hidden, chosen))
             places = [self._project.resolve(one, folder) for one in (".", *words)[:MOST] for folder in folders]
             self._found.is_hidden |= any(self._project.holds_hidden(one, chosen) for one in dict.fromkeys(places))
 
     def _git(self, path: tuple[str, ...], parsed: Parsed, folders: Sequence[str], reading: CommandReading) -> None:
         real = [self._project.resolve(".", one) for one in folders]
-        if any(is_foreign(self._project, one) for one in real):
+        if enters_nested(self._project, path) or any(is_foreign(self._project, one) for one in real):
             self._found.kinds[-1].add("unknown")
+        chosen, is_clear = read_patterns(path_patterns(parsed))
+        self._found.is_hidden |= not is_clear or any(map(self._project.may_match_hidden, chosen))
+        if chosen:
+            self._found.is_hidden |= any(
+                self._project.holds_hidden(one, chosen) for one in {str(self._project.root), *real}
+            )
         self._found.is_guarded |= any(replaces_guarded(self._project, path, parsed, one) for one in real)
         if path[1:] == ("checkout",) and parsed.is_known:
             first = parsed.words[0].text if parsed.words else "."
@@ -171,6 +185,8 @@ class _PlaceReader:
             found.holds_hidden = self._holds_hidden(self._project.resolve(text, folder))
         if not place.is_inside:
             found.is_outside |= name.text.startswith("~") or _is_file(place)
+        elif "://" in text and not place.exists:
+            return  # an address; a file, where a folder has the name of its scheme
         elif place.path not in found.touches and len(found.touches) < TOUCHED:
             found.touches.append(place.path)
 
@@ -191,7 +207,7 @@ def _matches(project: Project, found: NamedPlaces, pattern: str, folder: str) ->
         for path in paths:
             names = [part]
             if _is_pattern(part):
-                names = _names_in(path, left)
+                names = [".", "..", *_names_in(path, left)]  # shells may take them for names that begin with a dot
                 left -= len(names)
             if left <= 0:
                 found.is_partial = True
@@ -217,7 +233,7 @@ def _is_pattern(part: str) -> bool:
 
 
 def _fits(name: str, part: str) -> bool:
-    return (name[:1] != "." or part[:1] == ".") and fnmatchcase(name, part)
+    return (name[:1] != "." or part[:1] == ".") and fnmatchcase(name, without_classes(part))
 
 
 def _is_file(place: Place) -> bool:
@@ -231,7 +247,7 @@ def _is_file(place: Place) -> bool:
 def _names(role: str, word: Word) -> Iterator[Word]:
     """Yield what may be names of files in a word."""
     for text in _texts(role, word.text):
-        if text and text != "-" and "\0" not in text and "://" not in text:
+        if text and text != "-" and "\0" not in text:
             yield Word(text, is_pattern=word.is_pattern, has_braces=word.has_braces)
 
 

@@ -22,7 +22,9 @@ MAX_LENGTH: Final = 20_000
 _REDIRECTS: Final = ("&>>", "<<<", "<<-", "&>", ">>", ">|", ">&", "<&", "<>", "<<", ">", "<")
 _SEPARATORS: Final = ("&&", "||", "|&", ";;", ";", "|", "&", "\n")
 _GLOBS: Final = frozenset("*?[")
-_DESCRIPTOR: Final = re.compile(r"\d+|-")
+_DESCRIPTOR: Final = re.compile(r"[0-9]+|-")
+_BEFORE_REDIRECT: Final = re.compile(r"[0-9]+|\{\w+\}")
+"""Words that a redirection takes where they touch it: a descriptor, or (in some shells) a variable for one."""
 _PLAIN: Final = re.compile(r"[\t\n -~]*")
 _READ_OTHERWISE: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
 """Categories of Unicode: controls, marks of format, halves of surrogate pairs, white space."""
@@ -114,6 +116,10 @@ class _Reading:
         self._one = SimpleCommand()
         self._target: list[Word] | None = None
         """Where the next word goes, if it is the target of a redirection."""
+        self._takes_descriptor = False
+        """Whether that word may also be the number of a descriptor, which is no file."""
+        self._touching = ""
+        """The source of a word that ends here and is no target, with its quotes."""
 
     def all(self) -> tuple[list[SimpleCommand], bool]:
         while self._at < len(self._text):
@@ -123,6 +129,7 @@ class _Reading:
 
     def _step(self) -> None:
         rest = self._text[self._at : self._at + 3]
+        touching, self._touching = self._touching, ""
         if rest[0] in " \t":
             self._at += 1
         elif rest.startswith("\\\n"):
@@ -131,7 +138,7 @@ class _Reading:
             end = self._text.find("\n", self._at)
             self._at = len(self._text) if end < 0 else end
         elif (redirect := next((one for one in _REDIRECTS if rest.startswith(one)), None)) is not None:
-            self._redirect(redirect)
+            self._redirect(redirect, touching)
         elif (separator := next((one for one in _SEPARATORS if rest.startswith(one)), None)) is not None:
             self._at += len(separator)
             self._end_command()
@@ -140,24 +147,24 @@ class _Reading:
             self._at += 1
             self._end_command()
         else:
+            begin, is_target = self._at, self._target is not None
             self._take(self._word())
+            self._touching = "" if is_target else self._text[begin : self._at].replace("\\\n", "")
 
-    def _redirect(self, operator: str) -> None:
+    def _redirect(self, operator: str, touching: str) -> None:
         self._at += len(operator)
         if operator.startswith("<<"):
             self._is_opaque = True
-        if (
-            self._one.words
-            and self._one.words[-1].text.isdigit()
-            and self._text[self._at - len(operator) - 1].isdigit()
-        ):
-            self._one.words.pop()  # the number of a descriptor, such as 2>
+        if operator[0] != "&" and _BEFORE_REDIRECT.fullmatch(touching):
+            self._is_opaque |= len(touching) > 1  # shells differ
+            self._one.words.pop()
         self._target = self._one.reads if operator in ("<", "<&") else self._one.writes
+        self._takes_descriptor = operator in (">&", "<&")
 
     def _take(self, word: Word) -> None:
         if self._target is None:
             self._one.words.append(word)
-        elif not _DESCRIPTOR.fullmatch(word.text):
+        elif not self._takes_descriptor or not _DESCRIPTOR.fullmatch(word.text):
             self._target.append(word)
         self._target = None
 
@@ -169,6 +176,7 @@ class _Reading:
 
     def _word(self) -> Word:
         text, kept, quote, is_expanded, is_pattern, braces = self._text, [], "", False, False, False
+        begin = self._at
         while self._at < len(text):
             sign = text[self._at]
             if not quote and sign in " \t\n;&|<>()":
@@ -188,11 +196,17 @@ class _Reading:
             else:
                 is_pattern |= not quote and sign in _GLOBS
                 braces |= not quote and sign == "{"
+                is_expanded |= not quote and sign == "~" and self._begins_folder(begin)
                 kept.append(sign)
         word = "".join(kept)
         self._is_opaque |= bool(quote)
-        is_expanded |= word.startswith(("~+", "~-"))
         return Word(word, is_expanded or (braces and ("," in word or ".." in word)), is_pattern, braces)
+
+    def _begins_folder(self, begin: int) -> bool:
+        """Whether a shell replaces the tilde before this place, except by the home folder at the begin of a word."""
+        at = self._at - 1
+        is_home = self._text[self._at : self._at + 1] in ("", "/", *" \t\n;&|<>()")
+        return not is_home if at == begin else self._text[at - 1] in "=:"
 
     def _replaces(self, *, in_quotes: bool) -> bool:
         """Whether the dollar sign before this place begins something that the shell replaces."""

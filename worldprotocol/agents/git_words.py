@@ -1,4 +1,7 @@
-"""Commands of git with the state of the repository: foreign repositories, and files that they would replace."""
+"""Commands of git with the state of the repository: foreign and nested repositories, and files that they would replace.
+
+Source of the form of the index: https://git-scm.com/docs/index-format.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,36 @@ from typing import Final
 from worldprotocol.agents.command_grammars import Parsed
 from worldprotocol.agents.project import Project
 
-__all__ = ["checks_out", "is_foreign", "pathspecs", "replaces_guarded"]
+__all__ = ["checks_out", "enters_nested", "is_foreign", "path_patterns", "pathspecs", "replaces_guarded"]
 
+_OF_PATTERN: Final = frozenset("*?[\\")
 _OF_BARE: Final = ("HEAD", "objects", "refs")
+_OF_OBJECTS: Final = frozenset(
+    {
+        "branch",
+        "cat-file",
+        "log",
+        "ls-tree",
+        "merge-base",
+        "reflog",
+        "rev-list",
+        "rev-parse",
+        "shortlog",
+        "show",
+        "tag",
+        "version",
+    }
+)
+"""Commands that do not look at the working tree."""
+
+_OF_GITLINK: Final = b"\0\0\xe0\0"
+"""The mode of a nested repository in an index."""
+
+_WITH_NAMES: Final = (b"\0\0\0\2", b"\0\0\0\3")
+"""Versions of an index with whole names, in entries of multiples of eight bytes."""
+
+_AT_MODE, _ALIGNED = 12 + 24, 8  # after the header: the place of a mode in its entry, and multiples of entries
+
 _REPLACING: Final = frozenset(
     {
         "am",
@@ -57,6 +87,29 @@ def is_foreign(project: Project, folder: str) -> bool:
     return False
 
 
+def enters_nested(project: Project, path: tuple[str, ...]) -> bool:
+    """Return whether a command of git may run git in a repository below, whose settings an agent may write.
+
+    The index of the project names such repositories, as submodules or without ``.gitmodules``.
+
+    Args:
+        project: the project.
+        path: ``git`` and its subcommands.
+    """
+    if len(path) > 1 and path[1] in _OF_OBJECTS:
+        return False
+    index = _index(project.root)
+    if index is None or _is_split(index):
+        return os.path.lexists(project.root / ".git")
+    is_aligned = index[4:8] in _WITH_NAMES
+    at = index.find(_OF_GITLINK)
+    while at >= 0:
+        if not is_aligned or (at - _AT_MODE) % _ALIGNED == 0:  # else it may be the size of a file
+            return True
+        at = index.find(_OF_GITLINK, at + 1)
+    return False
+
+
 def pathspecs(text: str) -> Iterator[str]:
     """Yield what may be the name of a file in a word of git: ``REVISION:FILE``, ``:0:FILE``, ``:(glob)FILE``.
 
@@ -70,6 +123,16 @@ def pathspecs(text: str) -> Iterator[str]:
         yield rest.lstrip("/!^")
         if rest.startswith("(") and ")" in rest:
             yield rest.partition(")")[2]
+
+
+def path_patterns(parsed: Parsed) -> list[str]:
+    """Return the words of a command of git that it may read as patterns of names, without their signs for git.
+
+    Args:
+        parsed: its words.
+    """
+    named = [one for role, word in parsed.roles if role in ("rev", "write") for one in pathspecs(word.text)]
+    return [one for one in named if one[:1] not in (":", "(") and any(sign in one for sign in _OF_PATTERN)]
 
 
 def checks_out(parsed: Parsed, exists: bool) -> str:
@@ -107,7 +170,8 @@ def replaces_guarded(project: Project, path: tuple[str, ...], parsed: Parsed, fo
     if not own:
         return False
     untracked = command == "clean" or not parsed.options.isdisjoint({"-u", "-a", "--include-untracked", "--all"})
-    tracked = _index(project.root)
+    index = _index(project.root)
+    tracked = index if index is None or (index[4:8] in (b"", *_WITH_NAMES) and not _is_split(index)) else None
     named = [one for word in parsed.words for one in pathspecs(word.text)]
     return any(
         (untracked or _is_tracked(tracked, one.relative_to(project.root)))
@@ -126,7 +190,7 @@ def _covers(project: Project, named: list[str], guarded: Path, folder: str) -> b
 
 
 def _index(root: Path) -> bytes | None:
-    """Return the index of the repository; None where it cannot be searched for names."""
+    """Return the index of the repository; None where it cannot be read."""
     folder = root / ".git"
     try:
         if folder.is_file():  # a linked worktree
@@ -137,8 +201,12 @@ def _index(root: Path) -> bytes | None:
         return b"" if os.path.lexists(root / ".git") else None
     except (OSError, UnicodeError, ValueError):
         return None
-    is_plain = len(found) <= MAX_INDEX and found[4:8] in (b"\0\0\0\2", b"\0\0\0\3") and b"link\0" not in found
-    return found if is_plain else None
+    return found if len(found) <= MAX_INDEX else None
+
+
+def _is_split(index: bytes) -> bool:
+    """Whether an index shares entries with another file."""
+    return b"link\0" in index
 
 
 def _is_tracked(index: bytes | None, relative: Path) -> bool:

@@ -16,7 +16,8 @@ from world.klis.resources.canonical_url import canonical_url
 from worldprotocol.agents.command_kinds import in_order, read_words
 from worldprotocol.agents.command_places import places_of
 from worldprotocol.agents.command_terms import EVERYTHING, CommandTerms
-from worldprotocol.agents.command_words import MAX_ALTERNATIVES, SimpleCommand, alternatives, is_plain, read_command
+from worldprotocol.agents.command_words import SimpleCommand, is_plain, read_command
+from worldprotocol.agents.name_patterns import read_patterns
 from worldprotocol.agents.project import Place, Project
 
 __all__ = [
@@ -84,24 +85,25 @@ def search(project: Project, tool: str, path: str, cwd: str, patterns: Sequence[
         tool: name of the agent's tool.
         path: the folder; empty is the working directory.
         cwd: the working directory.
-        patterns: names of files that are searched, with braces; one that begins elsewhere is searched there. Without
-            any all are.
+        patterns: names of files that are searched, or lists of them; one that begins elsewhere is searched there.
+            Without any all are. One that tools read differently may name any file, hidden or guarded.
     """
     folder = project.resolve(path or ".", cwd)
-    chosen = [one for text in patterns if not text.startswith("!") for one in alternatives(text)]
-    found = [read(project, tool, path or ".", cwd)]
-    found += [read(project, tool, _begins(one, folder), folder) for one in chosen]
+    chosen, is_clear = read_patterns(patterns)
+    begins = [_begins(one, folder) for one in chosen]
+    found = [read(project, tool, path or ".", cwd), *(read(project, tool, one, folder) for one in begins)]
     worst = next((one for one in found if one.action == "file.outside"), found[0])
-    is_hidden = any(one.input["hidden"] for one in found) or any(map(project.matches_hidden, chosen))
-    is_hidden = is_hidden or len(chosen) > MAX_ALTERNATIVES or project.holds_hidden(folder, chosen)
-    is_guarded = any(one.input["guarded"] for one in found)
+    is_hidden = not is_clear or any(one.input["hidden"] for one in found) or any(map(project.matches_hidden, chosen))
+    folders = dict.fromkeys((folder, *(project.resolve(one, folder) for one in begins)))
+    is_hidden = is_hidden or any(project.holds_hidden(one, chosen) for one in folders)
+    is_guarded = not is_clear or any(one.input["guarded"] for one in found)
     return Intent(worst.action, {**worst.input, "hidden": is_hidden, "guarded": is_guarded})
 
 
 def _begins(pattern: str, folder: str) -> str:
     """Return where the names that match a pattern begin: its names before the first with a wildcard."""
     parts = pattern.split("/")
-    fixed = next((at for at, part in enumerate(parts) if any(one in part for one in "*?[")), len(parts))
+    fixed = next((at for at, part in enumerate(parts) if any(one in part for one in "*?")), len(parts))
     return "/".join(parts[:fixed]) or ("/" if pattern[:1] == "/" else folder)
 
 

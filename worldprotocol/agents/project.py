@@ -7,7 +7,6 @@ shorten ``..`` before; a name that they would read as another file counts as bot
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from host.workspace.hidden import HIDDEN, is_hidden
 from host.workspace.path_resolution import resolve_path
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from worldprotocol.agents.name_patterns import covers, folded
 from worldprotocol.api.config import SETTINGS_OF_AGENTS
 
 __all__ = ["Place", "Project"]
@@ -29,6 +29,9 @@ _OF_OTHERS: Final = frozenset(
     {".git", ".tox", ".venv", "__pycache__", "node_modules", "site-packages", "target", "venv"}
 )
 """Folders whose files are no secrets of the project; a search of all files below a folder may read them."""
+
+_SOME: Final = "\ue000"
+"""In place of the wildcards of a hidden name: only a wildcard of a pattern matches it."""
 
 MOST_SEARCHED: Final = 200_000
 """Entries of folders that are looked at to find hidden files; more count as if there were one."""
@@ -134,29 +137,44 @@ class Project:
         return any(name in text for name in self._names)
 
     def matches_hidden(self, pattern: str) -> bool:
-        """Return whether the last name of a pattern of names, without wildcards, is hidden.
+        """Return whether a name of a pattern of names is hidden, its wildcards taken for letters.
 
         Args:
-            pattern: as of ``fnmatch``.
+            pattern: as ``read_patterns`` returns it.
         """
         return any(is_hidden(part, self.hidden) for part in pattern.split("/") if part.strip("*?"))
+
+    def may_match_hidden(self, pattern: str) -> bool:
+        """Return whether a pattern may match a hidden name, also of a file that only the history of git has.
+
+        Args:
+            pattern: as for ``matches_hidden``; ``*`` is read as names of folders, too. False for one without letters.
+        """
+        ends = (pattern.rpartition("/")[2], f"*{pattern.partition('*')[2]}")
+        wide = [folded(one) for one in ends if any(map(str.isalnum, one))]
+        names = [folded(one).replace("*", _SOME).replace("?", _SOME) for one in self.hidden]
+        return self.matches_hidden(pattern) or any(fnmatchcase(name, one) for name in names for one in wide)
 
     def holds_hidden(self, folder: str, patterns: Sequence[str] = ()) -> bool:
         """Return whether a search below a folder may read a hidden file.
 
         Args:
-            folder: its absolute path; a file is looked at itself.
-            patterns: of names that are searched; none is all, but those in folders of packages.
+            folder: its absolute path.
+            patterns: of names that are searched, as ``read_patterns`` returns them; none is all, but those in folders
+                of packages.
         """
-        last = [_folded(one.rstrip("/").rpartition("/")[2]) for one in patterns]
         if not self.hidden:
             return False
-        for name in _entries(folder, _OF_OTHERS if not last else frozenset({".git"})):
-            if name is None:
+        for entry in _entries(folder, _OF_OTHERS if not patterns else frozenset({".git"})):
+            if entry is None:
                 return True
-            if is_hidden(name, self.hidden) and (not last or any(fnmatchcase(_folded(name), one) for one in last)):
+            if is_hidden(entry.name, self.hidden) and (not patterns or self._is_searched(Path(entry.path), patterns)):
                 return True
         return False
+
+    def _is_searched(self, path: Path, patterns: Sequence[str]) -> bool:
+        names = self._below(path)
+        return any(covers(one, path.parts[1:] if one[:1] == "/" else names) for one in patterns)
 
     def _joined(self, name: str, cwd: str) -> str:
         joined = os.path.join(self.root, os.path.expanduser(cwd or "."), os.path.expanduser(name) or ".")
@@ -178,14 +196,14 @@ class Project:
     def _is_guarded(self, path: Path) -> bool:
         if not self._guarded.isdisjoint({_key(path), *map(_key, path.parents)}):
             return True
-        return self._has(path) and any(_folded(part) in _ANYWHERE for part in self._below(path))
+        return self._has(path) and any(folded(part) in _ANYWHERE for part in self._below(path))
 
     def _is_hidden(self, path: Path) -> bool:
         return any(is_hidden(part, self.hidden) for part in self._below(path))
 
 
-def _entries(folder: str, left_out: frozenset[str]) -> Iterator[str | None]:
-    """Yield the names below a folder, whose links are not followed; None where there are too many."""
+def _entries(folder: str, left_out: frozenset[str]) -> Iterator[os.DirEntry[str] | None]:
+    """Yield the files and folders below a folder, whose links are not followed; None where there are too many."""
     pending, left = [folder], MOST_SEARCHED
     while pending:
         try:
@@ -198,18 +216,13 @@ def _entries(folder: str, left_out: frozenset[str]) -> Iterator[str | None]:
                 if left < 0:
                     yield None
                     return
-                yield entry.name
+                yield entry
                 if entry.name not in left_out and entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
 
 
-def _folded(text: str) -> str:
-    kept = "".join(one for one in text if unicodedata.category(one) != "Cf") if not text.isascii() else text
-    return unicodedata.normalize("NFC", kept).casefold()
-
-
 def _key(path: Path) -> str:
-    return _folded(str(path))
+    return folded(str(path))
 
 
 def _real(path: str | Path) -> Path:
