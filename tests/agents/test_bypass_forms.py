@@ -170,6 +170,8 @@ def test_git_is_unknown_where_it_enters_a_nested_repository(tmp_path: Path, vers
     assert (tmp_path / "ran").exists()
     for text in ("git status", "git diff", "git diff --stat HEAD", "cd . && git status", "git describe --dirty"):
         assert "unknown" in ran(project, text).input["kinds"], text
+    (tmp_path / "part").mkdir()
+    assert "unknown" in ran(Project(tmp_path / "part"), "git status").input["kinds"]
     for text in ("git log -p", "git show HEAD", "git branch"):
         assert ran(project, text).input["kinds"] == ["read"], text
 

@@ -90,7 +90,7 @@ def is_foreign(project: Project, folder: str) -> bool:
 def enters_nested(project: Project, path: tuple[str, ...]) -> bool:
     """Return whether a command of git may run git in a repository below, whose settings an agent may write.
 
-    The index of the project names such repositories, as submodules or without ``.gitmodules``.
+    The index of the repository names them, as submodules or without ``.gitmodules``.
 
     Args:
         project: the project.
@@ -98,9 +98,12 @@ def enters_nested(project: Project, path: tuple[str, ...]) -> bool:
     """
     if len(path) > 1 and path[1] in _OF_OBJECTS:
         return False
-    index = _index(project.root)
+    above = (one for one in (project.root, *project.root.parents) if os.path.lexists(one / ".git"))
+    if (root := next(above, None)) is None:
+        return False
+    index = _index(root)
     if index is None or _is_split(index):
-        return os.path.lexists(project.root / ".git")
+        return True
     is_aligned = index[4:8] in _WITH_NAMES
     at = index.find(_OF_GITLINK)
     while at >= 0:
