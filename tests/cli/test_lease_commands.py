@@ -229,7 +229,7 @@ def test_a_manifest_that_somebody_hands_in_needs_a_signature_in_json_and_in_yaml
         assert (told["agentId"], told["leases"][0]["resource"]) == ("old", "FILE:/x")
     (realm.folder / "bad.yaml").write_text(text + "scope: []\n")
     wrong = realm("lease", "acquire", "--manifest", "@bad.yaml", code=2).err
-    assert "a second 'scope' at line 7, column 1" in wrong
+    assert "the key 'scope' a second time at line 7, column 1" in wrong
 
 
 def test_explain_says_what_it_does_not_find(realm: CliRealm) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -216,6 +217,37 @@ class Add(BaseModel):
     by: int = 1
 
 
+class Elsewhere:
+    """A thread that does what the code of a realm asks: a rule itself may start none."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Callable[[], Any], threading.Event] | None] = SimpleQueue()
+
+    def do(self, call: Callable[[], Any]) -> None:
+        """Have a call made, and wait for its end."""
+        done = threading.Event()
+        self._asked.put((call, done))
+        assert done.wait(PATIENCE_S)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._work)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._asked.put(None)
+            thread.join(PATIENCE_S)
+
+    def _work(self) -> None:
+        while (one := self._asked.get()) is not None:
+            one[0]()
+            one[1].set()
+
+
+ELSEWHERE = Elsewhere()
+
+
 @dataclass
 class Bench:
     """A realm whose code does something in another thread, at its first calls."""
@@ -229,10 +261,7 @@ class Bench:
             return
         self.calls[name] += 1
         if self.between:
-            elsewhere = threading.Thread(target=self.between.pop(0))
-            elsewhere.start()
-            elsewhere.join(PATIENCE_S)
-            assert not elsewhere.is_alive()
+            ELSEWHERE.do(self.between.pop(0))
 
 
 def totals(bench: Bench) -> tuple[Domain, Policy, Any]:
@@ -269,7 +298,7 @@ def between(tmp_path: Path, bench: Bench, **more: Any) -> Iterator[tuple[Realm, 
     domain, policy, adds = totals(bench)
     code: dict[str, Any] = {"domain": domain, "policies": [policy], "projections": [adds]}
     address = str(tmp_path / "w.db")
-    with Realm.create(address, **code, **more) as bench.world:
+    with ELSEWHERE.at_work(), Realm.create(address, **code, **more) as bench.world:
         bench.world.register("ann", "human", binding={"kind": "auto_approve"})
         bench.world.register("bot", "agent", binding={"kind": "policy_rules", "policy": "few"})
         yield bench.world, code
