@@ -521,7 +521,7 @@ def test_an_effect_that_code_asks_for_again_under_the_lock_is_made_once(tmp_path
         return {"by": 10}
 
     address = str(tmp_path / "w.db")
-    with Realm.create(address, domain=domain, effects=[rings]) as world:
+    with ELSEWHERE.at_work(), Realm.create(address, domain=domain, effects=[rings]) as world:
         world.register("ann", "human", binding={"kind": "auto_approve"})
         bench.between.append(lambda: world.act("ann", "add"))
         assert world.act("ann", "ring").status == "completed"
