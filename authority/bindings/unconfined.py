@@ -84,9 +84,9 @@ def _asked(case: Case, ruling: Ruling, settings: QuestionSettings, to: Sequence[
     """Return the ruling that asks people in place of an approval; of the next step where none of these can answer."""
     proposer = case.actor.actor_id
     trace = _undecided(ruling.trace)
-    nobody = unanswerable(to, settings.quorum, proposer) if to else "no other person is asked"
-    if nobody is not None:
-        rejected = _rejected(ruling, f"{why}: {nobody}")
+    fault = unanswerable(to, settings.quorum, proposer) if to else "no other person is asked"
+    if fault is not None:
+        rejected = _rejected(ruling, f"{why}: {fault}")
         return ask_next_step(case, rejected, settings, rejected.trace)
     question = Question.put(to, settings.quorum, proposer)
     kept = ruling.approved_scope

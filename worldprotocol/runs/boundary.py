@@ -7,16 +7,14 @@ folder for a link at the right moment defeats names that were checked before. So
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from host.confinement import landlock, namespaces, watcher
 
-__all__ = ["BOUNDARIES", "Boundary", "boundary_of", "holds"]
+__all__ = ["Boundary", "boundary_of", "holds"]
 
 Boundary = Literal["namespaces", "container", "none"]
 """What confines a command."""
-
-BOUNDARIES: Final = ("namespaces", "container", "none")
 
 
 def boundary_of(namespaces_by: namespaces.Wanted = "auto") -> Literal["namespaces", "none"]:
