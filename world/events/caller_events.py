@@ -32,14 +32,14 @@ NoticedBy = Literal["connection", "process", "renewal", "operator"]
 
 
 Attendance = Literal["hook", "run", "proxy"]
-"""Who attends a call while it waits and while it is made: the hook of an agent, ``worldctl run``, or an MCP proxy."""
+"""What attends a call while it waits and while it is made: the hook of an agent, ``worldctl run``, or an MCP proxy."""
 
 
 class Attended(Record, frozen=True, kw_only=True):
     """How a call is attended: it lives as long as its caller.
 
     Args:
-        by: who attends it.
+        by: what attends it.
         limit_ms: longest time for which it may run without a sign of its caller; None is that of its effect.
     """
 

@@ -25,7 +25,7 @@ class EffectOffer(Record, frozen=True, kw_only=True, forbid_unknown_fields=False
         backoff_ms: wait before the first retry, in milliseconds; doubled with each.
         workspace: id of the workspace that its worker must have; None for any worker.
         by_actor: whether only the actor of the proposal may claim it.
-        attended: who attends the call while it is made; None where nobody does, and in earlier logs.
+        attended: what attends the call while it is made; None where it is not attended, and in earlier logs.
     """
 
     time_limit_ms: int
