@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import world.pipeline.callers
-import world.pipeline.judge
+import world.state.proposal_queues
 import world.state.realm_state
 from tests.plugins.forms import scaled
+from world.events.proposal_events import ProposalHeld
+from world.state.proposal_queues import note_retry
 from worldprotocol.simulation import Simulated, draw_steps, simulate
 from worldprotocol.simulation.calls.agents import scenario
 from worldprotocol.simulation.calls.call_steps import CALL_KINDS
@@ -50,9 +52,10 @@ def test_callers_leave_at_every_stage() -> None:
 
 
 def approvals_take_leases_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Record that an approved call waits for its caller, and request its leases all the same."""
-    patch.setattr(world.pipeline.judge, "awaits_caller", lambda *_: True)
+    """Request the leases of an approved call at once, though its caller is awaited."""
     patch.setattr(world.state.realm_state, "awaits_caller", lambda *_: False)
+    notes: Any = world.state.proposal_queues._NOTES
+    patch.setitem(notes, ProposalHeld, lambda realm, one, event: note_retry(realm, one.proposal_id, event.at))
 
 
 def begun_calls_keep_their_claims(patch: pytest.MonkeyPatch) -> None:

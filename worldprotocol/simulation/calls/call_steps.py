@@ -141,6 +141,7 @@ def _repeat(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str
     if not held:
         return NOTHING
     name = held[rendered["which"] % len(held)].proposal_id
+    sim.model.callers.repeated.add(name)
     resume_held_call(worker.world, name)
     return f"{name} is asked for again"
 

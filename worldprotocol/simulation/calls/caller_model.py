@@ -22,13 +22,15 @@ ENDINGS: Final = frozenset({LEFT, "not asked again"})
 class CallerModel:
     """The calls whose callers left.
 
-    ``waiting`` are those whose end has to follow in the same commit, ``gone`` all of them.
+    ``gone`` are all of them, ``sessions`` the sessions that left; steps add to ``repeated`` the approved calls whose
+    callers ask again.
     """
 
     def __init__(self) -> None:
         """Begin with every caller present."""
         self.gone: set[str] = set()
         self.sessions: set[str] = set()
+        self.repeated: set[str] = set()
         self._waiting: set[str] = set()
         self._held: set[str] = set()
 
@@ -48,6 +50,8 @@ class CallerModel:
         elif topic == "decision.made":
             hold("WP-decision", f"{name} is decided after its caller left", name not in self._waiting)
             hold("WP-decision", f"{name} is decided for a dead caller", name not in self.gone)
+            is_asked = name not in self._held or name in self.repeated
+            hold("KM-2.2", f"{name} takes leases, and its caller did not ask again", is_asked)
 
     def check_commit(self, model: Model) -> None:
         """Check that what callers left holds nothing after the commit that says so."""
@@ -60,8 +64,3 @@ class CallerModel:
             owned = [lease for lease in model.leases.active.values() if lease.owner[1] == name]
             hold("KP-4a", f"the caller of {name} left, and it holds leases", not owned or one.ended is None)
             hold("KP-4a", f"the caller of {name} left, and it is open", one.ended is not None or one.doubtful)
-        for name in self._held & set(model.open):
-            one = model.open[name]
-            is_asked = one.decision is not None or name in model.leases.waiting
-            leases = [lease for lease in model.leases.active.values() if lease.owner[1] == name]
-            hold("KM-2.2", f"{name} waits for its caller and holds leases", is_asked or not leases)
