@@ -37,6 +37,9 @@ REQUEST: Final = "Do what the script says."
 MARK: Final = "DRIVEN_AGENT"
 """Variable by which the processes of an agent are found again."""
 
+LOOKS_S: Final = 0.2
+"""Time between two looks at all processes, in seconds: each takes some time itself."""
+
 ENDS_S: Final = 5.0
 """How long an agent may take to end after a signal, in seconds, before it is killed."""
 
@@ -167,7 +170,7 @@ class Driven:
         """Wait until the agent has ended; kill it if it takes longer."""
         end = time.monotonic() + longest_s
         while self.is_running() and time.monotonic() < end:
-            time.sleep(0.02)
+            time.sleep(LOOKS_S)
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(PATIENCE_S)
@@ -208,7 +211,7 @@ def driven(served: Served, kind: str, command: str, folder: Path) -> Iterator[Dr
         finally:
             agent.wait(0)
             agent.close_terminal()
-            until(lambda: not agent.guards() and not agent.processes())
+            until(lambda: not agent.guards() and not agent.processes(), LOOKS_S)
             cable.cut()
 
 
