@@ -55,9 +55,12 @@ class Cable:
         to = urlsplit(url)
         self._to = to.hostname, to.port
         self._open: list[socket.socket] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
+        self._listen(0)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def _listen(self, port: int) -> None:
+        self._listening = socket.create_server(("127.0.0.1", port))
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
@@ -86,6 +89,12 @@ class Cable:
                 one.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._accepting.join(PATIENCE_S)
+        self._open.clear()
+
+    def mend(self) -> None:
+        """Take connections again."""
+        if not self._accepting.is_alive():
+            self._listen(int(self.url.rpartition(":")[2]))
 
 
 @dataclass
@@ -211,6 +220,7 @@ def driven(served: Served, kind: str, command: str, folder: Path) -> Iterator[Dr
         finally:
             agent.wait(0)
             agent.close_terminal()
+            cable.mend()  # guards report the end of the agent until it is heard
             until(lambda: not agent.guards() and not agent.processes(), LOOKS_S)
             cable.cut()
 
