@@ -178,6 +178,11 @@ def test_a_decision_is_passed_on_in_the_form_of_the_agent(
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (code, answer, said)
 
 
+def test_an_event_whose_session_is_half_a_surrogate_pair_is_passed_on(server: FakeServer) -> None:
+    done = call(server, '{"hook_event_name": "PreToolUse", "session_id": "\\ud800"}')
+    assert (done.returncode, json.loads(done.stdout)) == (0, ALLOW)
+
+
 def test_an_answer_in_chunks_is_read(server: FakeServer) -> None:
     body = json.dumps(ALLOW).encode()
     pieces = b"".join(f"{len(one):x}\r\n".encode() + one + b"\r\n" for one in (body[:7], body[7:], b""))
