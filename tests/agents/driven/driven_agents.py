@@ -31,8 +31,10 @@ from tests.support.patience import PATIENCE_S
 from worldprotocol.agents import hook_client
 from worldprotocol.agents.hooks.settings import FORMS, HookPlace, with_hooks
 
-CLAUDE: Final = PACKAGES / "@anthropic-ai" / "claude-code-linux-x64" / "claude"
-CODEX: Final = PACKAGES / "@openai" / "codex-linux-x64" / "vendor" / "x86_64-unknown-linux-musl" / "bin" / "codex"
+CLAUDE: Final = "@anthropic-ai/claude-code-linux-*/claude"
+CODEX: Final = "@openai/codex-linux-*/vendor/*/bin/codex"
+"""Programs in the packages of npm, which has those of this machine alone."""
+
 REQUEST: Final = "Do what the script says."
 MARK: Final = "DRIVEN_AGENT"
 """Variable by which the processes of an agent are found again."""
@@ -225,6 +227,10 @@ def driven(served: Served, kind: str, command: str, folder: Path) -> Iterator[Dr
             cable.cut()
 
 
+def _program(pattern: str) -> str:
+    return str(next(PACKAGES.glob(pattern)))
+
+
 def _claude(stack: ExitStack, command: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     url = stack.enter_context(scripted_messages(REQUEST, [("Bash", {"command": command, "description": "script"})]))
     variables = {
@@ -234,7 +240,7 @@ def _claude(stack: ExitStack, command: str, folder: Path) -> tuple[list[str], di
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
     }
-    return [str(CLAUDE), "-p", REQUEST, "--model", "scripted"], variables
+    return [_program(CLAUDE), "-p", REQUEST, "--model", "scripted"], variables
 
 
 def _codex(stack: ExitStack, command: str, folder: Path, project: Path) -> tuple[list[str], dict[str, str]]:
@@ -247,4 +253,4 @@ def _codex(stack: ExitStack, command: str, folder: Path, project: Path) -> tuple
         f'[projects."{project}"]\ntrust_level = "trusted"\n'
     )
     options = ["--dangerously-bypass-hook-trust", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"]
-    return [str(CODEX), "exec", *options, REQUEST], {"CODEX_HOME": str(home)}
+    return [_program(CODEX), "exec", *options, REQUEST], {"CODEX_HOME": str(home)}
