@@ -36,6 +36,7 @@ CODEX: Final = "@openai/codex-linux-*/vendor/*/bin/codex"
 """Programs in the packages of npm, which has those of this machine alone."""
 
 REQUEST: Final = "Do what the script says."
+SHELLS: Final = ("sh", "bash", "dash")
 MARK: Final = "DRIVEN_AGENT"
 """Variable by which the processes of an agent are found again."""
 
@@ -162,6 +163,8 @@ class Driven:
     def end(self, how: str, chance: random.Random) -> str:
         """End the agent, its hook or its connection; return what was ended."""
         hooks = self.hooks()
+        if how.endswith("INT"):  # a shell that waits ends by it only with its program, as Ctrl-C ends both
+            hooks = [one for one in hooks if one.name() not in SHELLS]
         if how.startswith("hook") and hooks:
             victim = chance.choice(hooks)
             with suppress(psutil.Error):

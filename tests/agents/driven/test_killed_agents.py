@@ -94,7 +94,7 @@ def is_begun(agent: Driven) -> bool:
 @pytest.mark.parametrize("kind", ["claude-code", "codex"])
 def test_killed_agents_leave_no_lease_no_claim_and_no_entry(kind: str, tmp_path: Path) -> None:
     chance, times = random.Random(f"{kind} 31"), {}
-    ways = [(way, point) for way in WAYS for point in POINTS]
+    ways = [(way, point) for way in WAYS for point in POINTS if "hook" not in way or point in ("asked", "any")]
     chance.shuffle(ways)
     with hooked(tmp_path, "wait_s = 120") as served:
         for number in range(scaled(100, ci=5)):
