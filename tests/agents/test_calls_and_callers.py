@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from importlib.resources import files
@@ -36,8 +37,11 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, shared_log_url: str) -> Path:
     shutil.copytree(str(files("worldprotocol") / "templates" / "coding-agents"), tmp_path / "realm")
+    config = tmp_path / "realm" / "world.toml"
+    text = config.read_text().replace('log = "world.db"', f"log = {json.dumps(shared_log_url)}")
+    config.write_text(text.replace("[klis]\n", "[klis]\nmax_clock_ahead_ms = 100000000000\n"))
     return tmp_path / "realm"
 
 
@@ -369,7 +373,7 @@ def test_what_ended_with_its_caller_rechecks(realm: Realm, folder: Path, clock: 
     assert isinstance(again, Allowed)
     calls.report("y", {})
     config = read_config(folder / "world.toml")
-    address = f"sqlite:///{folder / 'world.db'}"
+    address = str(config.log)
     domain = folder / "domain.yaml"
     with open_to_recheck(address, domain=domain, folder=folder, policies=config.policies) as checked:
         done = recheck(checked, every=True)

@@ -209,13 +209,14 @@ def test_a_connection_that_is_cut_at_any_stage_leaves_nothing(served: Served, st
                 client.post(f"{REALM}/proposals/{name}:answer", json=said)
     elif stage == "waits for leases":
         until(lambda: len(proposals(served)) and open_calls(served.place) > 2, "nothing waits")
+    else:
+        until(lambda: proposals(served)[-1]["trace"]["session"] == session, "it is not proposed")
     cut.cut()
     if held is not None:
         until(lambda: open_calls(served.place) == 2, "the call still waits for leases")
         other.after(held["id"])
     if stage == "allowed":  # whether the answer arrived is not known
         with served.client("claude") as client:
-            until(lambda: proposals(served)[-1]["trace"]["session"] == session, "it is not proposed")
             time.sleep(3)
             client.post(f"{REALM}/sessions:end", json={"session": session, "noticedBy": "process"})
     until(lambda: not open_calls(served.place), f"{stage}: something is left")
