@@ -19,6 +19,7 @@ from world.events.proposal_events import ProposalHeld, ProposalSuperseded
 from world.state.proposal import HELD_FOR_CALLER_MS
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
+from worldprotocol.analysis.counterfactual import WhatIf, what_if
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
 from worldprotocol.api.config import read_config
@@ -360,8 +361,10 @@ def test_a_session_is_held_by_one_server_until_it_has_ended(realm: Realm, folder
     assert held_session(realm, "one", "s") == ("claude-code", me)
 
 
-def test_what_ended_with_its_caller_rechecks(realm: Realm, folder: Path, clock: ManualClock) -> None:
-    calls = ToolCalls(realm, "one")
+def test_what_ended_with_its_caller_rechecks_and_is_the_same_without_a_change(
+    realm: Realm, folder: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    calls, start = ToolCalls(realm, "one"), realm.log.head().size
     asked(realm, "w")
     name = asked(realm, "x")
     realm.decide(name, "approve", by="ann", reason="it may")
@@ -369,12 +372,15 @@ def test_what_ended_with_its_caller_rechecks(realm: Realm, folder: Path, clock: 
     caller_left(realm, left())
     name = asked(realm, "y")
     realm.decide(name, "approve", by="ann", reason="it may")
+    clock.advance(1_000)
     again = calls.begin(call("y", HIDDEN))
     assert isinstance(again, Allowed)
     calls.report("y", {})
     config = read_config(folder / "world.toml")
-    address = str(config.log)
-    domain = folder / "domain.yaml"
-    with open_to_recheck(address, domain=domain, folder=folder, policies=config.policies) as checked:
-        done = recheck(checked, every=True)
-    assert done.divergences == []
+    address, domain, policies = str(config.log), folder / "domain.yaml", config.policies
+    with open_to_recheck(address, domain=domain, folder=folder, policies=policies) as checked:
+        assert recheck(checked, every=True).divergences == []
+    at_hand = [str(folder / one) for one in policies]
+    report = what_if(WhatIf(address, str(domain), start, at_hand=at_hand, scratch=tmp_path / "scratch.db"))
+    assert (report.proposals, report.questions, report.unasked, report.stopped) == ([], [], [], None)
+    assert dict(report.counts) == {}
