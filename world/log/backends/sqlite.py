@@ -224,7 +224,9 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """See ``Store.begin``."""
         self._mutex.acquire()
         try:
