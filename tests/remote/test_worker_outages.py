@@ -21,8 +21,8 @@ from tests.support.patience import PATIENCE_S
 from tests.waiting.till import until
 from world.errors import RefusedError, WorldProtocolError
 from worldprotocol import Worker
-from worldprotocol.api.executing import outages
 from worldprotocol.api.executing.remote_effects import RemoteEffects
+from worldprotocol.api.waiting import outages
 from worldprotocol.api.waiting.backoff import Backoff
 
 pytestmark = pytest.mark.requirement("HC-journal", "HC-handlers")

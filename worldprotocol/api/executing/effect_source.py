@@ -55,7 +55,7 @@ class EffectSource(Protocol):
 
         Raises:
             WorldProtocolError: ``LOG_BUSY``, ``LOG_UNAVAILABLE`` and others; it is not known now, and the worker asks
-                again (``worldprotocol.api.executing.outages``).
+                again (``worldprotocol.api.waiting.outages``).
         """
         ...
 

@@ -31,8 +31,8 @@ from world.state.proposal import ROLLBACK
 from worldprotocol.api.executing.claim_keeper import ClaimKeeper
 from worldprotocol.api.executing.effect_source import EffectSource, RealmSource
 from worldprotocol.api.executing.external_effects import check_names
-from worldprotocol.api.executing.outages import Outage, ends_by_itself
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.outages import Outage, ends_by_itself
 
 __all__ = ["Worker", "WorkerReport", "WorkerSummary", "perform_offered"]
 
