@@ -32,6 +32,9 @@ __all__ = ["FlushingConnection", "PostgresHosts"]
 COMPARE_S: Final = 5.0
 """How often a running writer compares the timelines of all hosts, in seconds."""
 
+_NO_ENCODING: Final = "SQL_ASCII"
+"""Encoding of a database that was made in the locale ``C`` without naming one."""
+
 _READ: Final = 1
 _READ_WRITE: Final = 3
 
@@ -248,12 +251,29 @@ class PostgresHosts:
         try:
             if not self._read_only:
                 _refuse_hidden_hosts(connection)
+            self._check_encoding(connection)
             connection.host = _look(connection, _name(arguments))
         except BaseException:
             connection.close()
             raise
         connection.prepare_threshold = 2
         return connection
+
+    def _check_encoding(self, connection: FlushingConnection) -> None:
+        """Refuse a database that does not know the encoding of its texts, so that each program reads other ones.
+
+        Raises:
+            RefusedError: ``DATABASE_ENCODING``.
+        """
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding == _NO_ENCODING:
+            raise RefusedError(
+                ErrorCode.DATABASE_ENCODING,
+                f"The database {self._where} has the encoding {_NO_ENCODING}: its texts are bytes without an encoding. "
+                "Create one with `CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`, and use that.",
+                store=self._where,
+                encoding=encoding,
+            )
 
 
 def _watch(of: weakref.ref[PostgresHosts], closed: threading.Event) -> None:
