@@ -324,8 +324,8 @@ class WorldProtocol(PreparingCommands):
         end = self._stopwatch() + self._limits.max_unit_ms / 1000
         for pending in commands:
             outcomes.append(_outcome(work, pending, others, fits=fits))
-            if self._stopwatch() > end:
-                break
+            if work.is_unfinished or self._stopwatch() > end:
+                break  # what a command freed continues what waited before the next one
         return outcomes
 
     def _begin(

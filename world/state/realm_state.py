@@ -275,7 +275,7 @@ def _fold_ledger(realm: RealmState, event: Event) -> None:
 def _verdict(realm: RealmState, event: VerdictGiven) -> None:
     _fold_ledger(realm, event)
     if event.retry_after_ms is not None:
-        note_retry(realm, event.request_id, event.at + event.retry_after_ms)
+        note_retry(realm, event.request_id, realm.klis.asks_again_at(event.agent_id, event.session_id))
 
 
 def _clock(realm: RealmState, event: ClockConfirmed) -> None:
