@@ -173,6 +173,8 @@ class RealmState:
         if self.writer.closed is not None:
             return None
         times = [at for at in (self.klis.next_due(),) if at is not None]
+        if self.workspace is not None and self.klis.refusals.freed:
+            times.append(0)  # another process freed it and may not have this process's workspace
         times += [self.deadlines[0][0] + 1] if self.deadlines else []
         times += [self.retries[0][0]] if self.retries else []
         effect = self._next_effect()
