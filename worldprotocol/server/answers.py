@@ -292,8 +292,14 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "leases.waits": (shape(waits=array(OBJECT)), {"waits": []}),
     "leases.held": (shape(leases=array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
     "leases.request": (
-        shape(requestId=TEXT, isWaiting=FLAG, verdict=or_null(ref("Verdict")), withdrawn=or_null(TEXT)),
-        {"requestId": ID, "isWaiting": False, "verdict": _VERDICT, "withdrawn": None},
+        shape(
+            requestId=TEXT,
+            isWaiting=FLAG,
+            isFree=or_null(FLAG),
+            verdict=or_null(ref("Verdict")),
+            withdrawn=or_null(TEXT),
+        ),
+        {"requestId": ID, "isWaiting": False, "isFree": None, "verdict": _VERDICT, "withdrawn": None},
     ),
     "leases.withdraw": (shape(requestId=TEXT, withdrawn=FLAG), {"requestId": ID, "withdrawn": True}),
     "leases.acquire": (ref("Verdict"), {**_VERDICT, "priorities": {"bot": 1_767_225_600_000}, "after": 40}),
