@@ -145,3 +145,8 @@ def code_of(call: Call) -> str:
     if isinstance(call.answer, Denied):
         return call.answer.code
     return "allowed" if isinstance(call.answer, Allowed) else "waiting"
+
+
+def reason_of(call: Call) -> str:
+    """The sentence of a refusal; empty for another answer."""
+    return call.answer.reason if isinstance(call.answer, Denied) else ""

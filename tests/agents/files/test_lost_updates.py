@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.files.fleet import Fleet, code_of, fleet, session_of
+from tests.agents.files.fleet import Fleet, code_of, fleet, reason_of, session_of
 from world.audit.verify import verify
 from world.clock import ManualClock
 from worldprotocol.agents import intents
@@ -173,7 +173,7 @@ def test_a_deletion_is_not_undone_unnoticed(agents: Fleet) -> None:
     agents.path(NAME).unlink()
     agents.end(deleting)
     call = agents.ask(ONE, asked)
-    assert (code_of(call), "deleted it" in call.answer.reason) == ("STALE_READ", True), call.answer
+    assert (code_of(call), "deleted it" in reason_of(call)) == ("STALE_READ", True), call.answer
     assert code_of(agents.write(ONE, NAME, "anew\n")) == "allowed"  # then it is a new file
 
 
@@ -183,7 +183,7 @@ def test_a_file_that_was_created_meanwhile_is_not_overwritten(agents: Fleet) -> 
     agents.write(TWO, name, "y = 1\n")
     call = agents.ask(ONE, asked)
     assert code_of(call) == "STALE_READ"
-    assert "was created after this call was proposed" in call.answer.reason
+    assert "was created after this call was proposed" in reason_of(call)
 
 
 def test_what_a_session_knows_survives_the_server(agents: Fleet) -> None:
