@@ -15,6 +15,7 @@ from world.errors import RefusedError, WorldProtocolError
 from world.limits import Limits
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
+from worldprotocol.agents.files.calls import FileCalls
 from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
 from worldprotocol.api.config import ServerConfig, WorkspaceConfig
@@ -65,6 +66,7 @@ class AgentsOfRealm:
         boundary: what confines shell commands.
         wait_s: longest wait of a call for its answer, in seconds.
         unclaimed_s: time after which an allowed call that its agent has not begun is cancelled, in seconds.
+        files: the contents of files that calls read and write.
         commands: what is declared of shell commands.
         workspace: settings of the workspace, with absolute paths; None is the project alone.
         private: files of the engine that no command reads.
@@ -76,6 +78,7 @@ class AgentsOfRealm:
     boundary: Boundary
     wait_s: float
     unclaimed_s: float
+    files: FileCalls
     commands: tuple[DeclaredCommand, ...] = ()
     workspace: WorkspaceConfig | None = None
     private: tuple[str, ...] = ()
@@ -90,7 +93,8 @@ class AgentsOfRealm:
             is_rewritten: whether its commands can be rewritten, without which they are not confined.
         """
         boundary = self.boundary if is_rewritten else "none"
-        return CommandTerms(boundary, self.commands, partial(self.running.is_widened, actor_id))
+        is_widened = partial(self.running.is_widened, actor_id)
+        return CommandTerms(boundary, self.commands, is_widened, self.files.leases_reads)
 
     def workspace_to_wire(self) -> dict[str, Any]:
         """Return the workspace as a run needs it: its settings, and the files of the engine in it or beside it."""

@@ -44,15 +44,18 @@ async def extend_run(call: Authorized, body: RunToContinue) -> Response:
 @handles("calls.end")
 async def end_run(call: Authorized, body: RunToEnd) -> Response:
     """Record how a run ended, which completes the effect of its call."""
-    running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
+    agents = agents_of(call)
+    running, runs = agents.running, CommandRuns(call.realm, call.actor_id)
     report = read_form(EffectReport, {"result": {}, "observed": body.observed, "violations": body.violations})
     value: dict[str, Any] = {"exitCode": body.exitCode, "heldBy": body.heldBy, "changed": body.changed}
     failure = None if body.code is None else (body.code, body.reason)
     try:
+        value |= await call.run(lambda: agents.files.end(call.realm, call.actor_id, body.key))
         ended = await call.run(lambda: runs.end(body.key, value, failure, report))
     finally:
         running.end(call.actor_id, body.key)
     given = ended.intent.body.input
     if body.code == VIOLATED and body.isWithin and given.get("confined"):
         running.widen(call.actor_id, given["command"])
-    return answer({"proposalId": ended.proposal_id, "status": ended.status})
+    changed = value.get("inputsChanged", [])
+    return answer({"proposalId": ended.proposal_id, "status": ended.status, "inputsChanged": changed})
