@@ -106,12 +106,15 @@ def _offer(work: UnitOfWork, proposal: Proposal, requirement: Requirement, terms
         workspace = proposal.workspace
     elif terms.needs_workspace and registered is not None:
         workspace = registered.workspace_id
+    attended = proposal.submitted.attended if terms.by_actor else None
+    limit_ms = terms.time_limit_ms if attended is None or attended.limit_ms is None else attended.limit_ms
     return EffectOffer(
-        time_limit_ms=terms.time_limit_ms,
+        time_limit_ms=min(terms.time_limit_ms, limit_ms),
         retries=terms.retries,
         backoff_ms=terms.backoff_ms,
         workspace=workspace,
         by_actor=terms.by_actor or None,
+        attended=None if attended is None else attended.by,
     )
 
 

@@ -331,6 +331,8 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
     "calls.run": RUN_TERMS,
     "calls.extend": (shape(goesOn=FLAG), {"goesOn": True}),
+    "sessions.renew": (shape(renewed=INT), {"renewed": 1}),
+    "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
     "calls.end": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
     "hooks.call": (
         OBJECT,
@@ -415,6 +417,8 @@ BODIES: Final[dict[str, Any]] = {
     },
     "calls.run": {"key": "claude-code:s-1:toolu_01", "text": "make", "boundary": "namespaces"},
     "calls.extend": {"key": "claude-code:s-1:toolu_01"},
+    "sessions.renew": {"sessions": ["s-1"]},
+    "sessions.end": {"session": "s-1", "noticedBy": "process"},
     "calls.end": {"key": "claude-code:s-1:toolu_01", "exitCode": 0, "heldBy": ["namespaces"]},
     "hooks.call": {
         "hook_event_name": "PreToolUse",

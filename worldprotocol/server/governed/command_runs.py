@@ -27,7 +27,7 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
     runs = CommandRuns(call.realm, call.actor_id)
     request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
     terms = await call.run(lambda: runs.begin(request, agents.boundary))
-    agents.running.hear(call.verified, body.key)
+    agents.running.hear(call.actor_id, body.key)
     return answer({**terms, "workspace": agents.workspace_to_wire()})
 
 
@@ -36,9 +36,7 @@ async def extend_run(call: Authorized, body: RunToContinue) -> Response:
     """Return whether a run continues."""
     running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
     goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
-    if goes_on:
-        running.hear(call.verified, body.key)
-    return answer({"goesOn": goes_on})
+    return answer({"goesOn": goes_on and running.hear(call.actor_id, body.key)})
 
 
 @handles("calls.end")
