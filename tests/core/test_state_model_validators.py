@@ -109,6 +109,21 @@ def test_the_code_of_validators_has_its_identity() -> None:
     assert "state:validators" not in domain_of(Anything).sources()
 
 
+class Checked(BaseModel):
+    total: int = 0
+
+    def model_post_init(self, context: Any) -> None:
+        if self.total > 7:
+            raise ValueError("the total is above 7")
+
+
+def test_what_a_model_checks_after_its_fields_is_a_validator_too() -> None:
+    domain = domain_of(Checked)
+    assert str(domain.sources()["state:validators"]).startswith("tree-1:")
+    assert made(set_("total", 7), domain=domain).error is None
+    assert refused(set_("total", 8), domain=domain) == ("INVALID_STATE", [""])
+
+
 class Plain(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
