@@ -301,6 +301,9 @@ def test_computed_values_stand_behind_what_they_depend_on(edges: dict[str, list[
         ({"type": "boolean"}, 1, [""]),
         ({"type": "null"}, 0, [""]),
         ({"type": "any"}, {"x": [1]}, []),
+        ({"type": "any", "secret": True}, "${secret:KEY}", []),
+        ({"type": "any", "secret": True}, "as it is", [""]),
+        ({"type": "object", "fields": {"s": {"type": "string", "secret": True}}}, {"s": "as it is"}, [".s"]),
         (
             {"type": "object", "fields": {"l": {"type": "array", "items": {"type": {"enum": [1]}}}}},
             {"l": [1, 2]},

@@ -140,38 +140,44 @@ def test_the_page_names_every_keyword_and_no_other() -> None:
     assert named | {"$defs", "default"} == KEYWORDS
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"title": "x"},
-        {"type": []},
-        {"type": "text"},
-        {"enum": []},
-        {"enum": [1], "const": 1},
-        {"anyOf": []},
-        {"$ref": "X"},
-        {"$ref": "#/$defs/Other"},
-        {"$defs": {"X": {"anyOf": [{"$ref": "#/$defs/X"}]}}},
-        {"properties": {"a": {"$defs": {}}}},
-        {"required": "a"},
-        {"prefixItems": []},
-        {"minLength": -1},
-        {"maxItems": 1.5},
-        {"multipleOf": 0},
-        {"minimum": "1"},
-        {"pattern": "(?=a)"},
-        {"pattern": r"(a)\1"},
-        {"format": "email"},
-        {"type": "integer", "default": 0.5},
-        {"secret": True},
-        {"type": "string", "secret": True, "minLength": 1},
-    ],
-)
-def test_what_the_page_refuses_is_refused(schema: Any) -> None:
-    faults: list[tuple[str, str]] = []
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"title": "x"}, ".title"),
+    ({"type": []}, ".type"),
+    ({"type": "text"}, ".type"),
+    ({"enum": []}, ".enum"),
+    ({"enum": [1], "const": 1}, ".const"),
+    ({"anyOf": []}, ".anyOf"),
+    ({"$ref": "X"}, ".$ref"),
+    ({"$ref": "#/$defs/Other"}, ".$ref"),
+    ({"$defs": {"X": {"anyOf": [{"$ref": "#/$defs/X"}]}}}, ".$defs.X"),
+    ({"properties": {"a": {"$defs": {}}}}, ".properties.a.$defs"),
+    ({"required": "a"}, ".required"),
+    ({"prefixItems": []}, ".prefixItems"),
+    ({"minLength": -1}, ".minLength"),
+    ({"maxItems": 1.5}, ".maxItems"),
+    ({"multipleOf": 0}, ".multipleOf"),
+    ({"minimum": "1"}, ".minimum"),
+    ({"pattern": "(?=a)"}, ".pattern"),
+    ({"pattern": r"(a)\1"}, ".pattern"),
+    ({"format": "email"}, ".format"),
+    ({"type": "integer", "default": 0.5}, ".default"),
+    ({"secret": True}, ".secret"),
+    ({"type": "string", "secret": True, "minLength": 1}, ".secret"),
+]
+"""Schemas that the page refuses, with the place of the fault."""
+
+
+@pytest.mark.parametrize(("schema", "place"), REFUSED)
+@pytest.mark.requirement("IC-validate")
+def test_what_the_page_refuses_is_refused_with_its_place(schema: Any, place: str) -> None:
     known: dict[str, Any] = {"$defs": {"X": {}}} if "$defs" not in schema else {}
-    read_model(freeze({"dialect": DIALECT, "schema": {**known, **schema}}), "$", faults)
-    assert faults
+    spec = freeze({"dialect": DIALECT, "schema": {**known, **schema}})
+    faults: list[tuple[str, str]] = []
+    read_model(spec, "$", faults)
+    assert [path for path, _ in faults] == [f"$.schema{place}"]
+    together = [("$", "an earlier one")]
+    read_field(spec, "$", together)
+    assert together == [("$", "an earlier one"), *faults]
 
 
 def test_schemas_are_nested_up_to_fifty_levels() -> None:
