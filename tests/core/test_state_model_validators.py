@@ -236,6 +236,7 @@ def test_what_a_portable_schema_cannot_express_is_refused_with_the_field_and_wha
     with pytest.raises(RefusedError) as caught:
         Domain("urn:x:odd", version="1.0.0", state=model)
     assert caught.value.code == "UNSUPPORTED_TYPE"
+    assert caught.value.details["field"].partition(".")[0] == "inner"
     assert "inner" in caught.value.message
     assert instead in caught.value.message
 
