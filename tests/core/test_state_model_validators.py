@@ -7,7 +7,7 @@ import decimal
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import (
@@ -206,6 +206,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (complex, {}, "write two floats"),
     (HttpUrl, {}, "for another one use a pattern"),
     (dict[int, str], {}, "write dict[str, T]"),
+    (dict[Literal["a", 1], str], {}, "write dict[str, T]"),
     (dict[tuple[int, int], str], {}, "write dict[str, T]"),
     (Callable[[], int], {}, "write a BaseModel"),
     (Opaque, {}, "write a BaseModel"),
