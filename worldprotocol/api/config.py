@@ -297,6 +297,7 @@ class AgentsConfig(Section):
     confine: Literal["auto"] | bool = "auto"
     boundary: Literal["container"] | None = None
     commands: list[CommandConfig] = Field(default_factory=list)
+    reads: Literal["content", "leased"] = "content"
     wait_s: int = Field(default=540, ge=0, le=3_600)
     unclaimed_s: int = Field(default=900, ge=1)
 
