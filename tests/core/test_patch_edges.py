@@ -257,7 +257,9 @@ def test_a_patch_that_fits_has_no_fault() -> None:
 
 @pytest.mark.requirement("IC-validate")
 @pytest.mark.parametrize("is_model", [False, True])
-def test_members_that_a_state_has_already_are_not_counted_again(is_model: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_a_state_has_already_are_not_counted_again(
+    is_model: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(growth, "MAX_NEW_NODES", 10)
     fields = {"fields": {"l": {"type": "array", "default": []}}}
     model = {"dialect": DIALECT, "schema": {"type": "object", "properties": {"l": {"type": "array", "default": []}}}}

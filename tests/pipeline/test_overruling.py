@@ -157,7 +157,9 @@ class Scenes:
             realm.register("ann", "human", binding={"kind": "auto_approve"})
             realm.register("bot", "agent", binding=BOUND)
             realm.register("eve", "human", binding={"kind": "auto_approve"})
-            realm.register("jury", "agent", binding={"kind": "tribunal", "members": ["ann", "eve"], "rule": "unanimous"})
+            realm.register(
+                "jury", "agent", binding={"kind": "tribunal", "members": ["ann", "eve"], "rule": "unanimous"}
+            )
             realm.register("auto", "agent", binding={"kind": "auto_approve"})
             self._decided(realm)
             self._leases(realm, patch)
