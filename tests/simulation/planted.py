@@ -189,7 +189,7 @@ def no_further_step_is_asked(patch: pytest.MonkeyPatch) -> None:
 
 def an_answer_begins_the_time_anew(patch: pytest.MonkeyPatch) -> None:
     record = world.pipeline.judge._record
-    patch.setattr(world.pipeline.judge, "_record", lambda *given, deadline=None: record(*given))
+    patch.setattr(world.pipeline.judge, "_record", lambda *one, is_late, deadline=None: record(*one, is_late=is_late))
 
 
 def who_rejects_approves(patch: pytest.MonkeyPatch) -> None:

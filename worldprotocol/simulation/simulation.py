@@ -23,6 +23,7 @@ from world.state.realm_view import ReadableRealm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.simulation.acting import ACTS, SOMEBODY
 from worldprotocol.simulation.adoptions.model_adoption import AdoptionModel
+from worldprotocol.simulation.calls.call_steps import Agents, has_calls, make_calls
 from worldprotocol.simulation.external.claim_steps import Couriers, carry_on, has_external_effects
 from worldprotocol.simulation.found import BrokenError, hold
 from worldprotocol.simulation.model import Model
@@ -108,6 +109,7 @@ class Simulation:
         self.issued_under: dict[str, str] = {}
         self.intents: list[Any] = []
         self.couriers = Couriers()
+        self.agents = Agents()
         self.counts: Counter[str] = Counter()
         self.clocks = [VirtualClock(self.time) for _ in range(WORKERS)]
         self._census = Census()
@@ -305,6 +307,8 @@ class Simulation:
                     worker.protocol.go_on(at)
                     return True
         if has_external_effects(self.scenario) and carry_on(self):
+            return True
+        if has_calls(self.scenario) and make_calls(self):
             return True
         if any(one.doubtful for one in self.model.open.values()):
             ACTS["resolve"](self, self.workers[0], {"which": 0})
