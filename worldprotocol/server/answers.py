@@ -324,8 +324,11 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "calls.run": RUN_TERMS,
-    "calls.extend": (shape(goesOn=FLAG), {"goesOn": True}),
-    "calls.end": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
+    "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
+    "calls.end": (
+        shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),
+        {"proposalId": ID, "status": "completed", "inputsChanged": ["FILE:/src/app.py"]},
+    ),
     "hooks.call": (
         OBJECT,
         {

@@ -147,17 +147,28 @@ class FileCalls:
         """
         with self._mutex:
             begun = self._begun.pop((actor_id, key), None)
-        proposal = next((one for one in _own(realm, actor_id) if _is_claimed(one, key)), None)
+        proposal = _claimed(realm, actor_id, key)
         if proposal is None:
             return {}
         action, given = proposal.intent.body.type, proposal.intent.body.input
         if action == _COMMAND:
-            changed = inputs_changed(realm, proposal.proposal_id)
+            changed = self.inputs_changed(realm, actor_id, key)
             return {"inputsChanged": changed} if changed else {}
         after = {path: self._content(path) for path in (_written(given, action) if begun is None else begun.use.paths)}
         seen = {} if begun is None or is_partial else _seen_after(begun, given, action, after)
         wrote = {} if action == _READ else after
         return {name: value for name, value in (("seen", seen), ("wrote", wrote)) if value}
+
+    def inputs_changed(self, realm: Realm, actor_id: str, key: str) -> list[str]:
+        """Return the files that others changed since a call was begun, or are changing.
+
+        Args:
+            realm: the realm.
+            actor_id: the agent.
+            key: the key of the call.
+        """
+        proposal = _claimed(realm, actor_id, key)
+        return [] if proposal is None else inputs_changed(realm, proposal.proposal_id)
 
     def forget(self, actor_id: str, key: str) -> None:
         """Forget a call that failed: what its files hold now is not known.
@@ -225,6 +236,11 @@ def _is_waiting(proposal: Proposal, intent: Intent) -> bool:
 
 def _own(realm: Realm, actor_id: str) -> list[Proposal]:
     return [one for one in realm.realm().proposals.values() if one.submitted.actor.actor_id == actor_id]
+
+
+def _claimed(realm: Realm, actor_id: str, key: str) -> Proposal | None:
+    """Return the open proposal that was claimed with a key."""
+    return next((one for one in _own(realm, actor_id) if _is_claimed(one, key)), None)
 
 
 def _is_claimed(proposal: Proposal, key: str) -> bool:
