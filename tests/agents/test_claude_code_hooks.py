@@ -350,9 +350,11 @@ def test_the_end_of_a_session_ends_its_calls_and_leases(tmp_path: Path) -> None:
 
 def test_a_call_that_nobody_begins_is_cancelled(tmp_path: Path) -> None:
     with hooked(tmp_path, "wait_s = 0\nunclaimed_s = 1") as served:
-        agent = Claude(served, session="gone")
-        agent.before("Bash", command="git push")
-        name = decided(served, "approve", "go")  # nobody comes back for it
+        other, agent = Claude(served, "other", session="first"), Claude(served, session="gone")
+        _, _, begun = other.edit("src/app.py")
+        assert agent.edit("src/app.py")[0] == "deny"  # it waits for the file, and nobody comes back for it
+        name = last(served)["proposalId"]
+        other.after(begun["id"])
         with served.client("ann") as client:
             ended = client.get(f"/v1/realms/main/proposals/{name}?wait=60", timeout=PATIENCE_S).json()
         assert ended["status"] == "failed", json.dumps(ended)

@@ -127,6 +127,21 @@ def test_rules_can_change_nothing_of_a_case_for_the_rules_after_them():
     assert isinstance((seen[0].manifest or {})["scope"], FrozenList)
 
 
+@pytest.mark.parametrize("part", ["binding", "action", "manifest"])
+def test_each_part_of_a_case_is_frozen_before_rules_see_it(part):
+    seen: list[Case] = []
+
+    @rule
+    def look(case):
+        seen.append(case)
+        return Approve()
+
+    authority = authority_with(Policy("house", [look]))
+    open_part = thaw(by_policy()) if part == "binding" else {"tags": ["a"]}
+    authority.judge(replace(make_case(by_policy()), **{part: open_part}))
+    assert type(getattr(seen[0], part)) is FrozenDict
+
+
 def test_very_many_bindings_do_not_fill_the_memory():
     authority = authority_with()
     for number in range(MAX_KNOWN_BINDINGS + 10):

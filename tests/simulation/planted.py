@@ -32,6 +32,7 @@ from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
 from world.events.policy_events import ProposalShadowed
 from world.klis.predicate import Predicate
+from world.klis.refused_requests import RefusedRequests
 from world.model.decision import Quorum, Ruling
 from world.pipeline.driver import STAGES
 from world.pipeline.steps import Decidable, LeftBehind, Step
@@ -174,6 +175,10 @@ def what_other_workers_asked_meanwhile_does_not_count(patch: pytest.MonkeyPatch)
     patch.setattr(RealmState, "due_retries", due)
 
 
+def what_is_freed_wakes_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RefusedRequests, "free", _nothing)
+
+
 def a_majority_is_half_of_them(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Quorum, "needed", lambda self, members: members if self.rule == "unanimous" else members // 2)
 
@@ -301,6 +306,7 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     equal_keys_run_at_once: {"WP-exkey", "CRASH"},
     a_worker_that_starts_takes_nothing_over: {"WP-exec"},
     what_other_workers_asked_meanwhile_does_not_count: {"KP-3d"},
+    what_is_freed_wakes_nothing: {"LIVE-wake"},
     a_majority_is_half_of_them: {"WP-bind"},
     no_further_step_is_asked: {"WP-bind"},
     an_answer_begins_the_time_anew: {"WP-decision"},

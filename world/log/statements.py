@@ -57,6 +57,10 @@ class Statements:
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
         self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))
+        named: list[Any] = [bindparam(f"key{n}") for n in range(AT_ONCE)]
+        self.chunks_at = sql(
+            select(CHUNKS.c.id - bindparam(BASE), CHUNKS.c.root, CHUNKS.c.frontier).where(CHUNKS.c.id.in_(named))
+        )
         self.leaves = sql(_between(EVENTS.c.id, EVENTS.c.leaf))
         self.audit = sql(
             _between(EVENTS.c.id, *_content(backend), EVENTS.c.leaf, EVENTS.c.log_id).limit(bindparam("count"))

@@ -46,7 +46,7 @@ from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, ch
 from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
-from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
+from world.pipeline.unit_budget import DUE_AT_ONCE, WOKEN_AT_ONCE, UnitBudget
 from world.state.access import access_fault
 from world.state.ports import (
     Authority,
@@ -173,7 +173,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
 
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
-    that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
+    that something due was left to the unit after it (``world.pipeline.unit_budget``); ``woken`` counts the requests for
+    leases that died and got another verdict. ``prepared`` has what the running
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
     the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
     leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has own requests of earlier units
@@ -201,6 +202,7 @@ class UnitOfWork(msgspec.Struct, eq=False):
     budget: UnitBudget = msgspec.field(default_factory=UnitBudget)
     begun: int = 0
     is_unfinished: bool = False
+    woken: int = 0
     prepared: Prepared | None = None
     same_code: DomainAdopted | None = None
     own: dict[str, Snapshot] = msgspec.field(default_factory=dict)
@@ -265,8 +267,20 @@ class UnitOfWork(msgspec.Struct, eq=False):
             before_grant=self._back_up,
             existing=self._existing,
             now=self._later,
-            check=self.budget.check,
+            check=self._may_wake,
         )
+
+    def _may_wake(self, what: str) -> bool:
+        """Return whether one more request that died may get a verdict in this unit; the others are left to the next.
+
+        Raises:
+            UnitOverrunError: the command had its time.
+        """
+        self.budget.check(what)
+        if self.woken >= WOKEN_AT_ONCE:
+            self.is_unfinished = True
+            return False
+        return True
 
     def end(self) -> None:
         """Drop the lease desk, which refers to this unit; so both are freed without the garbage collector."""
@@ -279,7 +293,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
 
     def begins(self) -> bool:
         """Return whether one more execution may begin in this unit; the others are left to the next one."""
-        if self.begun >= DUE_AT_ONCE:
+        is_due = self.begun and self.budget.end is None  # a command's own execution is measured with the command
+        if self.begun >= DUE_AT_ONCE or (is_due and self.budget.stopwatch() > self.budget.unit_end):
             self.is_unfinished = True
             return False
         self.begun += 1
@@ -378,6 +393,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
         self.emit(KLIS_STREAM, event)
         if isinstance(event, VerdictGiven | RequestWithdrawn):
             self.verdicts.append(event)
+            if isinstance(event, VerdictGiven) and event.cause == "wake":
+                self.woken += 1
         elif isinstance(event, LeasesRevoked):
             self.is_revoking = True
 

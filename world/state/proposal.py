@@ -37,7 +37,14 @@ from world.model.intent import IntentInstance, IntentScope
 from world.model.record import to_wire
 from world.model.short_repr import short_repr
 from world.model.snapshot import EffectAnswer, ErrorValue
-from world.state.effect_steps import EFFECT_STEPS, ROLLBACK, EndedClaim, reschedule_effects, unclaimed_offers
+from world.state.effect_steps import (
+    EFFECT_STEPS,
+    ROLLBACK,
+    EndedClaim,
+    hurry_claims,
+    reschedule_effects,
+    unclaimed_offers,
+)
 from world.state.preconditions import contradiction, require
 
 __all__ = [
@@ -64,8 +71,14 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = {
     "failed": frozenset(),
 }
 TERMINAL: Final = frozenset({"rejected", "superseded", "completed", "failed"})
-HOLDABLE: Final[Mapping[str, tuple[str, ...]]] = {"workspace": ("evaluating",), "effect": ("executing",)}
+HOLDABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "workspace": ("evaluating",),
+    "effect": ("executing",),
+    "caller": ("evaluating",),
+}
 """Statuses in which a proposal may be held by some causes; see ``ProposalHeld``."""
+HELD_FOR_CALLER_MS: Final = 86_400_000
+"""Time for which an approved call waits for its caller to ask again, in ms."""
 INGRESS: Final = frozenset({"submitted", "evaluating"})
 
 
@@ -236,6 +249,8 @@ def held_words(event: ProposalHeld) -> str:
         return f"no handler for {', '.join(event.names)}"
     if event.cause == "workspace":
         return f"workspace {event.in_force} is elsewhere"
+    if event.cause == "caller":
+        return "approved; it continues when the agent asks again"
     what = "not loaded" if event.cause == "policy" and event.at_hand is None else "changed"
     return f"{event.cause} {what}: {', '.join(event.names)}" if event.names else f"{event.cause} {what}"
 
@@ -262,6 +277,8 @@ def _shadowed(proposal: Proposal, event: ProposalShadowed) -> None:
 def _held(proposal: Proposal, event: ProposalHeld) -> None:
     if proposal.status not in HOLDABLE.get(event.cause, ("submitted", "approved", "executing")):
         raise contradiction(proposal, event, f"the proposal is {proposal.status}")
+    if event.cause == "caller":
+        proposal.deadline = event.at + HELD_FOR_CALLER_MS
 
 
 def _judged(proposal: Proposal, event: ProposalJudged) -> None:
@@ -312,6 +329,7 @@ def _cancelled(proposal: Proposal, event: ExecutionCancelled) -> None:
     if proposal.status not in ("approved", "executing"):
         raise contradiction(proposal, event, f"the proposal is {proposal.status}")
     proposal.cancelled = event
+    hurry_claims(proposal, event.at)
 
 
 def _completed(proposal: Proposal, event: ProposalCompleted) -> None:

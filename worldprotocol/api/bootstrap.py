@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from authority import PolicyRegistry, StandardAuthority
@@ -63,6 +64,8 @@ from worldprotocol.api.config import RunsWorkspace, SecretsConfig, WorkspaceConf
 from worldprotocol.api.options import ComponentOptions, EngineOptions
 from worldprotocol.api.telemetry.context import tracer_provider
 from worldprotocol.api.ticker import Ticker
+from worldprotocol.api.waiting.outages import patiently
+from worldprotocol.api.waiting.proposals import timeout_seconds
 from worldprotocol.api.workers import ProcessWorkers
 
 if TYPE_CHECKING:
@@ -188,22 +191,28 @@ def bootstrap(
         **options: see ``EngineOptions``.
 
     Raises:
-        RefusedError: references that cannot be loaded, and the codes of ``open_log``.
+        RefusedError: references that cannot be loaded, ``INVALID_VALUE`` for the patience, and the codes of
+            ``open_log``.
     """
     check_names(options, EngineOptions)
     engine = EngineOptions(**options)
     engine.pop("on_change", None)  # for ``Realm.open``
     durability, progress = engine.pop("durability", "full"), engine.pop("progress", None)
     workers, clock = engine.pop("workers", None), engine.get("clock")
+    patience_s = timeout_seconds(engine.pop("patience", 0.0), "patience")
     components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
-    log = open_log(
-        address,
-        view=WorldIndex(checkpoint_every=components.limits.checkpoint_every),
-        max_event_bytes=components.limits.max_event_bytes,
-        create=create,
-        durability=durability,
-        progress=progress,
-    )
+
+    def opened() -> EventLog:
+        return open_log(
+            address,
+            view=WorldIndex(checkpoint_every=components.limits.checkpoint_every),
+            max_event_bytes=components.limits.max_event_bytes,
+            create=create,
+            durability=durability,
+            progress=progress,
+        )
+
+    log = patiently(opened, TIMEOUT_MAX if patience_s is None else patience_s, "Opening the realm")
     views = _in_adopted_form(log, components, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if (provider := tracer_provider()) is not None:

@@ -31,6 +31,8 @@ __all__ = [
     "RunToBegin",
     "RunToContinue",
     "RunToEnd",
+    "SessionToEnd",
+    "SessionsToRenew",
     "Settlement",
     "SignatureOfIntent",
     "SourceToProject",
@@ -231,6 +233,19 @@ class CallToBegin(StrictBody):
     trace: dict[str, Any] | None = None
     branch: Name | None = None
     attempt: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,40}$")] | None = None
+
+
+class SessionsToRenew(StrictBody):
+    """Sessions of the caller's agents whose processes are there."""
+
+    sessions: Annotated[list[Name], Field(max_length=1_000)]
+
+
+class SessionToEnd(StrictBody):
+    """A session whose program has ended; `noticedBy` is how that was noticed."""
+
+    session: Name
+    noticedBy: Literal["process"] = "process"  # noqa: N815
 
 
 class RunByKey(StrictBody):

@@ -28,8 +28,9 @@ from worldprotocol.export.proofs.note import SigningKey
 from worldprotocol.runs.boundary import Boundary
 from worldprotocol.server.commands.output import RunCommand
 from worldprotocol.server.commands.running import RunningCommands
+from worldprotocol.server.governed.absent_callers import AbsentCallers, watch_callers
+from worldprotocol.server.governed.presence import Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
-from worldprotocol.server.governed.silent_runs import watch_runs
 from worldprotocol.server.governed.unclaimed import watch_unclaimed
 from worldprotocol.server.issuers.issuer import flows_of, shared_key
 from worldprotocol.server.jobs.program import RealmProgram, program_of
@@ -72,6 +73,7 @@ class AgentsOfRealm:
         private: files of the engine that no command reads.
         must_confine: whether shell commands are refused where nothing confines them.
         running: the runs of shell commands in progress.
+        presence: the callers that this server hears.
     """
 
     project: Project
@@ -84,6 +86,15 @@ class AgentsOfRealm:
     private: tuple[str, ...] = ()
     must_confine: bool = False
     running: RunningCalls = field(default_factory=RunningCalls)
+    presence: Presence = field(default_factory=Presence)
+
+    def absent(self, realm: Realm) -> AbsentCallers:
+        """Return what ends the calls of callers that are gone.
+
+        Args:
+            realm: the realm, open for acting, without a verified caller.
+        """
+        return AbsentCallers(realm, self.presence, self.running)
 
     def terms(self, actor_id: str, *, is_rewritten: bool) -> CommandTerms:
         """Return the terms of the shell commands of an agent.
@@ -280,8 +291,8 @@ class Service:
             self.moves.follow(one.name)  # where it was closed before the log was followed
         if one.agents is not None:
             watch = watch_unclaimed(one.realm, self.threads, one.agents.unclaimed_s, self.clock.now_ms)
-            runs = watch_runs(one.realm, one.agents.running, self.threads)
-            one.watching = [asyncio.create_task(watch), asyncio.create_task(runs)]
+            callers = watch_callers(one.agents.absent(one.realm), self.threads)
+            one.watching = [asyncio.create_task(watch), asyncio.create_task(callers)]
 
     def hosted(self, one: RealmToServe, jobs: RealmJobs) -> HostedRealm:
         """Return a realm as the service has it while it serves the realm at one place.

@@ -223,7 +223,7 @@ class Simulation:
         head = log.stored_head()
         hold("CARD-log", f"the head covers {head.size} of {model.log.size} events", head.size == model.log.size)
         hold("CARD-log", "the stored root is that of the events", head.root == model.log.root())
-        model.check_commit()
+        model.check_commit(lost_wakes=any(worker.protocol.take_lost() for worker in self.workers))
         model.leases.check_waits()
         model.leases.check_apart()
 
@@ -262,6 +262,8 @@ class Simulation:
             BrokenError: something is left over, or does not hold.
         """
         self.store.fault = self._armed = None
+        for worker in self.workers:
+            worker.protocol.loses_wakes = False
         program = self._program_in_force()
         for at, worker in enumerate(list(self.workers)):
             if worker.schema != self.model.worlds.schema or self._running[at] != program:

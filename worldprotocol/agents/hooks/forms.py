@@ -65,6 +65,7 @@ class CallBegins:
         excludes_equal: see ``ToolCall.excludes_equal``.
         wait_s: longest wait for an answer, in seconds; None is what the realm's configuration says.
         is_for_program: whether the answer also has members for programs: proposal, code, and what it waits for.
+        version: version of the agent, where its events state it.
     """
 
     session: str
@@ -79,6 +80,7 @@ class CallBegins:
     excludes_equal: bool = False
     wait_s: float | None = None
     is_for_program: bool = False
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

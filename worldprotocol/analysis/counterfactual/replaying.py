@@ -232,6 +232,7 @@ class Replaying:
             execution_key=event.execution_key,
             allow_failed_base=True,  # it is recorded, so it was allowed
             record=None if record is None or record.proposal_id != name else record,
+            attended=event.attended,
         )
         try:
             self.run(lambda work: submit(work, asked, name, scope_rules=event.scope_rules or 1))

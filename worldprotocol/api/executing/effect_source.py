@@ -54,7 +54,8 @@ class EffectSource(Protocol):
         """Claim an effect; None where none is offered. It may wait for one unless ``once``.
 
         Raises:
-            LogBusyError: it is not known now; the worker asks again.
+            WorldProtocolError: ``LOG_BUSY``, ``LOG_UNAVAILABLE`` and others; it is not known now, and the worker asks
+                again (``worldprotocol.api.waiting.outages``).
         """
         ...
 
@@ -256,20 +257,24 @@ def _is_closed(realm: RealmView) -> bool:
 @contextmanager
 def _watched(log: EventLog, wake: Callable[[], None]) -> Iterator[None]:
     """Call ``wake`` whenever a log grows, in a thread."""
-    follower = log.follow(log.head().size, poll_ms=POLL_MS)
-    watching = threading.Thread(target=_watch, args=(follower, wake), name="worldprotocol-worker-log", daemon=True)
+    follower, ended = log.follow(log.head().size, poll_ms=POLL_MS), threading.Event()
+    arguments = (follower, ended, wake)
+    watching = threading.Thread(target=_watch, args=arguments, name="worldprotocol-worker-log", daemon=True)
     watching.start()
     try:
         yield
     finally:
+        ended.set()
         follower.stop()
         watching.join()  # it reads the log, which the caller may close then
 
 
-def _watch(follower: Iterable[object], wake: Callable[[], None]) -> None:
-    """Wake a worker whenever the log grows."""
-    try:
-        for _ in follower:
+def _watch(follower: Iterable[object], ended: threading.Event, wake: Callable[[], None]) -> None:
+    """Wake a worker whenever the log grows, and when it cannot be read: the next command says why."""
+    while not ended.is_set():
+        try:
+            for _ in follower:
+                wake()
+        except WorldProtocolError:
             wake()
-    except WorldProtocolError:  # the log was closed or cannot be read: the next command says why
-        wake()
+            ended.wait(SETTLE_S)

@@ -27,7 +27,7 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
     runs = CommandRuns(call.realm, call.actor_id)
     request = RunRequest(body.key, body.text, body.boundary, body.isUnconfined)
     terms = await call.run(lambda: runs.begin(request, agents.boundary))
-    agents.running.hear(call.verified, body.key)
+    agents.running.hear(call.actor_id, body.key)
     return answer({**terms, "workspace": agents.workspace_to_wire()})
 
 
@@ -36,8 +36,7 @@ async def extend_run(call: Authorized, body: RunToContinue) -> Response:
     """Return whether a run continues, and at its end what others changed meanwhile."""
     agents, runs = agents_of(call), CommandRuns(call.realm, call.actor_id)
     goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
-    if goes_on:
-        agents.running.hear(call.verified, body.key)
+    goes_on = goes_on and agents.running.hear(call.actor_id, body.key)
     if not body.isEnding:
         return answer({"goesOn": goes_on})
     changed = await call.run(lambda: agents.files.inputs_changed(call.realm, call.actor_id, body.key))

@@ -14,6 +14,7 @@ from fastapi import Body, Request, Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
+from world.events.caller_events import Attended
 from worldprotocol.agents.call_values import (
     Allowed,
     Answer,
@@ -51,6 +52,11 @@ __all__ = ["answered_hook", "read_pins"]
 MAX_DETAIL: Final = 500
 """Characters of an error that are recorded."""
 
+MCP: Final = "mcp.call"
+FILE_LIMIT_MS: Final = 60_000
+MCP_LIMIT_MS: Final = 600_000
+"""Longest times for which a call of a tool for files, or of an MCP server, may run without a report, in ms."""
+
 MUST_CONFINE: Final = (
     "Shell commands are refused here: [agents] confine is true, and nothing confines this one. The operator enables "
     'user namespaces (`worldctl doctor` says what is missing), states a boundary, or sets confine to "auto"; hooks '
@@ -86,12 +92,13 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
         if event.outcome == "not made" or not await call.run(partial(calls.is_run, key)):
             await call.run(partial(_after, call, calls, key, event))
         else:  # its run reports; in the background, it may not even have begun
-            agents.running.expect(call.verified, key)
+            agents.running.expect(call.actor_id, key)
     elif isinstance(event, CallContinues):
         key = key_of(client, event.session, event.call_id)
         return answer({"isBeingMade": await call.run(partial(calls.extend, key))})
     elif isinstance(event, SessionEnds):
-        await call.run(partial(_ended, calls, event.session, "The session of the agent ended."))
+        absent, name = agents.absent(call.hosted.realm), (call.actor_id, event.session)
+        await call.run(partial(absent.end_session, name, "process", realm=call.realm))
     return answer({})
 
 
@@ -124,10 +131,19 @@ async def _before(
     trace = {"client": client, "session": event.session, "callId": event.call_id, "tool": event.tool, **more}
     key = key_of(client, event.session, event.call_id)
     agents, exclusive = agents_of(call), event.excludes_equal
+    agents.presence.meet((call.actor_id, event.session), client, event.version)
     reader = Reader(call.actor_id, client, event.session, more.get("agentId"))
     proposed = partial(agents.files.proposed, call.realm, reader, key, has_own_id=event.has_own_id)
     intent = await call.run(partial(proposed, event.intent))
-    tool_call = ToolCall(key, intent.action, intent.input, event.has_own_id, trace, excludes_equal=exclusive)
+    tool_call = ToolCall(
+        key,
+        intent.action,
+        intent.input,
+        event.has_own_id,
+        trace,
+        excludes_equal=exclusive,
+        attended=_attended(client, intent.action, is_run=RUN in more),
+    )
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
     if agents.must_confine and intent.action == COMMAND and intent.input.get("boundary") == "none":
         return adapter.deny(event, f"{MUST_CONFINE} [{ErrorCode.CONFINEMENT_MISSING}]")
@@ -162,6 +178,16 @@ def _checked(call: Call, calls: ToolCalls, found: Allowed, by: tuple[str, FileUs
     return Denied(found.proposal, code, sentence)
 
 
+def _attended(client: str, action: str, *, is_run: bool) -> Attended:
+    """Return how a call is attended; the time of a command is that of its run, and a proxy states its own."""
+    if client == PROXY:
+        return Attended(by="proxy")
+    if is_run:
+        return Attended(by="run")
+    limit_ms = FILE_LIMIT_MS if action.startswith("file.") else MCP_LIMIT_MS if action == MCP else None
+    return Attended(by="hook", limit_ms=limit_ms)
+
+
 def _details(found: Answer) -> dict[str, Any]:
     """Return an answer in members for programs."""
     if isinstance(found, Allowed):
@@ -171,11 +197,6 @@ def _details(found: Answer) -> dict[str, Any]:
     else:
         more = {"waitsFor": found.waits_for}
     return {"proposalId": found.proposal.proposal_id, **more}
-
-
-def _ended(calls: ToolCalls, session: str, reason: str) -> None:
-    calls.abandon(session, reason)
-    calls.conclude(session, reason)
 
 
 def _why(found: Denied | StillWaiting) -> str:
