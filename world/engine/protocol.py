@@ -370,7 +370,9 @@ class WorldProtocol(PreparingCommands):
             unbegun=self._unbegun[:],
             at=clock.now_ms(),
             emitted=emitted,
-            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms, self._held_since, transaction.check_held),
+            budget=UnitBudget(
+                self._stopwatch, self._limits.max_unit_ms, self._held_since, transaction.check_held
+            ),
             observer=self._stages,
         )
         return work, lookup
