@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -137,8 +138,8 @@ def test_each_part_of_a_case_is_frozen_before_rules_see_it(part):
         return Approve()
 
     authority = authority_with(Policy("house", [look]))
-    open_part = thaw(by_policy()) if part == "binding" else {"tags": ["a"]}
-    authority.judge(replace(make_case(by_policy()), **{part: open_part}))
+    given: dict[str, Any] = {part: thaw(by_policy()) if part == "binding" else {"tags": ["a"]}}
+    authority.judge(replace(make_case(by_policy()), **given))
     assert type(getattr(seen[0], part)) is FrozenDict
 
 
