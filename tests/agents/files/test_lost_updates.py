@@ -61,6 +61,7 @@ def test_a_file_that_was_read_is_written(agents: Fleet) -> None:
     assert given["base"].startswith("sha256-")
 
 
+@pytest.mark.requirement("KM-3.2")
 def test_the_second_of_two_writes_from_one_reading_names_the_first(agents: Fleet) -> None:
     agents.read(ONE, NAME)
     agents.read(TWO, NAME)
