@@ -236,6 +236,19 @@ def test_a_write_that_waited_is_compared_when_it_has_its_lease(agents: Fleet, cl
     assert code_of(again) == "STALE_READ"
 
 
+def test_a_repeated_event_of_a_call_that_is_being_made_is_the_same_call(agents: Fleet) -> None:
+    agents.read(ONE, NAME)
+    call = agents.ask(ONE, agents.writing(NAME))
+    agents.path(NAME).write_text("x = 2\n")  # the tool wrote already
+    assert code_of(agents.again(ONE, call.intent, call.key)) == "allowed"
+    assert agents.end(call)["seen"] == agents.end(agents.ask(TWO, agents.reading(NAME)))["seen"]
+    gone = agents.ask(ONE, agents.writing(NAME))
+    ToolCalls(agents.realm, "one", "claude-code").report(gone.key, failure=("TOOL_OUTCOME_UNKNOWN", "It left."))
+    agents.path(NAME).write_text("x = 3\n")
+    again = agents.again(ONE, gone.intent, gone.key, has_own_id=False)  # another call with the same content
+    assert code_of(again) == "STALE_READ"
+
+
 def test_a_call_that_waits_is_replaced_after_a_later_reading(agents: Fleet) -> None:
     agents.read(ONE, NAME)
     agents.read(TWO, NAME)

@@ -45,8 +45,9 @@ _OF_FILES: Final = frozenset({_READ, _EDIT, _CREATE, _PATCH, _DELETE, _COMMAND})
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A call that was begun: what it uses, and the contents that its files had then."""
+    """A call that was begun: its proposal, what it uses, and the contents that its files had then."""
 
+    proposal_id: str
     use: FileUse
     before: Mapping[str, str | None]
 
@@ -123,7 +124,11 @@ class FileCalls:
         Returns:
             Why it must not be made: it would lose a change of another. None where it may be.
         """
-        action, given = proposal.intent.body.type, proposal.intent.body.input
+        action, given, name = proposal.intent.body.type, proposal.intent.body.input, proposal.proposal_id
+        with self._mutex:
+            begun = self._begun.get((proposal.submitted.actor.actor_id, key))
+        if begun is not None and begun.proposal_id == name:
+            return None  # its event is repeated, and the tool may be writing
         before = {path: self._content(path) for path in use.paths}
         for path in sorted(use.whole) if action != _READ else ():
             found = fault(realm, proposal, path, _base(given, path), before[path])
@@ -131,7 +136,7 @@ class FileCalls:
                 return found
         with self._mutex:
             if before:
-                self._begun[proposal.submitted.actor.actor_id, key] = _Begun(use, before)
+                self._begun[proposal.submitted.actor.actor_id, key] = _Begun(name, use, before)
             while len(self._begun) > MAX_BEGUN:
                 self._begun.popitem(last=False)
         return None
@@ -150,6 +155,8 @@ class FileCalls:
         proposal = _claimed(realm, actor_id, key)
         if proposal is None:
             return {}
+        if begun is not None and begun.proposal_id != proposal.proposal_id:
+            begun = None
         action, given = proposal.intent.body.type, proposal.intent.body.input
         if action == _COMMAND:
             changed = self.inputs_changed(realm, actor_id, key)
