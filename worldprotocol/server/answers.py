@@ -330,10 +330,13 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "calls.run": RUN_TERMS,
-    "calls.extend": (shape(goesOn=FLAG), {"goesOn": True}),
+    "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
     "sessions.renew": (shape(renewed=INT), {"renewed": 1}),
     "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
-    "calls.end": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
+    "calls.end": (
+        shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),
+        {"proposalId": ID, "status": "completed", "inputsChanged": ["FILE:/src/app.py"]},
+    ),
     "hooks.call": (
         OBJECT,
         {

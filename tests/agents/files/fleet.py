@@ -69,14 +69,14 @@ class Fleet:
         """Ask whether a call may be made."""
         return self.again(reader, intent, f"{reader.client}:{reader.session}:{next(self._numbers)}")
 
-    def again(self, reader: Reader, intent: Intent, key: str) -> Call:
+    def again(self, reader: Reader, intent: Intent, key: str, *, has_own_id: bool = True) -> Call:
         """Ask as ``ask`` does, under a key."""
-        seen = self.files.proposed(self.realm, reader, key, intent, has_own_id=True)
+        seen = self.files.proposed(self.realm, reader, key, intent, has_own_id=has_own_id)
         trace: dict[str, Any] = {"client": reader.client, "session": reader.session}
         if reader.agent_id is not None:
             trace["agentId"] = reader.agent_id
         calls = ToolCalls(self.realm, reader.actor_id, reader.client)
-        answer = calls.begin(ToolCall(key, seen.action, seen.input, trace=trace))
+        answer = calls.begin(ToolCall(key, seen.action, seen.input, has_own_id, trace=trace))
         if isinstance(answer, Allowed):
             fault = self.files.begin(self.realm, answer.proposal, key, intent.files)
             if fault is not None:

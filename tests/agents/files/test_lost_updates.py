@@ -61,6 +61,7 @@ def test_a_file_that_was_read_is_written(agents: Fleet) -> None:
     assert given["base"].startswith("sha256-")
 
 
+@pytest.mark.requirement("KM-3.2")
 def test_the_second_of_two_writes_from_one_reading_names_the_first(agents: Fleet) -> None:
     agents.read(ONE, NAME)
     agents.read(TWO, NAME)
@@ -232,6 +233,19 @@ def test_a_write_that_waited_is_compared_when_it_has_its_lease(agents: Fleet, cl
     agents.realm.settle()
     again = agents.again(ONE, waiting.intent, waiting.key)
     assert again.answer.proposal.proposal_id == waiting.answer.proposal.proposal_id
+    assert code_of(again) == "STALE_READ"
+
+
+def test_a_repeated_event_of_a_call_that_is_being_made_is_the_same_call(agents: Fleet) -> None:
+    agents.read(ONE, NAME)
+    call = agents.ask(ONE, agents.writing(NAME))
+    agents.path(NAME).write_text("x = 2\n")  # the tool wrote already
+    assert code_of(agents.again(ONE, call.intent, call.key)) == "allowed"
+    assert agents.end(call)["seen"] == agents.end(agents.ask(TWO, agents.reading(NAME)))["seen"]
+    gone = agents.ask(ONE, agents.writing(NAME))
+    ToolCalls(agents.realm, "one", "claude-code").report(gone.key, failure=("TOOL_OUTCOME_UNKNOWN", "It left."))
+    agents.path(NAME).write_text("x = 3\n")
+    again = agents.again(ONE, gone.intent, gone.key, has_own_id=False)  # another call with the same content
     assert code_of(again) == "STALE_READ"
 
 

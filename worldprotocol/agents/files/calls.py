@@ -45,8 +45,9 @@ _OF_FILES: Final = frozenset({_READ, _EDIT, _CREATE, _PATCH, _DELETE, _COMMAND})
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A call that was begun: what it uses, and the contents that its files had then."""
+    """A call that was begun: its proposal, what it uses, and the contents that its files had then."""
 
+    proposal_id: str
     use: FileUse
     before: Mapping[str, str | None]
 
@@ -123,7 +124,11 @@ class FileCalls:
         Returns:
             Why it must not be made: it would lose a change of another. None where it may be.
         """
-        action, given = proposal.intent.body.type, proposal.intent.body.input
+        action, given, name = proposal.intent.body.type, proposal.intent.body.input, proposal.proposal_id
+        with self._mutex:
+            begun = self._begun.get((proposal.submitted.actor.actor_id, key))
+        if begun is not None and begun.proposal_id == name:
+            return None  # its event is repeated, and the tool may be writing
         before = {path: self._content(path) for path in use.paths}
         for path in sorted(use.whole) if action != _READ else ():
             found = fault(realm, proposal, path, _base(given, path), before[path])
@@ -131,7 +136,7 @@ class FileCalls:
                 return found
         with self._mutex:
             if before:
-                self._begun[proposal.submitted.actor.actor_id, key] = _Begun(use, before)
+                self._begun[proposal.submitted.actor.actor_id, key] = _Begun(name, use, before)
             while len(self._begun) > MAX_BEGUN:
                 self._begun.popitem(last=False)
         return None
@@ -147,17 +152,30 @@ class FileCalls:
         """
         with self._mutex:
             begun = self._begun.pop((actor_id, key), None)
-        proposal = next((one for one in _own(realm, actor_id) if _is_claimed(one, key)), None)
+        proposal = _claimed(realm, actor_id, key)
         if proposal is None:
             return {}
+        if begun is not None and begun.proposal_id != proposal.proposal_id:
+            begun = None
         action, given = proposal.intent.body.type, proposal.intent.body.input
         if action == _COMMAND:
-            changed = inputs_changed(realm, proposal.proposal_id)
+            changed = self.inputs_changed(realm, actor_id, key)
             return {"inputsChanged": changed} if changed else {}
         after = {path: self._content(path) for path in (_written(given, action) if begun is None else begun.use.paths)}
         seen = {} if begun is None or is_partial else _seen_after(begun, given, action, after)
         wrote = {} if action == _READ else after
         return {name: value for name, value in (("seen", seen), ("wrote", wrote)) if value}
+
+    def inputs_changed(self, realm: Realm, actor_id: str, key: str) -> list[str]:
+        """Return the files that others changed since a call was begun, or are changing.
+
+        Args:
+            realm: the realm.
+            actor_id: the agent.
+            key: the key of the call.
+        """
+        proposal = _claimed(realm, actor_id, key)
+        return [] if proposal is None else inputs_changed(realm, proposal.proposal_id)
 
     def forget(self, actor_id: str, key: str) -> None:
         """Forget a call that failed: what its files hold now is not known.
@@ -225,6 +243,11 @@ def _is_waiting(proposal: Proposal, intent: Intent) -> bool:
 
 def _own(realm: Realm, actor_id: str) -> list[Proposal]:
     return [one for one in realm.realm().proposals.values() if one.submitted.actor.actor_id == actor_id]
+
+
+def _claimed(realm: Realm, actor_id: str, key: str) -> Proposal | None:
+    """Return the open proposal that was claimed with a key."""
+    return next((one for one in _own(realm, actor_id) if _is_claimed(one, key)), None)
 
 
 def _is_claimed(proposal: Proposal, key: str) -> bool:

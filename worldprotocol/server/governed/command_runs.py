@@ -33,10 +33,14 @@ async def begin_run(call: Authorized, body: RunToBegin) -> Response:
 
 @handles("calls.extend")
 async def extend_run(call: Authorized, body: RunToContinue) -> Response:
-    """Return whether a run continues."""
-    running, runs = agents_of(call).running, CommandRuns(call.realm, call.actor_id)
+    """Return whether a run continues, and at its end what others changed meanwhile."""
+    agents, runs = agents_of(call), CommandRuns(call.realm, call.actor_id)
     goes_on = await call.run(lambda: runs.is_wanted(body.key, call.service.clock.now_ms()))
-    return answer({"goesOn": goes_on and running.hear(call.actor_id, body.key)})
+    goes_on = goes_on and agents.running.hear(call.actor_id, body.key)
+    if not body.isEnding:
+        return answer({"goesOn": goes_on})
+    changed = await call.run(lambda: agents.files.inputs_changed(call.realm, call.actor_id, body.key))
+    return answer({"goesOn": goes_on, "inputsChanged": changed})
 
 
 @handles("calls.end")

@@ -134,30 +134,30 @@ async def _before(
     agents.presence.meet((call.actor_id, event.session), client, event.version)
     reader = Reader(call.actor_id, client, event.session, more.get("agentId"))
     proposed = partial(agents.files.proposed, call.realm, reader, key, has_own_id=event.has_own_id)
-    intent = await call.run(partial(proposed, event.intent))
-    tool_call = ToolCall(
-        key,
-        intent.action,
-        intent.input,
-        event.has_own_id,
-        trace,
-        excludes_equal=exclusive,
-        attended=_attended(client, intent.action, is_run=RUN in more),
-    )
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
-    if agents.must_confine and intent.action == COMMAND and intent.input.get("boundary") == "none":
+    if agents.must_confine and event.intent.action == COMMAND and event.intent.input.get("boundary") == "none":
         return adapter.deny(event, f"{MUST_CONFINE} [{ErrorCode.CONFINEMENT_MISSING}]")
     try:
+        intent = await call.run(partial(proposed, event.intent))
+        tool_call = ToolCall(
+            key,
+            intent.action,
+            intent.input,
+            event.has_own_id,
+            trace,
+            excludes_equal=exclusive,
+            attended=_attended(client, intent.action, is_run=RUN in more),
+        )
         if event.follows:
             why = "The agent began its next call."
             await call.run(partial(calls.conclude, event.session, why, before=tool_call))
         found = await begun(call, request, calls, tool_call, wait_s)
+        if isinstance(found, Allowed):
+            found = await call.run(partial(_checked, call, calls, found, (key, event.intent.files)))
     except RefusedError as refused:
         return adapter.deny(event, f"{refused.message} [{refused.code}]")
     if found is None:
         return adapter.deny(event, "The request was given up before there was an answer.")
-    if isinstance(found, Allowed):
-        found = await call.run(partial(_checked, call, calls, found, (key, event.intent.files)))
     if isinstance(found, Allowed):
         if hook is not None:
             event = replace(event, rewrites=rewritten(hook, key, event, agents.project.root))
