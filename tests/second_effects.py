@@ -153,6 +153,7 @@ class Effects:
         proposal, name = self.open(state, "executing"), state["requirementId"]
         must(name in proposal["requested"] | proposal["doubted"], "not requested")
         must(name not in proposal["fulfilled"], "fulfilled before")
+        must(not state.get("lookedUp") or name in proposal["doubted"], "looked up and not in doubt")
         error = state["result"].get("error")
         must(error is None or "code" in error, "an error without a code")
         self.answer(proposal, state)

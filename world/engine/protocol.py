@@ -16,7 +16,7 @@ from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
 from world.core import Domain
 from world.engine.appending import add_checkpoints, intents_of, new_events
 from world.engine.commands import Prepare
-from world.engine.effect_runner import EffectRecorder, make_effect
+from world.engine.effect_runner import EffectRecorder, look_up_effect, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
@@ -32,7 +32,7 @@ from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
-from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork
+from world.pipeline.unit_of_work import Doubt, Emitted, Task, UnitOfWork
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
@@ -94,6 +94,7 @@ class WorldProtocol(PreparingCommands):
         self._live = self.archive.live
         self._snapshots = SnapshotCache()
         self._performing: set[tuple[str, str]] = set()
+        self._looked_up: set[Doubt] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[EffectRecorder] = []
         self._unsettled = False
@@ -208,7 +209,9 @@ class WorldProtocol(PreparingCommands):
         return self.record(self.make(task))
 
     def make(self, task: Task) -> EffectRecorder:
-        """Make an effect that was requested in the log."""
+        """Make an effect that was requested in the log, or look one up that is in doubt."""
+        if task.looks_up:
+            return EffectRecorder(task, look_up_effect(task, self._executor, self.archive.peek))
         try:
             return EffectRecorder(
                 task, make_effect(task, self._executor, self.archive.peek, self._clock, self._closing)
@@ -219,6 +222,8 @@ class WorldProtocol(PreparingCommands):
 
     def record(self, recording: EffectRecorder) -> list[Task]:
         """Record the result of an effect and return the effects that follow."""
+        if recording.performed is None:
+            return []
         self.add_recording(recording)  # should recording it fail now, the next unit does
         try:
             _, tasks = self._group.submit(recording)
@@ -303,6 +308,7 @@ class WorldProtocol(PreparingCommands):
             outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
         self.archive.keep_states(events, self._snapshots)
         self._performing |= work.claimed
+        self._looked_up |= work.looking_up
         for done in recorded:
             self._unrecorded.remove(done)
             claim = (done.task.proposal_id, done.task.requirement.id)
@@ -356,6 +362,7 @@ class WorldProtocol(PreparingCommands):
             snapshots=self._snapshots,
             performing=self._performing,
             unbegun=self._unbegun[:],
+            looked_up=self._looked_up,
             at=clock.now_ms(),
             emitted=emitted,
             budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
