@@ -6,6 +6,7 @@ callers share a commit. Effects run between commits, after the commit that reque
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from world.engine.event_bus import Subscribers
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
 from world.engine.writer_epochs import enter_epoch, refusal
+from world.errors import UnitEndedError
 from world.events.execution_events import EffectRequested
 from world.klis.ledger_codec import ledger_to_wire
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
@@ -31,7 +33,7 @@ from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
-from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError
+from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError, ended_again
 from world.pipeline.unit_of_work import Doubt, Emitted, Task, UnitOfWork
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
@@ -91,6 +93,7 @@ class WorldProtocol(PreparingCommands):
         self._stopwatch = stopwatch
         self._is_unfinished = False
         self._units_left = 0
+        self._held_since = math.inf
         self._live = self.archive.live
         self._snapshots = SnapshotCache()
         self._performing: set[tuple[str, str]] = set()
@@ -240,20 +243,29 @@ class WorldProtocol(PreparingCommands):
                 self.subscribers.committed([(item.position, item.event) for item in committed])
 
     def _run_units(self, open_commands: list[Pending[Command, Any]]) -> list[Emitted]:
-        """Run commands, without those that spoil it, and what is due, and return what was committed."""
+        """Run commands, without those that spoil it, and what is due, and return what was committed.
+
+        After another writer ended a unit, each command is run alone, so that one that takes too long hits no other.
+        """
         committed: list[Emitted] = []
-        self._units_left, self._is_unfinished = UNITS_AT_ONCE, False
+        self._units_left, self._is_unfinished, is_alone = UNITS_AT_ONCE, False, False
         while open_commands or (self._is_unfinished and self._units_left):
-            self._units_left = max(0, self._units_left - 1)
+            self._units_left, self._held_since = max(0, self._units_left - 1), math.inf
+            commands = open_commands[:1] if is_alone else open_commands
             try:
                 self._live.prepare()  # before the lock is taken: it may have to read from storage
                 if self._ledger_kept is None:
                     self._ledger_kept = self.archive.ledger_position()[1]
                     self._checkpoint_every = self.archive.checkpoint_every() or self._limits.checkpoint_every
-                committed += self._run_unit(open_commands)
+                committed += self._run_unit(commands, joins=not is_alone)
             except _SpoiledError as spoiled:
                 self._forget()
                 spoiled.pending.fail(spoiled.error)
+            except UnitEndedError as error:
+                self._forget()
+                for pending in commands if is_alone else ():
+                    pending.fail(ended_again(error, self._stopwatch() - self._held_since))
+                self._is_unfinished, is_alone = self._is_unfinished and not is_alone, True
             except Exception as error:
                 self._forget()
                 if not committed:
@@ -267,12 +279,13 @@ class WorldProtocol(PreparingCommands):
             open_commands = [pending for pending in open_commands if not pending.settled]
         return committed
 
-    def _run_unit(self, commands: list[Pending[Command, Any]]) -> list[Emitted]:
-        """Run commands in one transaction; settle them when it is committed."""
+    def _run_unit(self, commands: list[Pending[Command, Any]], *, joins: bool = True) -> list[Emitted]:
+        """Run commands in one transaction, with those that arrive meanwhile; settle them when it is committed."""
         intents = intents_of(commands)
         questions = intent_questions(intents, self._log.log_id, self._log.backend)
-        with self._live.unit() as live, self._log.write(questions) as transaction:
-            commands += self._group.join()
+        with self._live.unit() as live, self._log.write(questions, is_unit=True) as transaction:
+            self._held_since = self._stopwatch()
+            commands += self._group.join() if joins else []
             confirming = [pending for pending in commands if getattr(pending.command, "confirms_clock", False)]
             boot = boot_of(self._clock)
             realm = live.begin(transaction)
@@ -325,12 +338,11 @@ class WorldProtocol(PreparingCommands):
     def _outcomes(
         self, work: UnitOfWork, commands: list[Pending[Command, Any]], others: list[Task], *, fits: bool
     ) -> list[tuple[Pending[Command, Any], Any, Exception | None]]:
-        """Run commands until they have held the lock for ``max_unit_ms``; the others are left to the next unit."""
+        """Run commands until the lock was held for ``max_unit_ms``; the others are left to the next unit."""
         outcomes = []
-        end = self._stopwatch() + self._limits.max_unit_ms / 1000
         for pending in commands:
             outcomes.append(_outcome(work, pending, others, fits=fits))
-            if self._stopwatch() > end:
+            if self._stopwatch() > work.budget.unit_end:
                 break
         return outcomes
 
@@ -365,7 +377,7 @@ class WorldProtocol(PreparingCommands):
             looked_up=self._looked_up,
             at=clock.now_ms(),
             emitted=emitted,
-            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms),
+            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms, self._held_since, transaction.check_held),
             observer=self._stages,
         )
         return work, lookup

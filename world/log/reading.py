@@ -93,6 +93,11 @@ class LogReader:
 
     # Reading
 
+    @property
+    def units_ended(self) -> int:
+        """How many units of work of other processes this log has ended, since they held its lock for too long."""
+        return self._store.units_ended
+
     def head(self) -> TreeHead:
         """Return the newest committed tree head.
 

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
-BUSY_TIMEOUT_MS: Final = 10_000
-"""How long a writer waits for the log's lock by default, in milliseconds."""
+MAX_HOLD_MS: Final = 12_000
+"""How long a unit of work may hold the lock on a server while others wait for it, in milliseconds."""
+
+BUSY_TIMEOUT_MS: Final = 15_000
+"""How long a writer waits for the log's lock by default, in milliseconds: longer than a unit of work may hold it."""
 
 
 class Cursor(Protocol):
@@ -108,6 +111,8 @@ class Store(ABC):
     """True where views are made in tables of the process, because the store has none and cannot be written."""
     has_wal_reset_fault: bool = False
     """True for a file of a SQLite that can lose pages unless checkpoints exclude writers."""
+    units_ended: int = 0
+    """How many units of work of other processes this one has ended, since they held the log's lock for too long."""
     links_heads: bool = True
     """False where ``wp_head`` has no column ``before``, and could not be given one."""
 
@@ -139,15 +144,20 @@ class Store(ABC):
         """Prepare for writing, once the store is known to be one of ours."""
 
     @abstractmethod
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """Take the log's lock and begin a transaction; the caller has the writer's mutex.
 
         Args:
             log_id: the log.
             known: number of events that the caller has; a store may fetch later ones along with the head.
             questions: answered under the lock, on a server in the same round trip.
+            is_unit: a waiting writer may end the transaction once it has held the lock for too long, where the store
+                can do that; the caller repeats it.
 
         Raises:
+            UnitEndedError: ``LOG_UNAVAILABLE``: it was ended; what is read later and ``commit`` raise it too.
             LogBusyError: ``LOG_BUSY`` when another writer kept the lock too long.
         """
 
@@ -164,6 +174,9 @@ class Store(ABC):
             WorldProtocolError: ``COMMIT_UNKNOWN`` when the acknowledgement was lost, so that both may be;
                 ``LOG_MOVED`` when a file that was opened is not the one under its name.
         """
+
+    def check_held(self) -> None:  # noqa: B027  # nothing ends a transaction on a file
+        """Ask the server within the transaction that ``begin`` began; raises what any statement raises."""
 
     def check_place(self) -> None:  # noqa: B027  # a database server has no files to compare
         """Check that the log's files are those that were opened; only where it is open for writing.

@@ -178,6 +178,10 @@ class Transaction:
         """Store the boot clock and the recorded time (ms since 1970) with this commit, where the store keeps them."""
         self._noted = boot, recorded_ms
 
+    def check_held(self) -> None:
+        """Raise an error where the lock was lost, because the transaction was ended from outside."""
+        self._store.check_held()
+
     def cursor(self) -> ViewCursor:
         """Return a cursor in this transaction, for persisted views."""
         return ViewCursor(self._store.cursor(), self._log_id, self._store.backend)

@@ -290,7 +290,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
 
     def begins(self) -> bool:
         """Return whether one more execution may begin in this unit; the others are left to the next one."""
-        if self.begun >= DUE_AT_ONCE:
+        is_due = self.begun and self.budget.end is None  # a command's own execution is measured with the command
+        if self.begun >= DUE_AT_ONCE or (is_due and self.budget.stopwatch() > self.budget.unit_end):
             self.is_unfinished = True
             return False
         self.begun += 1

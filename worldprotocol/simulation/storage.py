@@ -62,12 +62,14 @@ class SimulatedStore(SqliteStore):
         super().__init__(MEMORY, read_only=False, create=True, durability="normal", busy_timeout_ms=0)
         self.fault: str | None = None
 
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """See ``Store.begin``."""
         if self.fault == "busy":
             self.fault = None
             raise LogBusyError(ErrorCode.LOG_BUSY, "Another writer keeps the log locked; try again.")
-        return super().begin(log_id, known, questions)
+        return super().begin(log_id, known, questions, is_unit=is_unit)
 
     def commit(self, batch: Batch | None) -> None:
         """See ``Store.commit``."""

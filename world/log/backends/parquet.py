@@ -84,10 +84,12 @@ class ParquetStore(SqliteStore):
         """See ``Store.newest_head``; the metadata of the file have it."""
         return self._last
 
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """See ``Store.begin``; what is written is the index of this process."""
         self._load(self._events.exported.size)
-        return super().begin(log_id, known, questions)
+        return super().begin(log_id, known, questions, is_unit=is_unit)
 
     def translate(self, error: Exception) -> Exception:
         """See ``Store.translate``; SQLite does not say why a state could not be read."""

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import Connection, errors
-from psycopg.pq.abc import PGconn
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
@@ -87,11 +86,13 @@ class FlushingConnection(Connection[Row]):
 
     host: DatabaseHost
     answers_until: float | None = None
-    """Time of ``time.monotonic`` after which ``wait`` gives up with ``TimeoutError``; None waits without end."""
+    """Time of ``time.monotonic`` after which ``wait`` calls ``on_late``; None waits without end."""
+    on_late: Callable[[], float] | None = None
+    """Returns the next such time, and raises nothing; without it, ``wait`` gives up with ``TimeoutError``."""
 
     def wait(self, gen: Generator[Any, Any, _T], *args: Any, **kwargs: Any) -> _T:
         """Wait for a generator of psycopg's, which yields what the socket must be ready for."""
-        return super().wait(_flushing(gen, self.pgconn, self.answers_until), *args, **kwargs)
+        return super().wait(_flushing(gen, self), *args, **kwargs)
 
 
 class PostgresHosts:
@@ -373,12 +374,13 @@ def _reason(error: psycopg.Error) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn, until: float | None) -> Generator[Any, Any, _T]:
+def _flushing(gen: Generator[Any, Any, _T], connection: FlushingConnection) -> Generator[Any, Any, _T]:
     """Pass a psycopg generator on, and flush what is not sent yet whenever it only waits to read.
 
     Raises:
         TimeoutError: at the given time there was no answer; psycopg resumes a generator in intervals without one.
     """
+    pgconn, until = connection.pgconn, connection.answers_until
     try:
         wanted = next(gen)
         while True:
@@ -389,7 +391,9 @@ def _flushing(gen: Generator[Any, Any, _T], pgconn: PGconn, until: float | None)
             else:
                 ready = yield wanted
             if not ready and until is not None and time.monotonic() > until:
-                raise TimeoutError
+                if connection.on_late is None:
+                    raise TimeoutError
+                until = connection.on_late()
             wanted = gen.send(ready)
     except StopIteration as end:
         result: _T = end.value

@@ -23,6 +23,7 @@ from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFul
 from world.log.backends.opened_files import OpenedFiles, check_path, identity
 from world.log.backends.registry import Durability
 from world.log.backends.sqlite_checkpoints import GuardedCheckpoints, has_wal_reset_fault
+from world.log.backends.sqlite_locks import lock_holder
 from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import (
@@ -223,7 +224,9 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise self.translate(error) from error
 
-    def begin(self, log_id: int, known: int, questions: Sequence[LockedQuery] = ()) -> Opening:
+    def begin(
+        self, log_id: int, known: int, questions: Sequence[LockedQuery] = (), *, is_unit: bool = False
+    ) -> Opening:
         """See ``Store.begin``."""
         self._mutex.acquire()
         try:
@@ -379,7 +382,7 @@ def translate(error: Exception, path: str) -> Exception:
         )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _SQLITE_BUSY:
-        return LogBusyError(ErrorCode.LOG_BUSY, f"Another writer keeps {path} locked; try again.", path=path)
+        return _busy(path)
     if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _UNWRITTEN:
         return _without_room(path, is_full=code == sqlite3.SQLITE_FULL)
     if code == sqlite3.SQLITE_CORRUPT:
@@ -404,6 +407,16 @@ def translate(error: Exception, path: str) -> Exception:
     if isinstance(error, sqlite3.ProgrammingError):
         return RefusedError(ErrorCode.LOG_CLOSED, _closed(False))
     return WorldProtocolError(ErrorCode.LOG_FAILED, f"SQLite failed on {path}: {error}.", path=path)
+
+
+def _busy(path: str) -> LogBusyError:
+    """Return the error for a lock that was not released in time; it names the process that holds it by now."""
+    holder = lock_holder(path)
+    if holder is None:
+        return LogBusyError(ErrorCode.LOG_BUSY, f"Another writer keeps {path} locked; try again.", path=path)
+    advice = "let it continue, or end it" if holder.is_stopped else "try again"
+    message = f"Another writer keeps {path} locked: {holder}; {advice}."
+    return LogBusyError(ErrorCode.LOG_BUSY, message, path=path, pid=holder.pid, is_stopped=holder.is_stopped)
 
 
 def _without_room(path: str, *, is_full: bool) -> StorageFullError:

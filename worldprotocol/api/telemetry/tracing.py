@@ -129,7 +129,8 @@ class Tracing:
     def wrote(self, timing: WriteTiming) -> None:
         """Make a span ``commit`` of a write that appended events, or failed."""
         error = timing.error
-        if not timing.events and (error is None or not isinstance(error, WorldProtocolError)):
+        is_quiet = error is None or not isinstance(error, WorldProtocolError)
+        if not (timing.events or timing.units_ended) and is_quiet:
             return
         span = self._tracer.start_span(
             "commit",
@@ -140,6 +141,7 @@ class Tracing:
                 "world_protocol.commit.position": timing.position,
                 "world_protocol.commit.lock_wait": timing.lock_wait_s,
                 "world_protocol.commit.duration": timing.commit_s,
+                "world_protocol.commit.units_ended": timing.units_ended,
             },
         )
         if isinstance(error, WorldProtocolError):
