@@ -15,7 +15,7 @@ from world.log.sql.statement import CLOCK_TABLE, LOG_SHIFT, SNAPSHOT_TABLE, SqlS
 from world.log.store import Row, Store, key_range
 from world.log.tree import ConsistencyProof, InclusionProof, StoredTree, gap, refuse_archived
 from world.log.url import Backend, LogAddress
-from world.log.values import MAX_NUMBER, LoggedEvent, TreeHead
+from world.log.values import MAX_NUMBER, LoggedEvent, ServerPlace, TreeHead
 from world.log.views import ViewState, view_states
 from world.model.short_repr import short_repr
 
@@ -97,6 +97,10 @@ class LogReader:
     def units_ended(self) -> int:
         """How many units of work of other processes this log has ended, since they held its lock for too long."""
         return self._store.units_ended
+
+    def probe(self, timeout_s: float) -> ServerPlace | None:
+        """Find out whether the log can be written now, without an event; see ``Store.probe``."""
+        return self._store.probe(self.log_id, timeout_s)
 
     def head(self) -> TreeHead:
         """Return the newest committed tree head.

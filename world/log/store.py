@@ -198,6 +198,19 @@ class Store(ABC):
         """Return our error for a driver's error, or the error itself when it is none."""
 
     @abstractmethod
+    def probe(self, log_id: int, timeout_s: float) -> ServerPlace | None:
+        """Find out whether the log can be written now, without an event; return where it would be written.
+
+        Args:
+            log_id: the log.
+            timeout_s: how long to wait for the log's lock, in seconds; a server that hangs may take longer.
+
+        Raises:
+            WorldProtocolError: what a write would raise: ``LOG_BUSY``, ``STORAGE_FULL``, ``LOG_MOVED``,
+                ``LOG_UNAVAILABLE``, ``LOG_READ_ONLY`` and others.
+        """
+
+    @abstractmethod
     def problems(self, most: int) -> list[str]:
         """Return what the database itself says is wrong with how it is stored; empty where it does not check."""
 
