@@ -1,4 +1,4 @@
-"""Whether a log can be written now, found out without an event: in each database, and with real processes in the way."""
+"""Whether a log can be written now, found out without an event: in each database, with real processes in the way."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.log.test_sqlite_lock_holder import eventually, holding, is_stopped
 from world.errors import LogBusyError, RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, open_log
 from world.log.backends import sqlite_probe
+from world.log.backends.sqlite_locks import LockHolder
 from world.log.backends.sqlite_probe import ROOM_BYTES
 
 SOON_S = 0.05
@@ -99,7 +100,7 @@ def test_a_reader_takes_a_log_that_others_write_for_writable(tmp_path: Path, mon
     path = tmp_path / "world.db"
     with open_log(str(path), create=True) as log, open_log(str(path), read_only=True) as reading:
         append(log)
-        holder = sqlite_probe.LockHolder(os.getpid(), "python", False)
+        holder = LockHolder(os.getpid(), "python", False)
 
         def committing(_path: str) -> Any:
             append(log)

@@ -33,7 +33,7 @@ from world.log.backends.postgres_reading import Readers
 from world.log.backends.registry import Durability
 from world.log.sql.queries import events_query
 from world.log.sql.statement import LOG_SHIFT, SqlStatement, dialect
-from world.log.store import MAX_HOLD_MS, Batch, Cursor, LockedQuery, Opening, Row, Store, key_range, newest
+from world.log.store import MAX_HOLD_MS, Batch, Clocks, Cursor, LockedQuery, Opening, Row, Store, key_range, newest
 from world.log.values import ServerPlace
 from world.masking import masked
 
@@ -377,7 +377,7 @@ class PostgresStore(Store):
         events = newer.fetchall() if newer is not None else None
         views = [row[4:] for row in rows if row[4] is not None]
         answers = [cursor.fetchall() for cursor in asked]
-        return Opening(size, last, root, views, events, database_ms=rows[0][3], answers=answers)
+        return Opening(size, last, root, views, Clocks(database_ms=rows[0][3]), events, answers)
 
     def _wait_for_lock(self, found: Cursor, log_id: int) -> list[Row]:
         """Return the rows of the statement after the lock; meanwhile, end a unit that holds it for too long."""

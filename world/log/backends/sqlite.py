@@ -34,6 +34,7 @@ from world.log.store import (
     Opening,
     Row,
     Store,
+    clocks_of,
     conflict,
     key_range,
     lost_tables,
@@ -246,9 +247,8 @@ class SqliteStore(Store):
         heads = [rows[0][:3]]
         self._newest = log_id, heads
         size, root, last = newest(heads)
-        clock = None if rows[0][3] is None else rows[0][3:7]
-        views = [row[7:] for row in rows if row[7] is not None]
-        return Opening(size, last, root, views, clock=clock, answers=answers)
+        views = [row[10:] for row in rows if row[10] is not None]
+        return Opening(size, last, root, views, clocks_of(rows[0]), answers=answers)
 
     def cursor(self) -> Cursor:
         """See ``Store.cursor``."""
@@ -266,8 +266,8 @@ class SqliteStore(Store):
             writer.execute(self.head_statement.sql, self.head_row(batch))
             if batch.chunks:
                 writer.executemany(sql.insert_chunk.sql, batch.chunks)
-            if batch.clock is not None:
-                writer.execute(sql.keep_clock.sql, batch.clock)
+            for clock in batch.clocks:
+                writer.execute(sql.keep_clock.sql, clock)
         self._check_files(_NOT_STORED)
         writer.execute("COMMIT")
         if batch is not None:
