@@ -226,7 +226,10 @@ def test_a_call_that_gave_way_asks_again_within_five_seconds_and_says_when(realm
         one.report(f"a{number}", {})
     waiting = two.begin(edit("b"))
     assert isinstance(waiting, StillWaiting)
-    assert "one held MUTATES on /src/app.py; it asks for them again at 20" in waiting.waits_for
+    assert (
+        "one held MUTATES on /src/app.py; it asks for them again when they are free, at the latest at 20"
+        in waiting.waits_for
+    )
     clock.advance(5_000)
     realm.settle()
     assert isinstance(two.begin(edit("b")), Allowed)

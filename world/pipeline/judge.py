@@ -195,7 +195,10 @@ def case_of(work: UnitOfWork, proposal: Proposal, binding: Mapping[str, Any], hi
 
 
 def _declared(work: UnitOfWork, proposal: Proposal) -> Mapping[str, Any] | None:
-    """Return what the action declares to touch, for rules to read; what cannot be made is rejected by arbitration."""
+    """Return what the action declares to touch, for rules to read (CARD-policy).
+
+    What cannot be made is rejected by arbitration.
+    """
     try:
         scope = declared_manifest(work, proposal)
     except RefusedError:

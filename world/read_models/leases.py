@@ -33,6 +33,7 @@ __all__ = [
     "held",
     "lack",
     "lacks",
+    "still_blocks",
     "verdict_row",
     "waits",
 ]
@@ -147,6 +148,21 @@ class Lack:
     wait: Wait | None
     dies: int
     retry_at: int
+
+
+def still_blocks(klis: ReadableLedger, verdict: VerdictGiven) -> str | None:
+    """Return the id of a lease or of a queued request that a request died of; None where all is free.
+
+    Args:
+        klis: the leases and the queue.
+        verdict: a Die verdict; of the conflicts that it names those with sessions that are not younger count, if any.
+    """
+    own = klis.agents[verdict.agent_id]
+    older = [one for one in verdict.conflicts if klis.agents[one.holder] <= own]
+    for one in older or verdict.conflicts:
+        if one.lease_id in klis.leases or one.request_id in klis.requests:
+            return one.lease_id or one.request_id
+    return None
 
 
 def lack(realm: RealmView, proposal_id: str) -> Lack | None:

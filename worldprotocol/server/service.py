@@ -13,8 +13,10 @@ from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.limits import Limits
+from world.read_models.ended_proposals import EndedProposals
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
+from worldprotocol.agents.files.calls import FileCalls
 from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
 from worldprotocol.api.config import ServerConfig, WorkspaceConfig
@@ -66,6 +68,7 @@ class AgentsOfRealm:
         boundary: what confines shell commands.
         wait_s: longest wait of a call for its answer, in seconds.
         unclaimed_s: time after which an allowed call that its agent has not begun is cancelled, in seconds.
+        files: the contents of files that calls read and write.
         commands: what is declared of shell commands.
         workspace: settings of the workspace, with absolute paths; None is the project alone.
         private: files of the engine that no command reads.
@@ -78,6 +81,7 @@ class AgentsOfRealm:
     boundary: Boundary
     wait_s: float
     unclaimed_s: float
+    files: FileCalls
     commands: tuple[DeclaredCommand, ...] = ()
     workspace: WorkspaceConfig | None = None
     private: tuple[str, ...] = ()
@@ -101,7 +105,8 @@ class AgentsOfRealm:
             is_rewritten: whether its commands can be rewritten, without which they are not confined.
         """
         boundary = self.boundary if is_rewritten else "none"
-        return CommandTerms(boundary, self.commands, partial(self.running.is_widened, actor_id))
+        is_widened = partial(self.running.is_widened, actor_id)
+        return CommandTerms(boundary, self.commands, is_widened, self.files.leases_reads)
 
     def workspace_to_wire(self) -> dict[str, Any]:
         """Return the workspace as a run needs it: its settings, and the files of the engine in it or beside it."""
@@ -154,6 +159,7 @@ class HostedRealm:
     request_keys: RequestKeys
     past: PastViews
     cloud_events: CloudEvents
+    ended: EndedProposals
     jobs: RealmJobs
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
@@ -317,6 +323,7 @@ class Service:
             request_keys=RequestKeys(realm.log),
             past=PastViews(realm),
             cloud_events=CloudEvents(realm.log),
+            ended=EndedProposals(realm.archive),
             jobs=jobs,
             agents=one.agents,
             run_command=one.run_command,
