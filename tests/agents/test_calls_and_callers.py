@@ -181,6 +181,27 @@ def test_an_approved_call_that_is_not_repeated_ends_after_a_day(realm: Realm, cl
     assert [one.reason for one in events(realm) if isinstance(one, ProposalSuperseded)] == ["not asked again"]
 
 
+def test_a_call_that_waited_for_a_policy_waits_for_its_caller_then(
+    realm: Realm, folder: Path, clock: ManualClock
+) -> None:
+    config = folder / "policy.toml"
+    text = config.read_text()
+    config.write_text(
+        text + "\n# another text\n" + text[text.rindex("[[rules]]") :].replace('id = "', 'id = "more_', 1)
+    )
+    with Realm.from_config(read_config(folder / "world.toml"), clock=clock) as changed:
+        held = ToolCalls(changed, "one").begin(call("a"))
+        assert isinstance(held, StillWaiting)
+        assert held.proposal.held is not None
+        assert held.proposal.held.cause == "policy"
+    config.write_text(text)
+    realm.settle()
+    released = realm.proposal(held.proposal.proposal_id)
+    assert released.held is not None
+    assert (released.held.cause, leases(realm)) == ("caller", 0)
+    assert isinstance(ToolCalls(realm, "one").begin(call("a")), Allowed)
+
+
 def test_a_call_of_a_framework_is_approved_as_before(realm: Realm) -> None:
     waiting = ToolCalls(realm, "one").begin(ToolCall("a", "file.edit", HIDDEN))
     assert isinstance(waiting, StillWaiting)
