@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from world.clock import ManualClock
+from world.errors import RefusedError
 from world.events.caller_events import Attended, CallerLeft, SessionMoved
 from worldprotocol.agents.call_values import Allowed, ToolCall
+from worldprotocol.agents.command_runs import CommandRuns, RunRequest
 from worldprotocol.agents.tool_calls import ToolCalls
 from worldprotocol.api.callers.sessions import hold_session
 from worldprotocol.api.config import read_config
@@ -137,3 +139,76 @@ def test_a_connection_that_is_made_again_is_noticed(absent: AbsentCallers) -> No
         assert has_returned()
     with presence.departing("p") as has_returned:
         assert not has_returned()
+
+
+COMMAND = {
+    "command": "make",
+    "cwd": "/",
+    "kinds": [],
+    "reads": [],
+    "writes": ["/*"],
+    "touches": [],
+    "hosts": [],
+    "confined": True,
+    "boundary": "namespaces",
+    "widened": False,
+    "tool": "Bash",
+    "guarded": False,
+    "hidden": False,
+}
+
+
+def allowed_run(realm: Realm) -> str:
+    """Begin the call of a shell command that `worldctl run --call` makes; return its proposal."""
+    trace, attended = {"client": "codex", "session": "s", "isRun": True}, Attended(by="run")
+    found = ToolCalls(realm, "bot").begin(ToolCall("r", "command.run", COMMAND, trace=trace, attended=attended))
+    assert isinstance(found, Allowed)
+    return found.proposal.proposal_id
+
+
+def run(realm: Realm, absent: AbsentCallers) -> None:
+    """Begin the run of the command."""
+    CommandRuns(realm, "bot").begin(RunRequest("r", "make", "namespaces", False), "namespaces")
+    absent.running.hear("bot", "r")
+
+
+def test_a_run_that_began_is_not_begun_again(realm: Realm, absent: AbsentCallers) -> None:
+    allowed_run(realm)
+    run(realm, absent)
+    with pytest.raises(RefusedError, match="its run began before") as refused:
+        run(realm, absent)
+    assert refused.value.code == "CALL_NOT_OPEN"
+
+
+@pytest.mark.parametrize(("is_begun", "code"), [(True, "TOOL_OUTCOME_UNKNOWN"), (False, "TOOL_NOT_CALLED")])
+def test_a_silent_run_ends_by_what_is_known_of_it(
+    realm: Realm, absent: AbsentCallers, clock: Monotonic, *, is_begun: bool, code: str
+) -> None:
+    name = allowed_run(realm)
+    if is_begun:
+        run(realm, absent)
+    else:
+        absent.running.expect("bot", "r")
+    clock.seconds += SILENT_S + 1
+    [silent] = absent.running.silent()
+    absent.end_run(silent)
+    ended = realm.proposal(name)
+    assert ended.error is not None
+    assert (ended.error.code, len(realm.realm().klis.leases), absent.running.silent()) == (code, 0, [])
+
+
+def test_a_run_outlives_its_session_until_it_has_reported(realm: Realm, absent: AbsentCallers) -> None:
+    name = allowed_run(realm)
+    run(realm, absent)
+    assert absent.end_session(NAME, "process") == []
+    assert len(realm.realm().klis.leases) == 1  # its processes may still write
+    assert not absent.running.hear("bot", "r")  # which it is told with its next request
+    assert realm.proposal(name).status == "executing"
+
+
+def test_an_allowed_run_that_did_not_begin_ends_with_its_session(realm: Realm, absent: AbsentCallers) -> None:
+    name = allowed_run(realm)
+    assert absent.end_session(NAME, "process") == [name]
+    ended = realm.proposal(name)
+    assert ended.error is not None
+    assert (ended.error.code, len(realm.realm().klis.leases)) == ("TOOL_NOT_CALLED", 0)
