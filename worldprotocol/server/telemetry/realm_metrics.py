@@ -154,7 +154,8 @@ def _oldest(one: RealmSample) -> float:
 
 
 def _held(one: RealmSample) -> int:
-    return sum(proposal.held is not None for proposal in one.view.proposals.values())
+    holds = (proposal.held for proposal in one.view.proposals.values())
+    return sum(held is not None and held.cause != "caller" for held in holds)
 
 
 def _requested(one: RealmSample) -> int:
