@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.agents.guarded import Agent, passed_on
 from tests.agents.hooked import Claude, hooked, proposals
-from tests.agents.test_hooks_command import passed_on
 from tests.agents.test_recorded_events import RECORDED
 from tests.server.served import Served
 
@@ -28,6 +28,14 @@ AFTER: dict[str, dict[str, Any]] = {
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with hooked(tmp_path_factory.mktemp("kinds"), "wait_s = 0") as running:
         yield running
+
+
+@pytest.fixture
+def agent(served: Served) -> Iterator[Agent]:
+    """Return a process that runs hooks, and lives longer than its calls."""
+    started = Agent(served.url)
+    yield started
+    started.close()
 
 
 def editing(served: Served, client: str) -> dict[str, Any]:
@@ -53,27 +61,27 @@ def refusal(client: str, answer: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.parametrize("client", sorted(AFTER))
-def test_the_second_agent_is_told_who_holds_the_file_and_gets_it_afterwards(served: Served, client: str) -> None:
+def test_the_second_agent_is_told_who_holds_the_file_and_gets_it_afterwards(
+    served: Served, agent: Agent, client: str
+) -> None:
     first, event = Claude(served, "claude", f"first-{client}"), editing(served, client)
     decision, _, begun = first.edit("src/app.py")
     assert decision == "allow"
-    refused = passed_on(served, client, json.dumps(event), "other")
-    why = refusal(client, json.loads(refused.stdout))
+    refused = passed_on(served, agent, client, event, "other")
+    why = refusal(client, json.loads(refused.out))
     assert why is not None
-    assert refused.returncode == (0 if client == "codex" else 2)  # the answer of Codex says it by itself
+    assert refused.code == (0 if client == "codex" else 2)  # the answer of Codex says it by itself
     for words in ("claude holds MUTATES on /src/app.py since 20", "Nothing was done", "repeat exactly this call later"):
         assert words in why
     first.after(begun["id"])
-    while (
-        why := refusal(client, json.loads(passed_on(served, client, json.dumps(event), "other").stdout))
-    ) is not None:
+    while (why := refusal(client, json.loads(passed_on(served, agent, client, event, "other").out))) is not None:
         assert "waits for" in why, why  # it died, and is tried again when the verdict says
     held, _, _ = first.edit("src/app.py")
     assert held == "deny"  # now the other way round
-    assert passed_on(served, client, json.dumps(event | AFTER[client]), "other").returncode == 0
+    assert passed_on(served, agent, client, event | AFTER[client], "other").code == 0
     done = [one for one in proposals(served) if one["actor"]["actorId"] == "other"]
     assert done[-1]["status"] == "completed"
     ends = {"hook_event_name": "SessionEnd", "session_id": first.session, "cwd": event.get("cwd"), "reason": "other"}
-    passed_on(served, "claude-code", json.dumps(ends), "claude")  # gives up the call that was held
+    passed_on(served, agent, "claude-code", ends)  # gives up the call that was held
     with served.place.realm() as realm:
         assert not realm.realm().klis.leases

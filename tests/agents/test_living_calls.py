@@ -6,17 +6,19 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.agents.hooked import Claude, hooked
-from tests.server.served import Place, Served
+from tests.agents.hooked import Claude, founded, hooked, proposals
+from tests.agents.test_hooks_command import worldctl
+from tests.server.served import Place, Served, serving
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 from world.events.base import Event
-from world.events.caller_events import CallerLeft, SessionBegun
+from world.events.caller_events import CallerLeft, SessionBegun, SessionMoved
 
 pytestmark = pytest.mark.slow
 
@@ -170,3 +172,90 @@ def test_a_session_that_was_never_renewed_stays(served: Served) -> None:
     assert not open_calls(served.place)
     with served.place.realm() as realm:
         assert verify(realm.log).ok
+
+
+def test_a_person_sees_that_the_caller_left(served: Served) -> None:
+    waiting = Connection(served, "seen", "toolu_1", ".env")
+    name = asked(served, "seen")["proposalId"]
+    waiting.cut()
+    until(lambda: not open_calls(served.place), "the call is still open")
+    with served.client("ann") as client:
+        shown = client.get(f"{REALM}/proposals/{name}").json()
+        assert (shown["status"], shown["endedReason"]) == ("superseded", "caller left")
+        late = client.post(f"{REALM}/proposals/{name}:answer", json={"choice": "approve", "reason": "late"}).json()
+        assert (late["code"], "its caller left" in late["detail"]) == ("NOT_WAITING", True)
+    place = served.place.folder
+    for words in (("explain", name), ("show", name)):
+        told = worldctl("--config", str(place / "world.toml"), *words).stdout
+        assert "caller left" in told, told
+
+
+STAGES = ("asked", "waits for leases", "approved", "allowed")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_connection_that_is_cut_at_any_stage_leaves_nothing(served: Served, stage: str) -> None:
+    session = f"stage {stage}"
+    other = Claude(served, "other", session="other")
+    held = other.edit("src/app.py")[2] if stage == "waits for leases" else None
+    path = "src/app.py" if stage in ("waits for leases", "allowed") else ".env"
+    cut = Connection(served, session, "toolu_1", path)
+    if stage in ("asked", "approved"):
+        name = asked(served, session)["proposalId"]
+        if stage == "approved":  # the answer may arrive before or after the connection ends
+            with served.client("ann") as client:
+                said = {"choice": "approve", "reason": "it may"}
+                cut.cut()
+                client.post(f"{REALM}/proposals/{name}:answer", json=said)
+    elif stage == "waits for leases":
+        until(lambda: len(proposals(served)) and open_calls(served.place) > 2, "nothing waits")
+    cut.cut()
+    if held is not None:
+        until(lambda: open_calls(served.place) == 2, "the call still waits for leases")
+        other.after(held["id"])
+    if stage == "allowed":  # whether the answer arrived is not known
+        with served.client("claude") as client:
+            until(lambda: proposals(served)[-1]["trace"]["session"] == session, "it is not proposed")
+            time.sleep(3)
+            client.post(f"{REALM}/sessions:end", json={"session": session, "noticedBy": "process"})
+    until(lambda: not open_calls(served.place), f"{stage}: something is left")
+    with served.place.realm() as realm:
+        assert verify(realm.log).ok
+
+
+def test_another_server_takes_the_sessions_of_one_that_was_killed_over(tmp_path: Path) -> None:
+    place = founded(tmp_path)
+    with serving(place) as first:
+        agent = Claude(first, session="moved")
+        agent.edit("src/app.py")
+        with first.client("claude") as client:
+            client.post(f"{REALM}/sessions:renew", json={"sessions": ["moved"]})
+        first.process.kill()
+        first.process.wait()
+    assert open_calls(place) == 2
+    with serving(place):
+        until(lambda: not open_calls(place), "the session was not taken over")
+        begun, moved = events(place, SessionBegun), events(place, SessionMoved)
+        assert [one.session for one in (*begun, *moved)] == ["moved", "moved"]
+        assert begun[0].server != moved[0].server
+        [gone] = events(place, CallerLeft)
+        assert (gone.noticed_by, gone.client) == ("renewal", "claude-code")
+    with place.realm() as realm:
+        assert verify(realm.log).ok
+
+
+def test_a_renewal_that_reaches_another_server_moves_its_session_there(tmp_path: Path) -> None:
+    place = founded(tmp_path)
+    with serving(place) as first, serving(place, "--socket", str(tmp_path / "second.sock")) as second:
+        agent = Claude(first, session="both")
+        _, _, told = agent.edit("src/app.py")
+        end = time.monotonic() + 20
+        with first.client("claude") as one, second.client("claude") as two:
+            one.post(f"{REALM}/sessions:renew", json={"sessions": ["both"]})
+            Claude(second, session="both").edit("src/lib.py")
+            while time.monotonic() < end:  # longer than the first server waits
+                two.post(f"{REALM}/sessions:renew", json={"sessions": ["both"]})
+                time.sleep(1)
+        assert events(place, CallerLeft) == []
+        assert len(events(place, SessionMoved)) == 1
+        agent.after(told["id"])

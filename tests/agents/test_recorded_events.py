@@ -11,8 +11,8 @@ import pytest
 
 from world.errors import RefusedError
 from worldprotocol.agents.command_terms import CommandTerms
+from worldprotocol.agents.hook_client import is_decision, refusal
 from worldprotocol.agents.hooks.clients import CLIENTS
-from worldprotocol.agents.hooks.decisions import is_decision, refusal
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
     CallEnds,

@@ -137,7 +137,7 @@ def test_a_server_and_a_worker_are_started_before_their_database(database: Datab
     database.stop()
 
     def start_when_missed() -> None:
-        eventually(lambda: "Opening the realm main goes on trying" in (tmp_path / "server.log").read_text())
+        eventually(lambda: "Opening the realm main is repeated" in (tmp_path / "server.log").read_text())
         database.start()
 
     (tmp_path / "server.log").touch()
@@ -168,6 +168,6 @@ def test_a_server_and_a_worker_are_started_before_their_database(database: Datab
     )
     assert waiting.stderr is not None
     with waiting:
-        assert "goes on trying" in waiting.stderr.readline()
+        assert "is repeated until it succeeds" in waiting.stderr.readline()
         database.start()
         assert waiting.wait(PATIENCE_S) == 0

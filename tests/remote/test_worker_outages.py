@@ -152,8 +152,8 @@ def test_a_worker_is_started_before_its_server(caplog: pytest.LogCaptureFixture)
     assert ends == [None]
     said = [record.message for record in caplog.records]
     assert len(said) == 2  # a line for the outage, however many attempts there were, and one for its end
-    assert said[0].startswith("The worker mule-1 goes on trying: The server http://127.0.0.1:")
-    assert said[1] == "The worker mule-1 has reached what it needs again."
+    assert said[0].startswith("The claim of worker mule-1 is repeated until it succeeds: The server http://127.0.0.1:")
+    assert said[1] == "The claim of worker mule-1 has succeeded."
 
 
 def test_a_worker_is_stopped_while_its_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

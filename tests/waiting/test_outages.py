@@ -11,8 +11,8 @@ import pytest
 from tests.cli.counter import counter
 from tests.support.patience import PATIENCE_S
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
+from world.log import open_log
 from worldprotocol import Realm
-from worldprotocol.api import bootstrap
 from worldprotocol.api.waiting import outages
 from worldprotocol.api.waiting.outages import ends_by_itself, patiently
 
@@ -44,8 +44,8 @@ def test_an_attempt_is_repeated_and_said_once(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.WARNING):
         assert patiently(failing(AWAY, busy, full, AWAY), PATIENCE_S, "Opening") == 5
     assert [record.message for record in caplog.records] == [
-        "Opening goes on trying: The server does not answer. [LOG_UNAVAILABLE]",
-        "Opening has reached what it needs again.",
+        "Opening is repeated until it succeeds: The server does not answer. [LOG_UNAVAILABLE]",
+        "Opening has succeeded.",
     ]
 
 
@@ -68,13 +68,13 @@ def test_a_realm_is_opened_once_its_database_answers(tmp_path: Path, monkeypatch
     address = str(tmp_path / "world.db")
     with Realm.create(address, domain=counter):
         pass
-    opening, away = bootstrap.open_log, failing(AWAY, AWAY)
+    opening, away = open_log, failing(AWAY, AWAY)
 
     def starting(*given: object, **options: object) -> object:
         away()
         return opening(*given, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bootstrap, "open_log", starting)
+    monkeypatch.setattr("worldprotocol.api.bootstrap.open_log", starting)
     with pytest.raises(WorldProtocolError):
         Realm.open(address, domain=counter)
     with Realm.open(address, domain=counter, patience=PATIENCE_S) as realm:

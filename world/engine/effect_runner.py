@@ -18,6 +18,7 @@ from world.errors import RefusedError
 from world.events.writer_events import WriterClosed
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.driver import advance
+from world.pipeline.effects.doubts import record_looked_up
 from world.pipeline.execute import fulfil
 from world.pipeline.execution_state import why_effect_over
 from world.pipeline.preparation.prepared import Prepared, take_up
@@ -26,7 +27,7 @@ from world.state.ports import Executor, Performed
 from world.state.realm_view import RealmView
 from world.state.writer_epoch import closed_log
 
-__all__ = ["EffectRecorder", "make_effect"]
+__all__ = ["EffectRecorder", "look_up_effect", "make_effect"]
 
 STILL_WANTED_S: Final = 0.25
 """How often it is looked whether an effect that waits is still wanted, in seconds."""
@@ -65,6 +66,27 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
     return executor.perform(task.order, task.requirement, call)
 
 
+def look_up_effect(task: Task, executor: Executor, peek: Peek) -> Performed | None:
+    """Find out what became of an effect in doubt; None where that is not known, or it is not in doubt any more.
+
+    Args:
+        task: the effect.
+        executor: finds it out.
+        peek: asks the realm as it is now.
+    """
+    name = task.requirement.id
+
+    def is_doubtful(realm: RealmView) -> bool:
+        proposal = realm.proposals.get(task.proposal_id)
+        return proposal is not None and name in proposal.in_doubt
+
+    def why_over() -> tuple[str, str] | None:
+        return None if peek(is_doubtful) else ("NOT_WANTED", "The effect is not in doubt any more.")
+
+    call = replace(task.call, why_over=why_over)
+    return executor.look_up(task.order, task.requirement, call) if why_over() is None else None
+
+
 def _why_over(task: Task, peek: Peek) -> tuple[str, str] | None:
     """Return why an effect is not wanted any more, by the log as it is now; None while it is."""
 
@@ -84,12 +106,12 @@ class EffectRecorder:
 
     Args:
         task: the effect.
-        performed: its result.
+        performed: its result; None where a look-up found none, and there is nothing to record.
     """
 
     __slots__ = ("is_left", "performed", "prepared", "task", "tasks")
 
-    def __init__(self, task: Task, performed: Performed) -> None:
+    def __init__(self, task: Task, performed: Performed | None) -> None:
         """Wait to be recorded."""
         self.task = task
         self.performed = performed
@@ -101,7 +123,9 @@ class EffectRecorder:
         """Record the result, and continue the execution as far as possible; keep the effects that follow."""
         if self.prepared is not None:
             take_up(work, self.prepared)
-        advance(work, fulfil(work, self.task, self.performed))
+        assert self.performed is not None
+        journal = record_looked_up if self.task.looks_up else fulfil
+        advance(work, journal(work, self.task, self.performed))
         work.prepared = None
         self.tasks, work.tasks = work.tasks, []  # the thread that made the effect makes the next one
 

@@ -209,7 +209,7 @@ class PreparingCommands(Writer):
         """Prepare the step that follows a result, and leave the result to the next unit of work."""
         task, done, call_ms = recording.task, recording.performed, self._limits.max_call_ms
         try:
-            if self._limits.max_preparations:
+            if self._limits.max_preparations and done is not None and not task.looks_up:
                 recording.prepared = self._group.before(lambda: prepare_effect_result(self, task, done, call_ms))
         except Exception:  # noqa: BLE001 - the unit that records the result calls the code again, and reports it
             recording.prepared = None

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from world.clock import SIMULATED, Boot, Clock, IdSource, boot_of
+from world.clock import Boot, Clock, IdSource, boot_of
 from world.core import Domain
 from world.engine.appending import add_checkpoints, intents_of, new_events
+from world.engine.clock_state import evidence_of, warn_behind
 from world.engine.commands import Prepare
-from world.engine.effect_runner import EffectRecorder, make_effect
+from world.engine.effect_runner import EffectRecorder, look_up_effect, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
@@ -32,9 +33,9 @@ from world.model.canonical_json import canonical_text
 from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
-from world.pipeline.recorded_time import Evidence, GuardedClock, passed_ms
+from world.pipeline.recorded_time import GuardedClock
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError, ended_again
-from world.pipeline.unit_of_work import Emitted, Task, UnitOfWork
+from world.pipeline.unit_of_work import Doubt, Emitted, Task, UnitOfWork
 from world.read_models.archive import Archive
 from world.read_models.decoding import known
 from world.read_models.index import IndexRows, has_new_copy
@@ -93,10 +94,12 @@ class WorldProtocol(PreparingCommands):
         self._stopwatch = stopwatch
         self._is_unfinished = False
         self._units_left = 0
+        self._is_behind = False
         self._held_since = math.inf
         self._live = self.archive.live
         self._snapshots = SnapshotCache()
         self._performing: set[tuple[str, str]] = set()
+        self._looked_up: set[Doubt] = set()
         self._group: GroupCommit[Command, Any] = GroupCommit(self._run_batch)
         self._unrecorded: list[EffectRecorder] = []
         self._unsettled = False
@@ -211,7 +214,9 @@ class WorldProtocol(PreparingCommands):
         return self.record(self.make(task))
 
     def make(self, task: Task) -> EffectRecorder:
-        """Make an effect that was requested in the log."""
+        """Make an effect that was requested in the log, or look one up that is in doubt."""
+        if task.looks_up:
+            return EffectRecorder(task, look_up_effect(task, self._executor, self.archive.peek))
         try:
             return EffectRecorder(
                 task, make_effect(task, self._executor, self.archive.peek, self._clock, self._closing)
@@ -222,6 +227,8 @@ class WorldProtocol(PreparingCommands):
 
     def record(self, recording: EffectRecorder) -> list[Task]:
         """Record the result of an effect and return the effects that follow."""
+        if recording.performed is None:
+            return []
         self.add_recording(recording)  # should recording it fail now, the next unit does
         try:
             _, tasks = self._group.submit(recording)
@@ -316,6 +323,7 @@ class WorldProtocol(PreparingCommands):
             outcomes = [(pending, result and (result[0], []), error) for pending, result, error in outcomes]
         self.archive.keep_states(events, self._snapshots)
         self._performing |= work.claimed
+        self._looked_up |= work.looking_up
         for done in recorded:
             self._unrecorded.remove(done)
             claim = (done.task.proposal_id, done.task.requirement.id)
@@ -350,7 +358,14 @@ class WorldProtocol(PreparingCommands):
         is_confirmed: bool,
     ) -> tuple[UnitOfWork, UnitLookup]:
         self._follow(realm)
-        clock = GuardedClock(self._clock, self._evidence(realm, transaction, boot), is_confirmed=is_confirmed)
+        if self._live.recorded_ms is None and (size := transaction.head.size):
+            self._live.recorded_ms = known(transaction.new_events(size - 1)[0]).at
+        settings = realm.klis.in_force
+        evidence = evidence_of(transaction.clocks, boot, self._live.recorded_ms, settings.max_clock_ahead_ms)
+        clock = GuardedClock(self._clock, evidence, is_confirmed=is_confirmed)
+        at = clock.now_ms()
+        if (at < evidence.earliest_ms) is not self._is_behind:
+            self._is_behind = warn_behind(evidence, at)
         emitted: list[Emitted] = []
         lookup = UnitLookup(transaction, self.archive, emitted)
         lookup.take_answers(intents)
@@ -368,11 +383,10 @@ class WorldProtocol(PreparingCommands):
             snapshots=self._snapshots,
             performing=self._performing,
             unbegun=self._unbegun[:],
-            at=clock.now_ms(),
+            looked_up=self._looked_up,
+            at=at,
             emitted=emitted,
-            budget=UnitBudget(
-                self._stopwatch, self._limits.max_unit_ms, self._held_since, transaction.check_held
-            ),
+            budget=UnitBudget(self._stopwatch, self._limits.max_unit_ms, self._held_since, transaction.check_held),
             observer=self._stages,
         )
         return work, lookup
@@ -389,18 +403,7 @@ class WorldProtocol(PreparingCommands):
         rows.write(transaction.cursor())
         self._views.apply(transaction, transaction.appended)
         if boot is not None:
-            transaction.note_clocks(boot, work.at)
-
-    def _evidence(self, realm: RealmState, transaction: Transaction, boot: Boot | None) -> Evidence:
-        """Return what the clock is compared with; the time of the last commit is read where it was not noted."""
-        clocks, size = transaction.clocks, transaction.head.size
-        if self._live.recorded_ms is None and size:
-            (last,) = transaction.new_events(size - 1)
-            self._live.recorded_ms = known(last).at
-        recorded = self._live.recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
-        limit = realm.klis.in_force.max_clock_ahead_ms
-        was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
-        return Evidence(recorded, passed_ms(clocks.boot, boot), clocks.database_ms, limit, was_witnessed)
+            transaction.note_clocks(boot, work.at, is_confirmed=work.clock.was_confirmed)
 
     def _keep_ledger(self, work: UnitOfWork, rows: IndexRows) -> None:
         """Keep a copy of the lease ledger once so much happened that loading it from the events would take long."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from world.clock import Boot
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError
 from world.log.sql.queries import statements
@@ -51,6 +52,34 @@ class Cursor(Protocol):
         """Return the rows that are left."""
 
 
+class Clocks(Struct, frozen=True):
+    """What a store has to compare a writer's clock with.
+
+    Args:
+        boot: the boot clock at the last commit; None where it was not stored with it.
+        recorded_ms: the time that the last commit recorded, ms since 1970; None where it was not stored with it.
+        database_ms: the clock of the database server now, ms since 1970; None without a server.
+        greatest_boot: the boot clock at the commit that recorded the greatest time.
+        greatest_ms: the greatest time recorded, ms since 1970; None unless the last commit recorded an earlier one.
+    """
+
+    boot: Boot | None = None
+    recorded_ms: int | None = None
+    database_ms: int | None = None
+    greatest_boot: Boot | None = None
+    greatest_ms: int | None = None
+
+
+def clocks_of(row: Row) -> Clocks:
+    """Return the clocks of a row of ``opening`` on SQLite; those of an earlier commit do not count for the last one."""
+    size, noted, boot_id, boot_ms, recorded_ms, greatest_id, greatest_boot_ms, greatest_ms = row[0], *row[3:10]
+    if noted is None or noted != size or not boot_id:
+        return Clocks()
+    if greatest_ms is None or greatest_ms <= recorded_ms:
+        return Clocks(Boot(boot_id, boot_ms), recorded_ms)
+    return Clocks(Boot(boot_id, boot_ms), recorded_ms, None, Boot(greatest_id, greatest_boot_ms), greatest_ms)
+
+
 class Opening(Struct, frozen=True):
     """What a writer finds under the lock.
 
@@ -59,8 +88,7 @@ class Opening(Struct, frozen=True):
         last: position of the last event there is.
         root: root of the stored tree head; None for a log without commits.
         views: name, version and position of the log's stored views.
-        clock: on SQLite, the row of ``wp_clock`` of the last commit: size, boot id, boot clock and recorded time in ms.
-        database_ms: on a server, its clock now, ms since 1970.
+        clocks: what the store has to compare the writer's clock with.
         events: rows of the events after those the writer had read; None when they were not fetched.
         answers: the rows of each query that was sent with the opening, in order.
     """
@@ -69,9 +97,8 @@ class Opening(Struct, frozen=True):
     last: int
     root: bytes | None
     views: Sequence[Row]
+    clocks: Clocks
     events: Sequence[Row] | None = None
-    clock: Row | None = None
-    database_ms: int | None = None
     answers: Sequence[Sequence[Row]] = ()
 
 
@@ -83,12 +110,12 @@ class LockedQuery(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """The rows of one commit, in the order of the tables' columns."""
+    """The rows of one commit, in the order of the tables' columns; ``clocks`` are those of a file."""
 
     events: Sequence[Row]
     head: Row
     chunks: Sequence[Row]
-    clock: Row | None = None
+    clocks: Sequence[Row] = ()
 
 
 class Store(ABC):
@@ -198,6 +225,19 @@ class Store(ABC):
     @abstractmethod
     def translate(self, error: Exception) -> Exception:
         """Return our error for a driver's error, or the error itself when it is none."""
+
+    @abstractmethod
+    def probe(self, log_id: int, timeout_s: float) -> ServerPlace | None:
+        """Find out whether the log can be written now, without an event; return where it would be written.
+
+        Args:
+            log_id: the log.
+            timeout_s: how long to wait for the log's lock, in seconds; a server that hangs may take longer.
+
+        Raises:
+            WorldProtocolError: what a write would raise: ``LOG_BUSY``, ``STORAGE_FULL``, ``LOG_MOVED``,
+                ``LOG_UNAVAILABLE``, ``LOG_READ_ONLY`` and others.
+        """
 
     @abstractmethod
     def problems(self, most: int) -> list[str]:

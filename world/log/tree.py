@@ -23,7 +23,7 @@ from world.log.merkle import (
     node_hash,
     verify_inclusion,
 )
-from world.log.sql.queries import AT_ONCE
+from world.log.sql.queries import CHUNKS_AT_ONCE
 from world.log.store import Row, Store, check_covered, key_range, newest
 from world.log.values import TreeHead
 
@@ -228,9 +228,9 @@ class StoredTree:
         wanted = sorted({index for first, level in parts for index, _ in _pieces(first, level)})
         stored: dict[int, Row] = {}
         base = key_range(self._log_id)["base"]
-        for start in range(0, len(wanted), AT_ONCE):
-            some = wanted[start : start + AT_ONCE]
-            keys = {f"key{n}": base + some[min(n, len(some) - 1)] for n in range(AT_ONCE)}
+        for start in range(0, len(wanted), CHUNKS_AT_ONCE):
+            some = wanted[start : start + CHUNKS_AT_ONCE]
+            keys = {f"key{n}": base + some[min(n, len(some) - 1)] for n in range(CHUNKS_AT_ONCE)}
             stored |= {row[0]: row for row in self._store.select(self._store.sql.chunks_at, base=base, **keys)}
         if len(stored) != len(wanted):
             size = CHUNK_LEAVES * max(first + (1 << level) for first, level in parts)

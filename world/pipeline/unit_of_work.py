@@ -116,7 +116,10 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms)."""
+    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms).
+
+    With ``looks_up`` it is in doubt, and is to be looked up and not made.
+    """
 
     proposal_id: str
     requirement: Requirement
@@ -124,7 +127,11 @@ class Task:
     order: ExecutionOrder
     call: EffectAttempt = field(default_factory=EffectAttempt)
     not_before: int = 0
+    looks_up: bool = False
 
+
+Doubt = tuple[str, str, int]
+"""An effect in doubt: its proposal, its requirement, and when it was requested, ms since 1970."""
 
 StageObserver = Callable[[Callable[["UnitOfWork", Any], Iterable[Any]], "UnitOfWork", Any], Iterable[Any]]
 """Runs a stage on a unit of work and a step, and returns the steps that it returned (``world.engine.observing``)."""
@@ -178,7 +185,9 @@ class UnitOfWork(msgspec.Struct, eq=False):
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
     the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
     leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has own requests of earlier units
-    whose outcome is unknown, and which were not begun. ``verified`` is the verified caller. ``observer`` runs stages.
+    whose outcome is unknown, and which were not begun. ``looked_up`` has the effects in doubt that this process has
+    looked up, ``looking_up`` those that this unit has looked up after its commit. ``verified`` is the verified caller.
+    ``observer`` runs stages.
     """
 
     realm: RealmState
@@ -195,6 +204,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     performing: set[tuple[str, str]]
     unbegun: list[EffectRequested] = msgspec.field(default_factory=list)
     claimed: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    looked_up: set[Doubt] = msgspec.field(default_factory=set)
+    looking_up: set[Doubt] = msgspec.field(default_factory=set)
     at: int = 0
     emitted: list[Emitted] = msgspec.field(default_factory=list)
     tasks: list[Task] = msgspec.field(default_factory=list)

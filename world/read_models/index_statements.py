@@ -216,7 +216,9 @@ SOURCES: Final[Mapping[str, Any]] = {
     "proposals_by_key": select(_P.proposal_id)
     .where(_P.log_id == _LOG, _P.intent_key == bindparam("of_key"))
     .order_by(_P.attempt),
-    "status_counts": select(_P.status, func.count()).where(_P.log_id == _LOG).group_by(_P.status),
+    "ended_counts": select(_P.status, func.count())
+    .where(_P.log_id == _LOG, _P.ended_pos <= bindparam("upto"))
+    .group_by(_P.status),
     "checkpoint": select(CHECKPOINTS.c.data).where(
         CHECKPOINTS.c.log_id == _LOG, CHECKPOINTS.c.world_id == bindparam("of_world")
     ),

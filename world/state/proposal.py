@@ -92,6 +92,7 @@ class Proposal:
     giving the workspace back as it was. ``proposal_id`` is a UUIDv7, ``branch`` the one that it would move,
     ``scope_rules`` the version of ``world.model.scope_patterns``, and ``intent`` what it carries (INT-14.4).
     ``backup`` says whether its leases were backed up, None where that was not recorded, and ``workspace`` where;
+    ``ended_reason`` is why it was superseded, where it says why without a person: such as ``caller left``.
     ``may_linger``, whether a handler was given up or a worker vanished, so that something that was begun may still hold
     files open.
     """
@@ -122,6 +123,7 @@ class Proposal:
     dropped: int = 0
     world_id: str | None = None
     error: ErrorValue | None = None
+    ended_reason: str | None = None
     proposal_id: str = field(init=False, compare=False)
     branch: str = field(init=False, compare=False)
     scope_rules: int = field(init=False, compare=False)
@@ -218,6 +220,7 @@ class Proposal:
             "decision": to_wire(self.decision),
             "worldId": self.world_id,
             "error": to_wire(self.error),
+            "endedReason": self.ended_reason,
         }
         wire |= {name: value for name, value in optional.items() if value is not None}
         if self.decision is not None and self.decision.decision == "approved":
@@ -311,6 +314,7 @@ def _decided(proposal: Proposal, event: DecisionMade) -> None:
 
 def _superseded(proposal: Proposal, event: ProposalSuperseded) -> None:
     _move(proposal, "superseded")
+    proposal.ended_reason = event.reason if event.by is None and event.successor is None else None
 
 
 def _started(proposal: Proposal, event: ExecutionStarted) -> None:

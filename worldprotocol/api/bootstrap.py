@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from authority import PolicyRegistry, StandardAuthority
@@ -191,8 +191,7 @@ def bootstrap(
         **options: see ``EngineOptions``.
 
     Raises:
-        RefusedError: references that cannot be loaded, ``INVALID_VALUE`` for the patience, and the codes of
-            ``open_log``.
+        RefusedError: references that cannot be loaded, ``INVALID_VALUE`` for the patience, the codes of ``open_log``.
     """
     check_names(options, EngineOptions)
     engine = EngineOptions(**options)
@@ -201,18 +200,11 @@ def bootstrap(
     workers, clock = engine.pop("workers", None), engine.get("clock")
     patience_s = timeout_seconds(engine.pop("patience", 0.0), "patience")
     components = compose(domain=domain, address=address, options=cast(ComponentOptions, engine))
-
-    def opened() -> EventLog:
-        return open_log(
-            address,
-            view=WorldIndex(checkpoint_every=components.limits.checkpoint_every),
-            max_event_bytes=components.limits.max_event_bytes,
-            create=create,
-            durability=durability,
-            progress=progress,
-        )
-
-    log = patiently(opened, TIMEOUT_MAX if patience_s is None else patience_s, "Opening the realm")
+    index, most = WorldIndex(checkpoint_every=components.limits.checkpoint_every), components.limits.max_event_bytes
+    opened = partial(
+        open_log, address, view=index, max_event_bytes=most, create=create, durability=durability, progress=progress
+    )
+    log = patiently(opened, patience_s, "Opening the realm")
     views = _in_adopted_form(log, components, progress)
     protocol = _protocol(log, components, clock or SystemClock(), workers or ProcessWorkers(), views)
     if (provider := tracer_provider()) is not None:

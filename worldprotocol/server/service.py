@@ -13,6 +13,7 @@ from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.limits import Limits
+from world.read_models.ended_proposals import EndedProposals
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
 from worldprotocol.agents.files.calls import FileCalls
@@ -158,6 +159,7 @@ class HostedRealm:
     request_keys: RequestKeys
     past: PastViews
     cloud_events: CloudEvents
+    ended: EndedProposals
     jobs: RealmJobs
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
@@ -321,6 +323,7 @@ class Service:
             request_keys=RequestKeys(realm.log),
             past=PastViews(realm),
             cloud_events=CloudEvents(realm.log),
+            ended=EndedProposals(realm.archive),
             jobs=jobs,
             agents=one.agents,
             run_command=one.run_command,

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from worldprotocol.simulation.adoptions.model_adoption import AdoptionModel
+from worldprotocol.simulation.calls.caller_model import ENDINGS, CallerModel
 from worldprotocol.simulation.external.claim_model import ClaimModel
 from worldprotocol.simulation.found import hold
 from worldprotocol.simulation.model_leases import LeaseModel
@@ -53,6 +54,7 @@ class Model:
         self.adoptions = adoptions
         self.leases = LeaseModel()
         self.claims = ClaimModel()
+        self.callers = CallerModel()
         self.worlds = WorldModel(adds)
         self.processes: dict[str, Process] = {}
         self.open: dict[str, Process] = {}
@@ -82,6 +84,7 @@ class Model:
         topic = row[3]
         self.topics[topic] += 1
         self.adoptions.take(topic, rendered, self)
+        self.callers.take(topic, rendered, self)
         step = _STEPS.get(topic)
         if step is not None:
             step(self, rendered)
@@ -122,6 +125,7 @@ class Model:
             hold("WP-decision", f"{session} holds leases and is not decided", one.decision is not None)
             hold("KM-2.2", f"{agent} holds leases of another's proposal", one.rendered["actor"]["actorId"] == agent)
         self.adoptions.check_commit()
+        self.callers.check_commit(self)
         hold("WP-epoch", f"{self._replaced[:1]} are superseded, and nothing took their place", not self._replaced)
         hold("WP-schema", "the head of a branch does not obey the schema in force", self.fits())
         for name, one in self.open.items():
@@ -309,7 +313,7 @@ class Model:
 
     def _superseded(self, rendered: Told) -> None:
         one = self._of(rendered, "submitted", "evaluating")
-        if not self._is_stale(one) and rendered.get("by") is None:
+        if not self._is_stale(one) and rendered.get("by") is None and rendered.get("reason") not in ENDINGS:
             self._replaced.append(rendered["proposalId"])  # a new domain has to follow in the same commit
         self._end(one, "superseded")
 

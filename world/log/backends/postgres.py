@@ -28,11 +28,12 @@ from world.log.backends.hosts import DatabaseHost
 from world.log.backends.postgres_errors import ended_unit, translated, unknown_commit
 from world.log.backends.postgres_hosts import FlushingConnection, PostgresHosts
 from world.log.backends.postgres_lock import LOCK_SPACE, TAKE, TAKE_AS_UNIT, end_overdue
+from world.log.backends.postgres_probe import WRITE_NOTHING, probe_server
 from world.log.backends.postgres_reading import Readers
 from world.log.backends.registry import Durability
 from world.log.sql.queries import events_query
 from world.log.sql.statement import LOG_SHIFT, SqlStatement, dialect
-from world.log.store import MAX_HOLD_MS, Batch, Cursor, LockedQuery, Opening, Row, Store, key_range, newest
+from world.log.store import MAX_HOLD_MS, Batch, Clocks, Cursor, LockedQuery, Opening, Row, Store, key_range, newest
 from world.log.values import ServerPlace
 from world.masking import masked
 
@@ -54,9 +55,6 @@ _INSERT_EVENTS: Final = (
 _ROOT: Final = "SELECT root FROM wp_head WHERE id = %s"
 
 _NAMES: Final = "SELECT current_setting('synchronous_standby_names')"
-
-_WRITE_NOTHING: Final = "SELECT pg_logical_emit_message(true, 'worldprotocol', '')"
-"""A record in the write-ahead log that changes nothing, so that the commit waits for standbys."""
 
 
 class PostgresStore(Store):
@@ -235,7 +233,7 @@ class PostgresStore(Store):
             for row in batch.chunks:
                 cursor.execute(self.sql.insert_chunk.sql, row)
         elif self._is_unconfirmed and writer.host.waits_for_standbys:
-            self.cursor().execute(_WRITE_NOTHING)
+            self.cursor().execute(WRITE_NOTHING)
         self.cursor().execute("COMMIT")
 
     def _is_stored(self, batch: Batch | None, writer: FlushingConnection) -> bool | None:
@@ -280,7 +278,7 @@ class PostgresStore(Store):
                 self._drop_writer()
 
     def translate(self, error: Exception) -> Exception:
-        """See ``Store.translate``; what a unit raises whose connection broke comes from that, but for our own errors."""
+        """See ``Store.translate``; what a unit raises whose connection broke comes from that, except our own errors."""
         if self._is_unit and not isinstance(error, WorldProtocolError) and self._is_lost(error):
             return ended_unit(self._where)
         return translated(error, self._where)
@@ -289,6 +287,16 @@ class PostgresStore(Store):
         """Return whether the connection for writing is gone; its end is read after the server's last message."""
         is_ended = isinstance(error, errors.AdminShutdown) or isinstance(error.__cause__, errors.AdminShutdown)
         return self._writer is not None and (self._writer.broken or is_ended)
+
+    def probe(self, log_id: int, timeout_s: float) -> ServerPlace | None:
+        """See ``Store.probe``."""
+        connection = self._connect()
+        try:
+            return probe_server(connection, log_id, self._where, timeout_s, is_reading=self.read_only)
+        except psycopg.Error as error:
+            raise translated(error, self._where) from error
+        finally:
+            connection.close()
 
     def problems(self, most: int) -> list[str]:
         """See ``Store.problems``; a server's administrator has ``pg_amcheck`` for that."""
@@ -370,7 +378,7 @@ class PostgresStore(Store):
         events = newer.fetchall() if newer is not None else None
         views = [row[4:] for row in rows if row[4] is not None]
         answers = [cursor.fetchall() for cursor in asked]
-        return Opening(size, last, root, views, events, database_ms=rows[0][3], answers=answers)
+        return Opening(size, last, root, views, Clocks(database_ms=rows[0][3]), events, answers)
 
     def _wait_for_lock(self, found: Cursor, log_id: int) -> list[Row]:
         """Return the rows of the statement after the lock; meanwhile, end a unit that holds it for too long."""

@@ -8,7 +8,14 @@ import psycopg
 from psycopg import errors
 
 from world.error_codes import ErrorCode
-from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, UnitEndedError, WorldProtocolError
+from world.errors import (
+    DamagedLogError,
+    LogBusyError,
+    RefusedError,
+    StorageFullError,
+    UnitEndedError,
+    WorldProtocolError,
+)
 from world.log.store import MAX_HOLD_MS, conflict
 
 __all__ = ["ended_unit", "translated", "unknown_commit"]

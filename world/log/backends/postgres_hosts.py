@@ -32,8 +32,8 @@ __all__ = ["FlushingConnection", "PostgresHosts"]
 COMPARE_S: Final = 5.0
 """How often a running writer compares the timelines of all hosts, in seconds."""
 
-_NO_ENCODING: Final = "SQL_ASCII"
-"""Encoding of a database that was made in the locale ``C`` without naming one."""
+_NO_ENCODING: Final = "sql_ascii"
+"""Encoding, in lower case, of a database that was made in the locale ``C`` without naming one."""
 
 _READ: Final = 1
 _READ_WRITE: Final = 3
@@ -266,10 +266,10 @@ class PostgresHosts:
             RefusedError: ``DATABASE_ENCODING``.
         """
         encoding = connection.info.parameter_status("server_encoding")
-        if encoding == _NO_ENCODING:
+        if encoding is not None and encoding.lower() == _NO_ENCODING:
             raise RefusedError(
                 ErrorCode.DATABASE_ENCODING,
-                f"The database {self._where} has the encoding {_NO_ENCODING}: its texts are bytes without an encoding. "
+                f"The database {self._where} has the encoding {encoding}: its texts are bytes without an encoding. "
                 "Create one with `CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`, and use that.",
                 store=self._where,
                 encoding=encoding,

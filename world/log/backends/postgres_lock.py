@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-import psycopg
 from msgspec import Struct
 from psycopg import Connection
 

@@ -122,6 +122,7 @@ class RealmSource:
         self._watch: Callable[[EventLog], object] = lambda log: None
         self._settled = 0.0
         self._looked = -1
+        self._looked_up: set[tuple[str, str, int]] = set()
 
     @property
     def _parts(self) -> Components:
@@ -133,12 +134,13 @@ class RealmSource:
         return self._parts.executor.effects
 
     def begin(self, worker: str) -> list[str]:
-        """Take up the workspace of the process, and return its id.
+        """Take up the workspace of the process, and return its id; look effects in doubt up from now on.
 
         Raises:
             RefusedError: ``OTHER_WORKSPACE``, ``WORKSPACE_COPIED`` where it is not the realm's.
         """
         self._worker = worker
+        self._parts.executor.looks_up = True  # although it may perform nothing but what is claimed
         take_up_workspace(self._acting, self._parts, by=worker, executes=True)
         environment = self._parts.executor.environment
         self._workspaces = [] if environment is None or environment.workspace_id is None else [environment.workspace_id]
@@ -209,8 +211,9 @@ class RealmSource:
             return
         self._settled = now
         with suppress(LogBusyError):
+            doubts = self._acting.archive.peek(self._doubts)
             self._acting.settle()
-            self._looked = self._acting.archive.peek(lambda realm: realm.position)
+            self._looked, self._looked_up = self._acting.archive.peek(lambda realm: realm.position), doubts
 
     def _is_due(self, realm: RealmView) -> bool:
         due = realm.next_due()
@@ -218,7 +221,18 @@ class RealmSource:
             return True
         if realm.position == self._looked:
             return False  # what is left then is not for this process
-        return any(self._is_left(realm, one) for one in realm.proposals.values())
+        left = any(self._is_left(realm, one) for one in realm.proposals.values())
+        return left or not self._doubts(realm) <= self._looked_up
+
+    def _doubts(self, realm: RealmView) -> set[tuple[str, str, int]]:
+        """Return the effects in doubt that the handlers of this process can look up."""
+        terms = self._parts.executor.terms
+        return {
+            (proposal.proposal_id, name, asked.at)
+            for proposal in realm.proposals.values()
+            for name, asked in proposal.in_doubt.items()
+            if terms(asked.requirement.type, asked.requirement.params).looks_up
+        }
 
     def _is_left(self, realm: RealmView, proposal: Proposal) -> bool:
         """Return whether a proposal waits for a process with a handler or a workspace."""

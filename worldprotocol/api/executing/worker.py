@@ -149,7 +149,7 @@ class Worker:
         self._wake = threading.Event()
         self._draining = threading.Event()
         self._giving_up = threading.Event()
-        self._outage = Outage(self._draining, f"The worker {self.name}")
+        self._outage = Outage(self._draining, f"The claim of worker {self.name}")
         self._under_way: dict[str, EffectClaim] = {}
         self._lock = threading.Lock()
         self._unreported: Exception | None = None
@@ -187,7 +187,7 @@ class Worker:
     def run(self, *, once: bool = False) -> WorkerSummary:
         """Claim and perform effects until the worker is stopped.
 
-        While the log is busy, its storage full, or its server away, the worker goes on trying, with growing pauses.
+        While the log is busy, its storage full, or its server away, the worker retries, with growing pauses.
 
         Args:
             once: return when nothing that this worker performs is offered any more; what is offered again after a
@@ -296,7 +296,7 @@ class Worker:
 
     def _report(self, keeper: ClaimKeeper, performed: Performed) -> tuple[Kind, str | None, str | None]:
         """Report a result, again where the log cannot be written now: the same completion is recorded once."""
-        outage = Outage(self._giving_up, f"The result of {keeper.claim.requirement.type} of {keeper.claim.proposal_id}")
+        outage = Outage(self._giving_up, f"The report on {keeper.claim.requirement.type} of {keeper.claim.proposal_id}")
         while True:
             try:
                 is_retried = self._source.complete(keeper.claim, performed)

@@ -308,6 +308,10 @@ class _TracedExecutor:
         """Make one effect."""
         return self._tracing.performed(self._executor.perform, order, requirement, call)
 
+    def look_up(self, order: ExecutionOrder, requirement: Requirement, call: EffectAttempt) -> Performed | None:
+        """Find out what became of an effect in doubt; it has no span."""
+        return self._executor.look_up(order, requirement, call)
+
 
 def _kind_of(order: ExecutionOrder) -> str:
     return (order.actor or order.intent.meta.origin.actor).kind

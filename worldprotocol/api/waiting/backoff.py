@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from world.clock import chance
 
 __all__ = ["Backoff"]
 
@@ -21,7 +22,7 @@ class Backoff:
 
     first_s: float
     longest_s: float
-    chance: Callable[[], float] = random.random
+    chance: Callable[[], float] = chance
     _next_s: float = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Outages: a log or a server is away for a while, and the one who needs it goes on trying."""
+"""Outages: a log or a server is away for a while, and what needs it is repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_PAUSE_S: Final = 10.0
 """Shortest and longest time between two attempts, in seconds."""
 
 LONGEST_OPENING_S: Final = 1.0
-"""Longest time between two attempts at opening, in seconds: somebody waits for the end of it."""
+"""Longest time between two attempts at opening, in seconds; a caller waits for it."""
 
 AWAY: Final = frozenset({ErrorCode.LOG_UNAVAILABLE, ErrorCode.COMMIT_UNKNOWN})
 """Errors of a database server that is away, unless it refuses the caller (``RefusedError``)."""
@@ -60,7 +60,7 @@ class Outage:
         """
         if not self._is_told:
             self._is_told = True
-            _LOGGER.warning("%s goes on trying: %s [%s]", self._what, error.message, error.code)
+            _LOGGER.warning("%s is repeated until it succeeds: %s [%s]", self._what, error.message, error.code)
         return self._ends.wait(min(self._backoff.pause_s(), most_s))
 
     def over(self) -> None:
@@ -68,21 +68,22 @@ class Outage:
         if self._is_told:
             self._is_told = False
             self._backoff.reset()
-            _LOGGER.warning("%s has reached what it needs again.", self._what)
+            _LOGGER.warning("%s has succeeded.", self._what)
 
 
-def patiently(attempt: Callable[[], R], patience_s: float, what: str) -> R:
+def patiently(attempt: Callable[[], R], patience_s: float | None, what: str) -> R:
     """Return what an attempt returns, which is repeated for a time while a log is away, busy or without room.
 
     Args:
         attempt: opens something; it may be called several times.
-        patience_s: time after which the last attempt begins, in seconds; 0 is one attempt.
+        patience_s: time after which the last attempt begins, in seconds; 0 is one attempt, None never ends.
         what: what is opened, for people.
 
     Raises:
         WorldProtocolError: of the last attempt.
     """
-    outage, end = Outage(threading.Event(), what, LONGEST_OPENING_S), time.monotonic() + patience_s
+    outage = Outage(threading.Event(), what, LONGEST_OPENING_S)
+    end = time.monotonic() + (threading.TIMEOUT_MAX if patience_s is None else patience_s)
     while True:
         try:
             result = attempt()

@@ -209,8 +209,7 @@ async def _sample(service: Service, hosted: HostedRealm) -> RealmSample:
 
     def read() -> RealmSample:
         view = hosted.realm.realm()
-        outcomes = {str(status): int(count) for status, count in archive.rows("status_counts")}
-        return RealmSample(hosted, view, outcomes, stored_bytes(hosted.realm.log), now_ms)
+        return RealmSample(hosted, view, hosted.ended.counts(), stored_bytes(hosted.realm.log), now_ms)
 
     try:
         return await service.threads.run(read)

@@ -17,6 +17,7 @@ from world.audit.database_server import RoleRights, role_rights
 from world.audit.index_checks import table_faults, unreadable
 from world.clock import SystemClock
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
+from world.engine.clock_state import clock_state
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
 from world.read_models.clock_jumps import clock_jumps
@@ -185,14 +186,20 @@ def _rules(realm: RealmView) -> Iterator[Check]:
 
 
 def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
-    """Name jumps of recorded time; something is to be done where lease time is still ahead of this machine's clock."""
-    limit, now = realm.klis.in_force.max_clock_ahead_ms, SystemClock().now_ms()
+    """Name jumps of recorded time; something is to be done where this machine's clock and what is recorded differ."""
+    limit, state = realm.klis.in_force.max_clock_ahead_ms, None
+    if not world.log.derives_views:  # exported tables are not written
+        state = clock_state(world.log, SystemClock(), limit)
+    now = SystemClock().now_ms() if state is None else state.now_ms
     jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now, after=max(0, realm.position - MAX_TIMES))
     rendered = [one.sentence() for one in jumps[:MAX_FAULTS]]
     rendered += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
     ahead = realm.klis.clock - now
     if ahead > limit:
         rendered.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
+    if state is not None and state.kind != "right":
+        rendered.insert(0, f"this machine's clock is {abs(now - state.expected_ms)} ms {state.kind}")
+    if ahead > limit or (state is not None and state.kind != "right"):
         advice = "set this machine's clock right; if it is right, run `worldctl clock confirm --reason WHY`"
         yield Check("clock", False, "; ".join(rendered), advice)
     else:

@@ -53,6 +53,7 @@ def explain_proposal(
         "kind": "proposal",
         "proposalId": proposal_id,
         "status": proposal.status,
+        "endedReason": proposal.ended_reason,
         "actor": proposal.submitted.actor.to_wire(),
         "action": proposal.intent.body.type,
         "input": proposal.intent.body.input,
@@ -100,7 +101,8 @@ def proposal_lines(wire: Mapping[str, Any], lease: Callable[[Mapping[str, Any]],
     from worldprotocol.policy_tools.explain import trace_lines
     from worldprotocol.terminal_text import visible
 
-    yield f"proposal {wire['proposalId']}: {wire['status']}"
+    ended = "" if wire["endedReason"] is None else f" ({wire['endedReason']})"
+    yield f"proposal {wire['proposalId']}: {wire['status']}{ended}"
     yield from ruling_lines(wire)
     yield from trace_lines(wire)
     if wire["note"] is not None:

@@ -78,6 +78,8 @@ def result_of(world: Realm, proposal: Proposal) -> dict[str, Any]:
         rendered["offered"] = [{"effect": one.effect, "state": one.state} for one in offered]
     if proposal.world_id is not None:
         rendered["worldId"] = proposal.world_id
+    if proposal.ended_reason is not None:
+        rendered["endedReason"] = proposal.ended_reason
     if proposal.error is not None:
         rendered["failure"] = proposal.error.to_wire()
     return rendered
@@ -103,6 +105,8 @@ def in_words(outcome: dict[str, Any]) -> list[str]:
     words = [f"{outcome['status']}: {doing}, proposal {outcome['proposalId']}"]
     if outcome["attempt"] > 1:
         words[0] += f", attempt {outcome['attempt']}"
+    if "endedReason" in outcome:
+        words.append(outcome["endedReason"])
     if "held" in outcome:
         words.append(f"held: {outcome['held']}; `worldctl inbox` lists what is held, `worldctl doctor` what to do")
     if "worldId" in outcome:
