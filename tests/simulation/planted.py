@@ -32,6 +32,7 @@ from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
 from world.events.policy_events import ProposalShadowed
 from world.klis.predicate import Predicate
+from world.log import Transaction
 from world.model.decision import Quorum, Ruling
 from world.pipeline.driver import STAGES
 from world.pipeline.steps import Decidable, LeftBehind, Step
@@ -66,14 +67,14 @@ def nobody_asks_whether_an_effect_is_still_wanted(patch: pytest.MonkeyPatch) -> 
 def a_commit_without_acknowledgement_is_done_again(patch: pytest.MonkeyPatch) -> None:
     run = WorldProtocol._run_unit
 
-    def twice(self: WorldProtocol, commands: Any) -> Any:
+    def twice(self: WorldProtocol, commands: Any, **options: Any) -> Any:
         try:
-            return run(self, commands)
+            return run(self, commands, **options)
         except WorldProtocolError as error:
             if error.code != "COMMIT_UNKNOWN":
                 raise
             self._forget()
-            return run(self, commands)
+            return run(self, commands, **options)
 
     patch.setattr(WorldProtocol, "_run_unit", twice)
 
@@ -281,6 +282,15 @@ def an_index_gives_proposals_in_another_order(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Archive, "load_realm", turned)
 
 
+def a_unit_that_was_ended_is_not_done_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(world.engine.protocol, "UnitEndedError", ZeroDivisionError)
+
+
+def only_the_time_of_the_last_commit_is_kept(patch: pytest.MonkeyPatch) -> None:
+    rows = Transaction._clock_rows
+    patch.setattr(Transaction, "_clock_rows", lambda *given: rows(*given)[:1])
+
+
 FOUND_BY: Mapping[Plant, set[str]] = {
     patches_are_not_held_to_their_scope: {"INT-13.5"},
     nobody_asks_whether_an_effect_is_still_wanted: {"HC-journal"},
@@ -318,6 +328,8 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     any_data_fits_a_new_schema: {"WP-schema"},
     a_domain_that_is_out_of_force_still_acts: {"WP-schema"},
     an_index_gives_proposals_in_another_order: {"CARD-replay"},
+    a_unit_that_was_ended_is_not_done_again: {"CRASH"},
+    only_the_time_of_the_last_commit_is_kept: {"KP-4c"},
 }
 """Each fault, and the requirements by one of which it must be found."""
 

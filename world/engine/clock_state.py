@@ -89,7 +89,7 @@ def warn_behind(evidence: Evidence, now_ms: int) -> bool:
 def _behind(evidence: Evidence, now_ms: int) -> str:
     expected = evidence.earliest_ms + evidence.limit_ms
     return (
-        f"The clock reads {as_moment(now_ms)} and {evidence.reference()}: the clock is {expected - now_ms} ms behind, "
+        f"The clock reads {as_moment(now_ms)}; {evidence.reference()}: the clock is {expected - now_ms} ms behind, "
         f"and the limit is {evidence.limit_ms} ms. Commits are recorded with its time, and leases end later. Set the "
         "clock right; if it is right, run `worldctl clock confirm --reason WHY`."
     )

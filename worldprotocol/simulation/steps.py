@@ -140,7 +140,7 @@ def _time(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
 
 
 def _jump(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {"off_ms": chance.choice((0, 0, -90_000, -3_000, 2_000, 40_000))}
+    return {"off_ms": chance.choice((0, 0, -90_000, -3_000, -3_600_000, 2_000, 40_000))}
 
 
 def _crash(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
