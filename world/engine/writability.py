@@ -15,10 +15,9 @@ from world.engine.clock_state import clock_state
 from world.engine.writer_epochs import check_place
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
-from world.log.values import ServerPlace
 from world.read_models.archive import Archive
 from world.state.realm_view import RealmView
-from world.state.writer_epoch import closed_log
+from world.state.writer_epoch import WriterPlace, closed_log
 
 __all__ = ["LOCK_S", "write_obstacle"]
 
@@ -54,7 +53,7 @@ def write_obstacle(
     return None
 
 
-def _check(realm: RealmView, place: ServerPlace | None, domain: Domain | None) -> None:
+def _check(realm: RealmView, place: WriterPlace | None, domain: Domain | None) -> None:
     """Refuse a realm that refuses the commands of this process at a place.
 
     Raises:
