@@ -73,7 +73,7 @@ def _after_update() -> Any:
 
 
 class _PlainText(ColumnElement[str]):
-    """A text of the log, in the collation of the tables of the index, whose indexes PostgreSQL does not use otherwise."""
+    """A text of the log in the collation of the index, whose indexes PostgreSQL does not use otherwise."""
 
     inherit_cache = False
     type = Text()
