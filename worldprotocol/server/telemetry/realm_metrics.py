@@ -222,7 +222,7 @@ async def _sample(service: Service, hosted: HostedRealm) -> RealmSample:
     Raises:
         WorldProtocolError: no state is known.
     """
-    archive, now_ms = hosted.realm.archive, service.clock.now_ms()
+    now_ms = service.clock.now_ms()
     [readiness] = await readiness_of([hosted])
 
     def read() -> RealmSample:
@@ -233,7 +233,7 @@ async def _sample(service: Service, hosted: HostedRealm) -> RealmSample:
     try:
         return await service.threads.run(read)
     except WorldProtocolError:
-        view = archive.live.published
+        view = hosted.realm.archive.live.published
         if view is None:
             raise
         return RealmSample(hosted, view, None, None, now_ms, readiness.code)
