@@ -96,7 +96,7 @@ def base_of(realm: Realm, reader: Reader, path: str, *, content: str | None = No
         found = _member(event, "seen").get(path)
         if not isinstance(found, str) or (content is not None and found != content):
             continue
-        if event.verified is not None and event.verified.actor_id != reader.actor_id:
+        if event.verified is not None and event.verified.actor_id not in (None, reader.actor_id):
             continue
         submitted = _submitted(realm, event.proposal_id)
         if submitted is not None and reader_of(submitted) == reader:
