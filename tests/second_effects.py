@@ -182,6 +182,7 @@ class Effects:
         proposal, name = self.open(state, "executing"), state["requirementId"]
         must(name in proposal["requested"] | proposal["doubted"], "not requested")
         must(name not in proposal["fulfilled"], "fulfilled before")
+        must(not state.get("lookedUp") or name in proposal["doubted"], "looked up and not in doubt")
         error = state["result"].get("error")
         attended = proposal["offers"].get(name, ({},))[0].get("attended")
         is_not_called = "claim" not in state and (error or {}).get("code") == "TOOL_NOT_CALLED"

@@ -42,7 +42,7 @@ def editing(served: Served, client: str) -> dict[str, Any]:
     """Return the recorded event before an edit, of a file in the project."""
     project = served.place.folder.parent / "project"
     document = next(one for one in RECORDED if one["client"] == client)
-    tool = {"codex": "apply_patch", "gemini": "write_file", "cursor": "Write"}[client]
+    tool = {"codex": "apply_patch", "gemini": "replace", "cursor": "StrReplace"}[client]
     event = next(one["event"] for one in document["events"] if one["event"].get("tool_name") == tool)
     event = json.loads(json.dumps(event).replace(f'"{document["root"]}', f'"{project}'))
     name = "command" if client == "codex" else "file_path"

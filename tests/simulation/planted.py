@@ -32,6 +32,8 @@ from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
 from world.events.policy_events import ProposalShadowed
 from world.klis.predicate import Predicate
+from world.klis.refused_requests import RefusedRequests
+from world.log import Transaction
 from world.model.decision import Quorum, Ruling
 from world.pipeline.driver import STAGES
 from world.pipeline.steps import Decidable, LeftBehind, Step
@@ -66,14 +68,14 @@ def nobody_asks_whether_an_effect_is_still_wanted(patch: pytest.MonkeyPatch) -> 
 def a_commit_without_acknowledgement_is_done_again(patch: pytest.MonkeyPatch) -> None:
     run = WorldProtocol._run_unit
 
-    def twice(self: WorldProtocol, commands: Any) -> Any:
+    def twice(self: WorldProtocol, commands: Any, **options: Any) -> Any:
         try:
-            return run(self, commands)
+            return run(self, commands, **options)
         except WorldProtocolError as error:
             if error.code != "COMMIT_UNKNOWN":
                 raise
             self._forget()
-            return run(self, commands)
+            return run(self, commands, **options)
 
     patch.setattr(WorldProtocol, "_run_unit", twice)
 
@@ -126,6 +128,14 @@ def every_effect_is_taken_for_idempotent(patch: pytest.MonkeyPatch) -> None:
 def what_failed_to_be_committed_is_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorldProtocol, "_forget", _nothing)
     patch.setattr(LiveState, "_drop_state", _nothing)
+    follow = LiveState._follow
+
+    def once(self: LiveState, size: int) -> None:
+        """Follow, and fail where a state that is ahead of the log would be followed for ever."""
+        follow(self, size)
+        assert self._reaches(size)
+
+    patch.setattr(LiveState, "_follow", once)
 
 
 def an_intent_is_taken_twice(patch: pytest.MonkeyPatch) -> None:
@@ -172,6 +182,10 @@ def what_other_workers_asked_meanwhile_does_not_count(patch: pytest.MonkeyPatch)
         return list(found.values())
 
     patch.setattr(RealmState, "due_retries", due)
+
+
+def what_is_freed_wakes_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RefusedRequests, "free", _nothing)
 
 
 def a_majority_is_half_of_them(patch: pytest.MonkeyPatch) -> None:
@@ -281,6 +295,15 @@ def an_index_gives_proposals_in_another_order(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Archive, "load_realm", turned)
 
 
+def a_unit_that_was_ended_is_not_done_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(world.engine.protocol, "UnitEndedError", ZeroDivisionError)
+
+
+def only_the_time_of_the_last_commit_is_kept(patch: pytest.MonkeyPatch) -> None:
+    rows = Transaction._clock_rows
+    patch.setattr(Transaction, "_clock_rows", lambda *given: rows(*given)[:1])
+
+
 FOUND_BY: Mapping[Plant, set[str]] = {
     patches_are_not_held_to_their_scope: {"INT-13.5"},
     nobody_asks_whether_an_effect_is_still_wanted: {"HC-journal"},
@@ -301,6 +324,7 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     equal_keys_run_at_once: {"WP-exkey", "CRASH"},
     a_worker_that_starts_takes_nothing_over: {"WP-exec"},
     what_other_workers_asked_meanwhile_does_not_count: {"KP-3d"},
+    what_is_freed_wakes_nothing: {"LIVE-wake"},
     a_majority_is_half_of_them: {"WP-bind"},
     no_further_step_is_asked: {"WP-bind"},
     an_answer_begins_the_time_anew: {"WP-decision"},
@@ -318,6 +342,8 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     any_data_fits_a_new_schema: {"WP-schema"},
     a_domain_that_is_out_of_force_still_acts: {"WP-schema"},
     an_index_gives_proposals_in_another_order: {"CARD-replay"},
+    a_unit_that_was_ended_is_not_done_again: {"CRASH"},
+    only_the_time_of_the_last_commit_is_kept: {"KP-4c"},
 }
 """Each fault, and the requirements by one of which it must be found."""
 

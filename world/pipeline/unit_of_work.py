@@ -46,7 +46,7 @@ from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, ch
 from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
-from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
+from world.pipeline.unit_budget import DUE_AT_ONCE, WOKEN_AT_ONCE, UnitBudget
 from world.state.access import access_fault
 from world.state.ports import (
     Authority,
@@ -116,7 +116,10 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms)."""
+    """An effect that was requested in this commit and is to be made after it, not before ``not_before`` (ms).
+
+    With ``looks_up`` it is in doubt, and is to be looked up and not made.
+    """
 
     proposal_id: str
     requirement: Requirement
@@ -124,7 +127,11 @@ class Task:
     order: ExecutionOrder
     call: EffectAttempt = field(default_factory=EffectAttempt)
     not_before: int = 0
+    looks_up: bool = False
 
+
+Doubt = tuple[str, str, int]
+"""An effect in doubt: its proposal, its requirement, and when it was requested, ms since 1970."""
 
 StageObserver = Callable[[Callable[["UnitOfWork", Any], Iterable[Any]], "UnitOfWork", Any], Iterable[Any]]
 """Runs a stage on a unit of work and a step, and returns the steps that it returned (``world.engine.observing``)."""
@@ -173,11 +180,14 @@ class UnitOfWork(msgspec.Struct, eq=False):
     """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
 
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
-    that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
+    that something due was left to the unit after it (``world.pipeline.unit_budget``); ``woken`` counts the requests for
+    leases that died and got another verdict. ``prepared`` has what the running
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
     the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
     leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has own requests of earlier units
-    whose outcome is unknown, and which were not begun. ``verified`` is the verified caller. ``observer`` runs stages.
+    whose outcome is unknown, and which were not begun. ``looked_up`` has the effects in doubt that this process has
+    looked up, ``looking_up`` those that this unit has looked up after its commit. ``verified`` is the verified caller.
+    ``observer`` runs stages.
     """
 
     realm: RealmState
@@ -194,6 +204,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     performing: set[tuple[str, str]]
     unbegun: list[EffectRequested] = msgspec.field(default_factory=list)
     claimed: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    looked_up: set[Doubt] = msgspec.field(default_factory=set)
+    looking_up: set[Doubt] = msgspec.field(default_factory=set)
     at: int = 0
     emitted: list[Emitted] = msgspec.field(default_factory=list)
     tasks: list[Task] = msgspec.field(default_factory=list)
@@ -201,6 +213,7 @@ class UnitOfWork(msgspec.Struct, eq=False):
     budget: UnitBudget = msgspec.field(default_factory=UnitBudget)
     begun: int = 0
     is_unfinished: bool = False
+    woken: int = 0
     prepared: Prepared | None = None
     same_code: DomainAdopted | None = None
     own: dict[str, Snapshot] = msgspec.field(default_factory=dict)
@@ -265,8 +278,20 @@ class UnitOfWork(msgspec.Struct, eq=False):
             before_grant=self._back_up,
             existing=self._existing,
             now=self._later,
-            check=self.budget.check,
+            check=self._may_wake,
         )
+
+    def _may_wake(self, what: str) -> bool:
+        """Return whether one more request that died may get a verdict in this unit; the others are left to the next.
+
+        Raises:
+            UnitOverrunError: the command had its time.
+        """
+        self.budget.check(what)
+        if self.woken >= WOKEN_AT_ONCE:
+            self.is_unfinished = True
+            return False
+        return True
 
     def end(self) -> None:
         """Drop the lease desk, which refers to this unit; so both are freed without the garbage collector."""
@@ -279,7 +304,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
 
     def begins(self) -> bool:
         """Return whether one more execution may begin in this unit; the others are left to the next one."""
-        if self.begun >= DUE_AT_ONCE:
+        is_due = self.begun and self.budget.end is None  # a command's own execution is measured with the command
+        if self.begun >= DUE_AT_ONCE or (is_due and self.budget.stopwatch() > self.budget.unit_end):
             self.is_unfinished = True
             return False
         self.begun += 1
@@ -378,6 +404,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
         self.emit(KLIS_STREAM, event)
         if isinstance(event, VerdictGiven | RequestWithdrawn):
             self.verdicts.append(event)
+            if isinstance(event, VerdictGiven) and event.cause == "wake":
+                self.woken += 1
         elif isinstance(event, LeasesRevoked):
             self.is_revoking = True
 

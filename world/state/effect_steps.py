@@ -169,6 +169,8 @@ def _fulfilled(proposal: Proposal, event: EffectFulfilled) -> None:
     require(proposal, "executing", event)
     if event.requirement_id in proposal.journal:
         raise contradiction(proposal, event, f"effect {event.requirement_id} was fulfilled before")
+    if event.looked_up and event.requirement_id not in proposal.in_doubt:
+        raise contradiction(proposal, event, f"effect {event.requirement_id} was looked up and is not in doubt")
     asked = _under_way(proposal, event)
     _answer_claim(proposal, event)
     proposal.may_linger |= _was_given_up(event.result.error)

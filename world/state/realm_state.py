@@ -174,6 +174,8 @@ class RealmState:
         if self.writer.closed is not None:
             return None
         times = [at for at in (self.klis.next_due(),) if at is not None]
+        if self.workspace is not None and self.klis.refusals.freed:
+            times.append(0)  # another process freed it and may not have this process's workspace
         times += [self.deadlines[0][0] + 1] if self.deadlines else []
         times += [self.retries[0][0]] if self.retries else []
         effect = self._next_effect()
@@ -276,7 +278,7 @@ def _fold_ledger(realm: RealmState, event: Event) -> None:
 def _verdict(realm: RealmState, event: VerdictGiven) -> None:
     _fold_ledger(realm, event)
     if event.retry_after_ms is not None:
-        note_retry(realm, event.request_id, event.at + event.retry_after_ms)
+        note_retry(realm, event.request_id, realm.klis.asks_again_at(event.agent_id, event.session_id))
 
 
 def _clock(realm: RealmState, event: ClockConfirmed) -> None:

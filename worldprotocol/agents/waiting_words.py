@@ -43,7 +43,7 @@ def waits_for(realm: Realm, proposal: Proposal) -> str:
         again = (
             ""
             if missing.wait is not None or not missing.retry_at
-            else f"; it asks for them again at {moment(missing.retry_at)}"
+            else f"; it asks for them again when they are free, at the latest at {moment(missing.retry_at)}"
         )
         return f"resources that others use: {held}{again}" if held else "its turn to use resources"
     if proposal.held is not None:

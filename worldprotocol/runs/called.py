@@ -186,6 +186,7 @@ class _CalledRun:
         self._cannot_reach: Callable[[bytes], bool] = lambda _: False
         self._held_by: Sequence[str] = ()
         self._before: Scan | None = None
+        self._of_others: list[Resource] | None = None
         self._ended = threading.Event()
         self._is_reported = False
         self._premises: HostEnvironment
@@ -267,10 +268,19 @@ class _CalledRun:
         if self._before is None:
             return ContentFindings()
 
-        def is_foreign(relative: bytes, _: Resource) -> bool:
-            return self._cannot_reach(relative)
+        def is_foreign(relative: bytes, resource: Resource) -> bool:
+            return self._cannot_reach(relative) or self._is_of_another(resource)
 
         return findings(self._before, self._scan(), self.watch, self._premises.workspace, is_foreign)
+
+    def _is_of_another(self, resource: Resource) -> bool:
+        """Return whether another call changed a resource meanwhile, or may be changing it, as the server says."""
+        if self._of_others is None:
+            self._of_others = []
+            with suppress(RefusedError):  # without an answer it counts as the command's
+                told = self._server.send("extend", {"key": self._command.key, "isEnding": True})
+                self._of_others += map(canonical_resource, told["inputsChanged"])
+        return any(one.covers(resource) for one in self._of_others)
 
     def _undo(self, found: ContentFindings) -> None:
         if self._backup is not None:

@@ -292,8 +292,14 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     "leases.waits": (shape(waits=array(OBJECT)), {"waits": []}),
     "leases.held": (shape(leases=array(OBJECT)), {"leases": [{**_LEASE, "agentId": "bot", "sessionId": "s-1"}]}),
     "leases.request": (
-        shape(requestId=TEXT, isWaiting=FLAG, verdict=or_null(ref("Verdict")), withdrawn=or_null(TEXT)),
-        {"requestId": ID, "isWaiting": False, "verdict": _VERDICT, "withdrawn": None},
+        shape(
+            requestId=TEXT,
+            isWaiting=FLAG,
+            isFree=or_null(FLAG),
+            verdict=or_null(ref("Verdict")),
+            withdrawn=or_null(TEXT),
+        ),
+        {"requestId": ID, "isWaiting": False, "isFree": None, "verdict": _VERDICT, "withdrawn": None},
     ),
     "leases.withdraw": (shape(requestId=TEXT, withdrawn=FLAG), {"requestId": ID, "withdrawn": True}),
     "leases.acquire": (ref("Verdict"), {**_VERDICT, "priorities": {"bot": 1_767_225_600_000}, "after": 40}),
@@ -324,10 +330,13 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         {"answer": "waiting", "proposalId": ID, "waitsFor": "an answer of ann"},
     ),
     "calls.run": RUN_TERMS,
-    "calls.extend": (shape(goesOn=FLAG), {"goesOn": True}),
+    "calls.extend": (shape("inputsChanged", goesOn=FLAG, inputsChanged=array(TEXT)), {"goesOn": True}),
     "sessions.renew": (shape(renewed=INT), {"renewed": 1}),
     "sessions.end": (shape(calls=array(TEXT)), {"calls": [ID]}),
-    "calls.end": (shape(proposalId=TEXT, status=TEXT), {"proposalId": ID, "status": "completed"}),
+    "calls.end": (
+        shape(proposalId=TEXT, status=TEXT, inputsChanged=array(TEXT)),
+        {"proposalId": ID, "status": "completed", "inputsChanged": ["FILE:/src/app.py"]},
+    ),
     "hooks.call": (
         OBJECT,
         {
@@ -369,7 +378,19 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         },
     ),
     "server.health": (shape(status=TEXT), {"status": "ok"}),
-    "server.ready": (shape(status=TEXT, realms=INT), {"status": "ok", "realms": 1}),
+    "server.ready": (
+        shape(
+            status=TEXT,
+            realms=array(shape("code cause holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, holder=OBJECT)),
+        ),
+        {
+            "status": "ok",
+            "realms": [
+                {"name": "shop", "ready": True},
+                {"name": "old", "ready": False, "code": "LOG_FENCED", "cause": "the log was closed to writers"},
+            ],
+        },
+    ),
     "server.metrics": (TEXT, 'worldprotocol_log_events{realm="shop"} 7.0\n'),
 }
 """Schema and example of the successful answer of each operation."""

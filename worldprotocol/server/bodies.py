@@ -248,13 +248,19 @@ class SessionToEnd(StrictBody):
     noticedBy: Literal["process"] = "process"  # noqa: N815
 
 
-class RunToContinue(StrictBody):
+class RunByKey(StrictBody):
     """The run of a shell command, by the key of its call."""
 
     key: Name
 
 
-class RunToBegin(RunToContinue):
+class RunToContinue(RunByKey):
+    """A run that asks whether it continues; one whose command has ended asks what others changed meanwhile."""
+
+    isEnding: bool = False  # noqa: N815
+
+
+class RunToBegin(RunByKey):
     """The run of a shell command that is about to begin: the text it was given, and the boundary that it found."""
 
     text: Word
@@ -262,7 +268,7 @@ class RunToBegin(RunToContinue):
     isUnconfined: bool = False  # noqa: N815
 
 
-class RunToEnd(RunToContinue):
+class RunToEnd(RunByKey):
     """How the run of a shell command ended: by an exit code, or a code and a reason; and what was observed.
 
     ``isWithin`` says of a violation that it only concerned files of the workspace.

@@ -22,10 +22,13 @@ from worldprotocol.simulation.outside import WEATHER
 from worldprotocol.simulation.scenario import Scenario
 from worldprotocol.simulation.storage import FAULTS
 
-__all__ = ["WORKERS", "SimulationStep", "draw_steps", "read_script", "script_of"]
+__all__ = ["LOST_WAKES", "WORKERS", "SimulationStep", "draw_steps", "read_script", "script_of"]
 
 WORKERS: Final = 3
 """Processes that act on one log."""
+
+LOST_WAKES: Final = "lost_wakes"
+"""The fault of a process that frees something and does not wake what died of it."""
 
 MANY: Final = 1 << 16
 FORMAT: Final = 1
@@ -141,7 +144,7 @@ def _time(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
 
 
 def _jump(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {"off_ms": chance.choice((0, 0, -90_000, -3_000, 2_000, 40_000))}
+    return {"off_ms": chance.choice((0, 0, -90_000, -3_000, -3_600_000, 2_000, 40_000))}
 
 
 def _crash(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
@@ -157,7 +160,7 @@ def _bind(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
 
 
 def _fault(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {"fault": chance.choice(FAULTS)}
+    return {"fault": chance.choice((*FAULTS, LOST_WAKES))}
 
 
 def _shadow(chance: Random, scenario: Scenario) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from world.events.claim_events import ClaimReference, EffectClaimed, EffectExten
 from world.events.execution_events import EffectDropped, EffectInDoubt, EffectRequested
 from world.model.snapshot import EffectAnswer, ErrorValue
 from world.pipeline.effect_requests import GRACE_MS, attempt_of
+from world.pipeline.effects.doubts import look_up_doubts
 from world.pipeline.effects.effect_results import FailedAttempt, record_observed, retried, secrets_of
 from world.pipeline.execution_state import OUTCOME_UNKNOWN, ends_at_limit, why_effect_over
 from world.pipeline.steps import EffectAnswered, Step
@@ -365,6 +366,7 @@ def lapse_claims(work: UnitOfWork) -> Iterator[Step]:
             "time; it may have happened, and it is not declared idempotent, so it is not offered again."
         )
         work.emit(proposal.proposal_id, EffectInDoubt(**where, reason=reason))
+        look_up_doubts(work)
 
 
 def _why_ended(work: UnitOfWork, proposal: Proposal, asked: EffectRequested) -> tuple[str, str] | None:

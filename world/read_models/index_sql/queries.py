@@ -12,10 +12,32 @@ from world.log.sql.statement import prepared
 if TYPE_CHECKING:
     from world.log.url import Backend
 
-__all__ = ["PLACES_AT_ONCE", "execution_order", "history_query", "history_rows", "statement"]
+__all__ = [
+    "LATER_INDEXES",
+    "PLACES_AT_ONCE",
+    "RECENT_ROWS",
+    "execution_order",
+    "history_query",
+    "history_rows",
+    "statement",
+]
 
 PLACES_AT_ONCE: Final = 64
 """Number of proposals that the statement ``places`` looks up at once; it has one parameter for each."""
+
+RECENT_ROWS: Final = ("worlds", "branches", "proposals", "runs", "registrations and switches")
+"""What the statement ``recent`` counts, each as rows of the index and as events."""
+
+LATER_INDEXES: Final = frozenset(
+    {
+        "wp_proposal_ended",
+        "wp_run_open",
+        "wp_run_opened",
+        "wp_verdict_request",
+        "wp_world_position",
+    }
+)
+"""Indexes that logs of earlier releases lack until they are opened for writing."""
 
 
 @cache

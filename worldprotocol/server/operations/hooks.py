@@ -27,6 +27,8 @@ from worldprotocol.agents.call_values import (
 )
 from worldprotocol.agents.command_runs import RUN
 from worldprotocol.agents.confined_domain import COMMAND, check_domain
+from worldprotocol.agents.files.history import Reader
+from worldprotocol.agents.files.uses import FileUse
 from worldprotocol.agents.hooks.clients import CLIENTS
 from worldprotocol.agents.hooks.forms import (
     CallBegins,
@@ -54,6 +56,9 @@ MCP: Final = "mcp.call"
 FILE_LIMIT_MS: Final = 60_000
 MCP_LIMIT_MS: Final = 600_000
 """Longest times for which a call of a tool for files, or of an MCP server, may run without a report, in ms."""
+
+RUN_LIMIT_MS: Final = 300_000
+"""Longest time until the run of an allowed command begins, in ms; it extends the time while it lasts."""
 
 MUST_CONFINE: Final = (
     "Shell commands are refused here: [agents] confine is true, and nothing confines this one. The operator enables "
@@ -88,7 +93,7 @@ async def answered_hook(call: Authorized, request: Request, client: str, body: E
     if isinstance(event, CallEnds):
         key = key_of(client, event.session, event.call_id)
         if event.outcome == "not made" or not await call.run(partial(calls.is_run, key)):
-            await call.run(partial(_after, calls, key, event))
+            await call.run(partial(_after, call, calls, key, event))
         else:  # its run reports; in the background, it may not even have begun
             agents.running.expect(call.actor_id, key)
     elif isinstance(event, CallContinues):
@@ -128,26 +133,30 @@ async def _before(
     (adapter, calls, client), (more, hook) = by, known
     trace = {"client": client, "session": event.session, "callId": event.call_id, "tool": event.tool, **more}
     key = key_of(client, event.session, event.call_id)
-    intent, exclusive = event.intent, event.excludes_equal
-    agents = agents_of(call)
+    agents, exclusive = agents_of(call), event.excludes_equal
     agents.presence.meet((call.actor_id, event.session), client, event.version)
-    tool_call = ToolCall(
-        key,
-        intent.action,
-        intent.input,
-        event.has_own_id,
-        trace,
-        excludes_equal=exclusive,
-        attended=_attended(client, intent.action, is_run=RUN in more),
-    )
+    reader = Reader(call.actor_id, client, event.session, more.get("agentId"))
+    proposed = partial(agents.files.proposed, call.realm, reader, key, has_own_id=event.has_own_id)
     wait_s = agents.wait_s if event.wait_s is None else min(event.wait_s, agents.wait_s)
-    if agents.must_confine and intent.action == COMMAND and intent.input.get("boundary") == "none":
+    if agents.must_confine and event.intent.action == COMMAND and event.intent.input.get("boundary") == "none":
         return adapter.deny(event, f"{MUST_CONFINE} [{ErrorCode.CONFINEMENT_MISSING}]")
     try:
+        intent = await call.run(partial(proposed, event.intent))
+        tool_call = ToolCall(
+            key,
+            intent.action,
+            intent.input,
+            event.has_own_id,
+            trace,
+            excludes_equal=exclusive,
+            attended=_attended(client, intent.action, is_run=RUN in more),
+        )
         if event.follows:
             why = "The agent began its next call."
             await call.run(partial(calls.conclude, event.session, why, before=tool_call))
         found = await begun(call, request, calls, tool_call, wait_s)
+        if isinstance(found, Allowed):
+            found = await call.run(partial(_checked, call, calls, found, (key, event.intent.files)))
     except RefusedError as refused:
         return adapter.deny(event, f"{refused.message} [{refused.code}]")
     if found is None:
@@ -161,12 +170,23 @@ async def _before(
     return {**told, **_details(found)} if event.is_for_program else told
 
 
+def _checked(call: Call, calls: ToolCalls, found: Allowed, by: tuple[str, FileUse]) -> Allowed | Denied:
+    """Return an allowed call, or its refusal where it would lose a change of another; that ends it."""
+    key, use = by
+    fault = agents_of(call).files.begin(call.realm, found.proposal, key, use)
+    if fault is None:
+        return found
+    code, sentence = str(fault[0]), fault[1]
+    calls.report(key, failure=(code, f"{sentence}."))
+    return Denied(found.proposal, code, sentence)
+
+
 def _attended(client: str, action: str, *, is_run: bool) -> Attended:
     """Return how a call is attended; the time of a command is that of its run, and a proxy states its own."""
     if client == PROXY:
         return Attended(by="proxy")
     if is_run:
-        return Attended(by="run")
+        return Attended(by="run", limit_ms=RUN_LIMIT_MS)
     limit_ms = FILE_LIMIT_MS if action.startswith("file.") else MCP_LIMIT_MS if action == MCP else None
     return Attended(by="hook", limit_ms=limit_ms)
 
@@ -189,12 +209,16 @@ def _why(found: Denied | StillWaiting) -> str:
     return not_yet(name, found.waits_for)
 
 
-def _after(calls: ToolCalls, key: str, event: CallEnds) -> None:
-    """Record the result of a call: what the tool answered is recorded by its hash and size only."""
+def _after(call: Call, calls: ToolCalls, key: str, event: CallEnds) -> None:
+    """Record the result of a call: what the tool answered, and the files that it touched, by their hashes only."""
+    files = agents_of(call).files
     try:
         if event.outcome == "made":
-            calls.report(key, event.digest or digest_of(content_of(event.detail)))
-        elif event.outcome == "not made" and event.worker is not None:
+            touched = files.end(call.realm, call.actor_id, key, is_partial=event.is_partial)
+            calls.report(key, {**(event.digest or digest_of(content_of(event.detail))), **touched})
+            return
+        files.forget(call.actor_id, key)
+        if event.outcome == "not made" and event.worker is not None:
             calls.give_up(key, str(event.detail or "It was given up.")[:MAX_DETAIL])
         else:
             code = "TOOL_FAILED" if event.outcome == "failed" else "TOOL_NOT_CALLED"

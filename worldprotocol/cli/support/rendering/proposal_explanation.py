@@ -168,10 +168,10 @@ def _first_ruling(then: PointInTime, proposal_id: str) -> tuple[int, ProposalJud
 def _adopted(then: PointInTime, policy_hash: str, before: int | None) -> tuple[int | None, PolicyAdopted] | None:
     """Return the adoption by which a policy was in force then; without a position where it was adopted later."""
     from world.events.policy_events import PolicyAdopted
-    from world.read_models.decoding import decoded
+    from world.read_models.decoding import decoded, registry_events
 
     found: tuple[int | None, PolicyAdopted] | None = None
-    for logged in then.world.log.read(upto=then.position, topics=[PolicyAdopted.TOPIC]):
+    for logged in registry_events(then.world.log, PolicyAdopted, upto=then.position):
         event = decoded(logged)
         if isinstance(event, PolicyAdopted) and event.policy_hash == policy_hash:
             if before is None or logged.position < before:
