@@ -36,7 +36,7 @@ CODEX: Final = "@openai/codex-linux-*/vendor/*/bin/codex"
 """Programs in the packages of npm, which has those of this machine alone."""
 
 REQUEST: Final = "Do what the script says."
-SHELLS: Final = ("sh", "bash", "dash")
+SHELLS: Final = ("sh", "bash", "dash", "zsh")
 MARK: Final = "DRIVEN_AGENT"
 """Variable by which the processes of an agent are found again."""
 
@@ -118,13 +118,14 @@ class Driven:
     mark: str
     said: bytes = b""
 
-    def hooks(self) -> list[psutil.Process]:
-        """Return the processes of its hooks, with their shells."""
+    def hooks(self, *, with_shells: bool = True) -> list[psutil.Process]:
+        """Return the processes of its hooks."""
         found = []
         with suppress(psutil.Error):
             for one in self.process.children(recursive=True):
                 with suppress(psutil.Error):
-                    if any(hook_client.FILE in word for word in one.cmdline()):
+                    is_hook = any(hook_client.FILE in word for word in one.cmdline())
+                    if is_hook and (with_shells or one.name() not in SHELLS):
                         found.append(one)
         return found
 
@@ -162,9 +163,7 @@ class Driven:
 
     def end(self, how: str, chance: random.Random) -> str:
         """End the agent, its hook or its connection; return what was ended."""
-        hooks = self.hooks()
-        if how.endswith("INT"):  # a shell that waits ends by it only with its program, as Ctrl-C ends both
-            hooks = [one for one in hooks if one.name() not in SHELLS]
+        hooks = self.hooks(with_shells=not how.endswith("INT"))  # one alone ends no shell that waits for a program
         if how.startswith("hook") and hooks:
             victim = chance.choice(hooks)
             with suppress(psutil.Error):
