@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ class FakeServer:
         answer: what it sends to hooks; ``HELD`` waits until the client leaves, ``CUT`` closes the connection.
         session_answer: what it sends to operations on sessions.
         cuts: how many more connections are closed in place of an answer.
+        tls: how connections are secured; None is not at all.
     """
 
     address: str
@@ -71,6 +73,7 @@ class FakeServer:
     cuts: int = 0
     asked: list[Asked] = field(default_factory=list)
     left: int = 0
+    tls: ssl.SSLContext | None = None
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def of(self, end: str) -> list[Asked]:
@@ -82,8 +85,13 @@ class FakeServer:
         with self._changed:
             assert self._changed.wait_for(is_so, PATIENCE_S), self.asked
 
-    def serve(self, connection: socket.socket) -> None:
+    def serve(self, plain: socket.socket) -> None:
         """Take one request."""
+        try:
+            connection = plain if self.tls is None else self.tls.wrap_socket(plain, server_side=True)
+        except OSError:
+            plain.close()
+            return
         with connection:
             received = b""
             while b"\r\n\r\n" not in received and (piece := connection.recv(65_536)):
@@ -119,14 +127,15 @@ class FakeServer:
 
 
 @contextmanager
-def fake_server(path: Path | None) -> Iterator[FakeServer]:
+def fake_server(path: Path | None, tls: ssl.SSLContext | None = None) -> Iterator[FakeServer]:
     """Listen on a Unix socket, or on TCP without a path, and serve until the block ends."""
     threads: list[threading.Thread] = []
     with socket.socket(socket.AF_INET if path is None else socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(("127.0.0.1", 0) if path is None else str(path))
         listening.listen(64)
-        place = f"http://127.0.0.1:{listening.getsockname()[1]}" if path is None else f"unix:{path}"
-        server = FakeServer(place)
+        scheme = "http" if tls is None else "https"
+        place = f"{scheme}://127.0.0.1:{listening.getsockname()[1]}" if path is None else f"unix:{path}"
+        server = FakeServer(place, tls=tls)
 
         def accept() -> None:
             while True:

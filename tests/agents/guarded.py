@@ -96,12 +96,12 @@ def guards(session: str) -> list[psutil.Process]:
     return found
 
 
-def until(is_so: Any) -> None:
-    """Wait until something holds."""
+def until(is_so: Any, pause_s: float = 0.02) -> None:
+    """Wait until something holds, with a pause between two looks."""
     end = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < end
-        time.sleep(0.02)
+        time.sleep(pause_s)
 
 
 def passed_on(served: Served, agent: Agent, client: str, event: Any, actor: str = "claude") -> SimpleNamespace:

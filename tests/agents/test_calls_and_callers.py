@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from importlib.resources import files
@@ -18,6 +19,7 @@ from world.events.proposal_events import ProposalHeld, ProposalSuperseded
 from world.state.proposal import HELD_FOR_CALLER_MS
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
+from worldprotocol.analysis.counterfactual import WhatIf, what_if
 from worldprotocol.analysis.recheck.recheck import open_to_recheck, recheck
 from worldprotocol.api.callers.sessions import Leaving, caller_left, held_session, hold_session
 from worldprotocol.api.config import read_config
@@ -36,8 +38,11 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, shared_log_url: str) -> Path:
     shutil.copytree(str(files("worldprotocol") / "templates" / "coding-agents"), tmp_path / "realm")
+    config = tmp_path / "realm" / "world.toml"
+    text = config.read_text().replace('log = "world.db"', f"log = {json.dumps(shared_log_url)}")
+    config.write_text(text.replace("[klis]\n", "[klis]\nmax_clock_ahead_ms = 100000000000\n"))
     return tmp_path / "realm"
 
 
@@ -174,6 +179,27 @@ def test_an_approved_call_that_is_not_repeated_ends_after_a_day(realm: Realm, cl
     realm.settle()
     assert realm.proposal(name).status == "superseded"
     assert [one.reason for one in events(realm) if isinstance(one, ProposalSuperseded)] == ["not asked again"]
+
+
+def test_a_call_that_waited_for_a_policy_waits_for_its_caller_then(
+    realm: Realm, folder: Path, clock: ManualClock
+) -> None:
+    config = folder / "policy.toml"
+    text = config.read_text()
+    config.write_text(
+        text + "\n# another text\n" + text[text.rindex("[[rules]]") :].replace('id = "', 'id = "more_', 1)
+    )
+    with Realm.from_config(read_config(folder / "world.toml"), clock=clock) as changed:
+        held = ToolCalls(changed, "one").begin(call("a"))
+        assert isinstance(held, StillWaiting)
+        assert held.proposal.held is not None
+        assert held.proposal.held.cause == "policy"
+    config.write_text(text)
+    realm.settle()
+    released = realm.proposal(held.proposal.proposal_id)
+    assert released.held is not None
+    assert (released.held.cause, leases(realm)) == ("caller", 0)
+    assert isinstance(ToolCalls(realm, "one").begin(call("a")), Allowed)
 
 
 def test_a_call_of_a_framework_is_approved_as_before(realm: Realm) -> None:
@@ -356,8 +382,10 @@ def test_a_session_is_held_by_one_server_until_it_has_ended(realm: Realm, folder
     assert held_session(realm, "one", "s") == ("claude-code", me)
 
 
-def test_what_ended_with_its_caller_rechecks(realm: Realm, folder: Path, clock: ManualClock) -> None:
-    calls = ToolCalls(realm, "one")
+def test_what_ended_with_its_caller_rechecks_and_is_the_same_without_a_change(
+    realm: Realm, folder: Path, clock: ManualClock, tmp_path: Path
+) -> None:
+    calls, start = ToolCalls(realm, "one"), realm.log.head().size
     asked(realm, "w")
     name = asked(realm, "x")
     realm.decide(name, "approve", by="ann", reason="it may")
@@ -365,12 +393,15 @@ def test_what_ended_with_its_caller_rechecks(realm: Realm, folder: Path, clock: 
     caller_left(realm, left())
     name = asked(realm, "y")
     realm.decide(name, "approve", by="ann", reason="it may")
+    clock.advance(1_000)
     again = calls.begin(call("y", HIDDEN))
     assert isinstance(again, Allowed)
     calls.report("y", {})
     config = read_config(folder / "world.toml")
-    address = f"sqlite:///{folder / 'world.db'}"
-    domain = folder / "domain.yaml"
-    with open_to_recheck(address, domain=domain, folder=folder, policies=config.policies) as checked:
-        done = recheck(checked, every=True)
-    assert done.divergences == []
+    address, domain, policies = str(config.log), folder / "domain.yaml", config.policies
+    with open_to_recheck(address, domain=domain, folder=folder, policies=policies) as checked:
+        assert recheck(checked, every=True).divergences == []
+    at_hand = [str(folder / one) for one in policies]
+    report = what_if(WhatIf(address, str(domain), start, at_hand=at_hand, scratch=tmp_path / "scratch.db"))
+    assert (report.proposals, report.questions, report.unasked, report.stopped) == ([], [], [], None)
+    assert dict(report.counts) == {}

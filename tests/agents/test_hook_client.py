@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from tests.agents.fake_realm_server import ALLOW, CUT, HELD, FakeServer, fake_server, http
+from tests.remote.test_command_client import certificate
 from tests.support.patience import PATIENCE_S
 from worldprotocol.agents import hook_client
 
@@ -176,11 +178,29 @@ def test_a_decision_is_passed_on_in_the_form_of_the_agent(
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (code, answer, said)
 
 
+def test_an_event_whose_session_is_half_a_surrogate_pair_is_passed_on(server: FakeServer) -> None:
+    done = call(server, '{"hook_event_name": "PreToolUse", "session_id": "\\ud800"}')
+    assert (done.returncode, json.loads(done.stdout)) == (0, ALLOW)
+
+
 def test_an_answer_in_chunks_is_read(server: FakeServer) -> None:
     body = json.dumps(ALLOW).encode()
     pieces = b"".join(f"{len(one):x}\r\n".encode() + one + b"\r\n" for one in (body[:7], body[7:], b""))
     server.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + pieces
     assert json.loads(call(server, BEFORE).stdout) == ALLOW
+
+
+def test_a_server_with_an_unknown_certificate_gets_no_token(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate(tmp_path))
+    with fake_server(None, tls=context) as server:
+        server.answer = http(200, json.dumps({**ALLOW, "more": "x" * 200_000}).encode())
+        done = call(server, BEFORE)
+        assert (done.returncode, "certificate verify failed" in done.stderr, server.asked) == (2, True, [])
+        known = variables() | {"SSL_CERT_FILE": str(tmp_path / "server.pem")}
+        given = json.dumps(BEFORE)
+        done = subprocess.run(words(server), input=given, capture_output=True, text=True, env=known, check=False)
+        assert (done.returncode, json.loads(done.stdout)["more"]) == (0, "x" * 200_000)
 
 
 def test_a_lost_connection_is_made_again_with_the_same_event(server: FakeServer) -> None:

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.agents.hooked import Claude, founded, hooked, proposals
+from tests.agents.hooked import Claude, founded, proposals
 from tests.agents.test_hooks_command import worldctl
+from tests.pages.pages_of import signed_in
 from tests.server.served import Place, Served, serving
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
@@ -27,7 +28,7 @@ REALM = "/v1/realms/main"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with hooked(tmp_path_factory.mktemp("living")) as running:
+    with serving(founded(tmp_path_factory.mktemp("living")), "--sign-in", "ann") as running:
         yield running
 
 
@@ -184,6 +185,9 @@ def test_a_person_sees_that_the_caller_left(served: Served) -> None:
         assert (shown["status"], shown["endedReason"]) == ("superseded", "caller left")
         late = client.post(f"{REALM}/proposals/{name}:answer", json={"choice": "approve", "reason": "late"}).json()
         assert (late["code"], "its caller left" in late["detail"]) == ("NOT_WAITING", True)
+    with signed_in(served, "ann") as browser:
+        for page in ("proposals?status=superseded", f"proposals/{name}"):
+            assert "caller left" in browser.get(f"/realms/main/{page}").text, page
     place = served.place.folder
     for words in (("explain", name), ("show", name)):
         told = worldctl("--config", str(place / "world.toml"), *words).stdout
@@ -209,13 +213,14 @@ def test_a_connection_that_is_cut_at_any_stage_leaves_nothing(served: Served, st
                 client.post(f"{REALM}/proposals/{name}:answer", json=said)
     elif stage == "waits for leases":
         until(lambda: len(proposals(served)) and open_calls(served.place) > 2, "nothing waits")
+    else:
+        until(lambda: proposals(served)[-1]["trace"]["session"] == session, "it is not proposed")
     cut.cut()
     if held is not None:
         until(lambda: open_calls(served.place) == 2, "the call still waits for leases")
         other.after(held["id"])
     if stage == "allowed":  # whether the answer arrived is not known
         with served.client("claude") as client:
-            until(lambda: proposals(served)[-1]["trace"]["session"] == session, "it is not proposed")
             time.sleep(3)
             client.post(f"{REALM}/sessions:end", json={"session": session, "noticedBy": "process"})
     until(lambda: not open_calls(served.place), f"{stage}: something is left")

@@ -65,6 +65,7 @@ def test_all_is_well_and_no_byte_changes(realm):
         "index",
         "realm",
         "unsettled",
+        "writable",
         "domain",
         "policy",
         "confinement",

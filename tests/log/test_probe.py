@@ -120,6 +120,8 @@ def test_a_file_that_was_moved_is_named(tmp_path: Path) -> None:
         assert obstacle(log).code == "LOG_MOVED"
         assert not path.exists()  # a probe makes none
         (tmp_path / "elsewhere.db").rename(path)
+        assert obstacle(log).code == "LOG_MOVED"  # as of a write: this process has to open it again
+    with open_log(str(path)) as log:
         log.probe(SOON_S)
 
 

@@ -75,9 +75,12 @@ def test_a_full_disk_refuses_writes_until_there_is_room(tmp_path: Path) -> None:
         assert {one.json()["code"] for one in refused} == {"STORAGE_FULL"}
         assert refused[-1] is answers[-1]
         with served.client("aud") as client:  # reading goes on
-            assert client.get("/readyz").status_code == 200
+            eventually(lambda: client.get("/readyz").status_code == 503)
+            assert client.get("/readyz").json()["code"] == "STORAGE_FULL"
             assert client.get(f"{PATH}/proposals").status_code == 200
         found = metrics(served)
+        assert found.value("worldprotocol_realm_writable", realm="main") == 0
+        assert found.value("worldprotocol_write_obstacle", realm="main", code="STORAGE_FULL") == 1
         assert (found.value("worldprotocol_commits_failed_total", realm="main", code="STORAGE_FULL") or 0) >= len(
             refused
         )
@@ -86,6 +89,9 @@ def test_a_full_disk_refuses_writes_until_there_is_room(tmp_path: Path) -> None:
         resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
         again = [served.submit("kid", LARGE, key=f"request-{number}") for number in range(6)]
         assert {one.status_code for one in again} <= {200, 202}  # without a restart
+        with served.client() as client:
+            eventually(lambda: client.get("/readyz").status_code == 200)
+        assert metrics(served).value("worldprotocol_realm_writable", realm="main") == 1
         known = acknowledged(answers)
         check_log(served, known | acknowledged(again))
         assert len(known | acknowledged(again)) == 7  # what was refused was not recorded, and is once
@@ -107,6 +113,7 @@ def test_a_database_server_that_stops_is_a_503_until_it_runs_again(database: Dat
         assert (metrics(served).value("worldprotocol_log_bytes", realm="main") or 0) > 100_000
         database.stop()
         with served.client("kid") as client:
+            eventually(lambda: client.get("/readyz").status_code == 503)  # an answer holds for a second
             down = client.get("/readyz")
             assert (down.status_code, down.json()["code"]) == (503, "LOG_UNAVAILABLE")
             assert client.get("/healthz").status_code == 200

@@ -128,6 +128,14 @@ def every_effect_is_taken_for_idempotent(patch: pytest.MonkeyPatch) -> None:
 def what_failed_to_be_committed_is_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorldProtocol, "_forget", _nothing)
     patch.setattr(LiveState, "_drop_state", _nothing)
+    follow = LiveState._follow
+
+    def once(self: LiveState, size: int) -> None:
+        """Follow, and fail where a state that is ahead of the log would be followed for ever."""
+        follow(self, size)
+        assert self._reaches(size)
+
+    patch.setattr(LiveState, "_follow", once)
 
 
 def an_intent_is_taken_twice(patch: pytest.MonkeyPatch) -> None:

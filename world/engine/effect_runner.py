@@ -27,7 +27,7 @@ from world.state.ports import Executor, Performed
 from world.state.realm_view import RealmView
 from world.state.writer_epoch import closed_log
 
-__all__ = ["EffectRecorder", "look_up_effect", "make_effect"]
+__all__ = ["EffectRecorder", "make_effect"]
 
 STILL_WANTED_S: Final = 0.25
 """How often it is looked whether an effect that waits is still wanted, in seconds."""
@@ -35,8 +35,10 @@ STILL_WANTED_S: Final = 0.25
 Peek = Callable[[Callable[[RealmView], Any]], Any]
 
 
-def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed:
+def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closing: threading.Event) -> Performed | None:
     """Perform an effect and return its result; one that is not needed any more is not begun.
+
+    An effect in doubt is looked up in place of that; None is returned where it is not known what became of it.
 
     Args:
         task: the effect; its request is in the log.
@@ -49,6 +51,8 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
         RefusedError: ``LOG_CLOSED`` while it waited; then the next process performs it. ``LOG_FENCED`` where the log
             was closed to writers before it began, so that its result could not be recorded.
     """
+    if task.looks_up:
+        return _look_up(task, executor, peek)
     wait_ms = max(0, task.not_before - clock.now_ms()) if task.not_before else 0
     begins = time.monotonic() + wait_ms / 1000
     over = _why_over(task, peek)
@@ -66,14 +70,8 @@ def make_effect(task: Task, executor: Executor, peek: Peek, clock: Clock, closin
     return executor.perform(task.order, task.requirement, call)
 
 
-def look_up_effect(task: Task, executor: Executor, peek: Peek) -> Performed | None:
-    """Find out what became of an effect in doubt; None where that is not known, or it is not in doubt any more.
-
-    Args:
-        task: the effect.
-        executor: finds it out.
-        peek: asks the realm as it is now.
-    """
+def _look_up(task: Task, executor: Executor, peek: Peek) -> Performed | None:
+    """Find out what became of an effect in doubt; None where that is not known, or it is not in doubt any more."""
     name = task.requirement.id
 
     def is_doubtful(realm: RealmView) -> bool:

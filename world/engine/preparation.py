@@ -18,7 +18,9 @@ from world.core import Domain
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder
 from world.engine.observing import Observer, TimedLog, WritableLog, WriteTiming
+from world.engine.writability import write_obstacle
 from world.engine.writer import Writer
+from world.errors import WorldProtocolError
 from world.klis.resources.resource_types import ResourceTypes
 from world.limits import Limits
 from world.pipeline.driver import recover
@@ -174,6 +176,10 @@ class PreparingCommands(Writer):
         """
         self.subscribers.refuse_inside_handler()
         self._group.refuse_within()
+
+    def write_obstacle(self) -> WorldProtocolError | None:
+        """Return the error that a command would end with now; see ``Writer.write_obstacle``."""
+        return write_obstacle(self.archive, self._clock, self._domain)
 
     def attempts(self, command: Command, prepare: Prepare | None) -> Iterator[Command]:
         """Yield a command with its preparation, again while the one before did not hold; at last the command alone.

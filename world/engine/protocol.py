@@ -15,10 +15,10 @@ from typing import Any, TypeVar, cast
 
 from world.clock import Boot, Clock, IdSource, boot_of
 from world.core import Domain
-from world.engine.appending import add_checkpoints, intents_of, new_events
+from world.engine.appending import SpoiledError, add_checkpoints, intents_of, new_events
 from world.engine.clock_state import evidence_of, warn_behind
 from world.engine.commands import Prepare
-from world.engine.effect_runner import EffectRecorder, look_up_effect, make_effect
+from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
 from world.engine.preparation import Command, PreparingCommands
 from world.engine.scheduled_work import ScheduledWork, Timer
@@ -48,14 +48,6 @@ from world.state.realm_view import RealmView
 __all__ = ["Command", "WorldProtocol"]
 
 R = TypeVar("R")
-
-
-class _SpoiledError(Exception):
-    """A command failed after it had emitted events; the whole unit is given up and done again without it."""
-
-    def __init__(self, pending: Pending[Command, Any], error: Exception) -> None:
-        self.pending = pending
-        self.error = error
 
 
 class WorldProtocol(PreparingCommands):
@@ -215,8 +207,6 @@ class WorldProtocol(PreparingCommands):
 
     def make(self, task: Task) -> EffectRecorder:
         """Make an effect that was requested in the log, or look one up that is in doubt."""
-        if task.looks_up:
-            return EffectRecorder(task, look_up_effect(task, self._executor, self.archive.peek))
         try:
             return EffectRecorder(
                 task, make_effect(task, self._executor, self.archive.peek, self._clock, self._closing)
@@ -260,7 +250,7 @@ class WorldProtocol(PreparingCommands):
                     self._ledger_kept = self.archive.ledger_position()[1]
                     self._checkpoint_every = self.archive.checkpoint_every() or self._limits.checkpoint_every
                 committed += self._run_unit(commands, joins=not is_alone)
-            except _SpoiledError as spoiled:
+            except SpoiledError as spoiled:
                 self._forget()
                 spoiled.pending.fail(spoiled.error)
             except UnitEndedError as error:
@@ -425,7 +415,7 @@ def _run_first(
     outcomes = [_outcome(work, pending, others, fits=fits) for pending in first]
     for pending, _, error in outcomes:
         if error is not None:
-            raise _SpoiledError(pending, error)
+            raise SpoiledError(pending, error)
     return outcomes
 
 
@@ -449,7 +439,7 @@ def _outcome(
         events = len(work.emitted) - before
         error = failure.refusal(events) if isinstance(failure, UnitOverrunError) else failure
         if events:
-            raise _SpoiledError(pending, error) from failure
+            raise SpoiledError(pending, error) from failure
         return pending, None, error
     finally:
         work.budget.stop()

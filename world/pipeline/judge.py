@@ -45,7 +45,7 @@ def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     A proposal whose policy or action differs from the one in force is held instead
     (``world.pipeline.adopted_code.holding``), whether or not a ruling was prepared.
     """
-    proposal = submitted.proposal
+    proposal, was_held = submitted.proposal, submitted.proposal.held is not None
     if work.same_code is not work.realm.domain and is_held_back(work, proposal):
         return ()
     binding = work.realm.bindings[proposal.submitted.actor.actor_id]
@@ -60,8 +60,7 @@ def judge(work: UnitOfWork, submitted: Submitted) -> Iterable[Step]:
     else:
         ruling = ready.ruling
         shadow(work, ready.case, ready.shadow_ruling)
-    is_late = proposal.held is not None
-    return _record(work, proposal, in_force(work, ruling, binding), binding, is_late=is_late)
+    return _record(work, proposal, in_force(work, ruling, binding), binding, is_late=was_held)
 
 
 def answer(work: UnitOfWork, proposal_id: str, given: HumanAnswer) -> Iterable[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Final
 
 from world.events.proposal_events import DecisionMade, ProposalCompleted, ProposalFailed, ProposalSuperseded
 from world.read_models.archive import Archive
@@ -11,8 +12,11 @@ from world.read_models.decoding import decoded
 
 __all__ = ["EndedProposals"]
 
-_ENDED = {ProposalCompleted: "completed", ProposalFailed: "failed", ProposalSuperseded: "superseded"}
-_TOPICS = [DecisionMade.TOPIC, *(kind.TOPIC for kind in _ENDED)]
+_ENDED: Final = {
+    ProposalCompleted.TOPIC: "completed",
+    ProposalFailed.TOPIC: "failed",
+    ProposalSuperseded.TOPIC: "superseded",
+}
 
 
 class EndedProposals:
@@ -48,10 +52,10 @@ class EndedProposals:
     def _since(self, size: int) -> list[str]:
         """Return the statuses with which proposals ended after the last call."""
         found = []
-        for logged in self._archive.log.read(self._position, size, topics=_TOPICS):
+        for logged in self._archive.log.read(self._position, size, topics=[DecisionMade.TOPIC, *_ENDED]):
             event = decoded(logged)
             if not isinstance(event, DecisionMade):
-                found.append(_ENDED[type(event)])  # type: ignore[index]
+                found.append(_ENDED[logged.topic])
             elif event.decision.decision == "rejected":
                 found.append("rejected")
         return found

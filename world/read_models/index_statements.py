@@ -12,7 +12,22 @@ from functools import cache
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import BigInteger, Table, Text, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Table,
+    Text,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from world.events.base import REALM_STREAM
 from world.events.proposal_events import ProposalSubmitted
@@ -57,6 +72,26 @@ def _after_update() -> Any:
     )
 
 
+class _PlainText(ColumnElement[str]):
+    """A text of the log in the collation of the index, whose indexes PostgreSQL does not use otherwise."""
+
+    inherit_cache = False
+    type = Text()
+
+    def __init__(self, column: ColumnElement[str]) -> None:
+        self.column = column
+
+
+@compiles(_PlainText)
+def _as_it_is(element: _PlainText, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.column, **options)
+
+
+@compiles(_PlainText, "postgresql")
+def _in_default_collation(element: _PlainText, compiler: SQLCompiler, **options: Any) -> str:
+    return f'{compiler.process(element.column, **options)} COLLATE "default"'
+
+
 def _recent() -> Any:
     """Return the query for the numbers of rows of ``RECENT_ROWS`` after a position, each with that of their events.
 
@@ -69,17 +104,21 @@ def _recent() -> Any:
 
     topic, of_registry = EVENTS.c.topic, EVENTS.c.stream == REALM_STREAM
     of_proposal = topic == ProposalSubmitted.TOPIC
-    known = EVENTS.outerjoin(PROPOSALS, of_proposal & (_P.log_id == _LOG) & (_P.proposal_id == EVENTS.c.stream))
+    listed = (
+        select(literal_column("1"))
+        .where(_P.log_id == _LOG, _P.proposal_id == _PlainText(EVENTS.c.stream))
+        .scalar_subquery()
+    )
     pairs = (
         (rows(WORLDS, _W.position), topic == WorldSealed.TOPIC),
         (rows(BRANCHES, _B.created_pos), topic == BranchCreated.TOPIC),
-        (func.count(_P.proposal_id), of_proposal),
+        (func.count(case((of_proposal, listed))), of_proposal),  # each looked up: a join could read all proposals
         (rows(RUNS, _R.opened_pos), topic == RunOpened.TOPIC),
         (rows(LANDMARK_ROWS, LANDMARK_ROWS.c.position), of_registry | (topic == BranchSwitched.TOPIC)),
     )
     counts = [one for row, made in pairs for one in (row, func.count(case((made, 1))))]
     span = EVENTS.c.id > bindparam("low", type_=BigInteger), EVENTS.c.id <= bindparam("high", type_=BigInteger)
-    return select(*counts).select_from(known).where(*span)
+    return select(*counts).select_from(EVENTS).where(*span)
 
 
 def _ends() -> Any:

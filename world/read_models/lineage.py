@@ -154,11 +154,11 @@ def _heads(archive: Archive, position: int, snapshot: SealedSnapshot | None) -> 
     branches = {}
     for name, event in ((event.branch, event) for at, event in _created(archive) if at <= position):
         head, tip = sealed.get(name, (event.world_id, event.world_id))
-        completed = _newest_ended(archive, name, ProposalCompleted, position)
-        failed = _newest_ended(archive, name, ProposalFailed, position)
-        if completed is not None and completed[0] > floor:
+        completed = _newest_ended(archive, name, ProposalCompleted, (floor, position))
+        failed = _newest_ended(archive, name, ProposalFailed, (floor, position))
+        if completed is not None:
             head = tip = completed[1]
-        if failed is not None and failed[0] > max(floor, 0 if completed is None else completed[0]):
+        if failed is not None and (completed is None or failed[0] > completed[0]):
             tip = failed[1]
         branches[name] = Branch(name, head, tips.get(name, tip))
     return Heads(_active(archive, position, next(iter(branches), "")), branches)
@@ -181,11 +181,14 @@ def _sealed_at_end(archive: Archive, position: int, floor: int) -> dict[str, str
 
 
 def _newest_ended(
-    archive: Archive, branch: str, kind: type[ProposalCompleted | ProposalFailed], position: int
+    archive: Archive, branch: str, kind: type[ProposalCompleted | ProposalFailed], span: tuple[int, int]
 ) -> tuple[int, str] | None:
-    """Return position and world of the newest end of a proposal of a branch up to a position; None without any."""
+    """Return position and world of the newest end of a proposal of a branch in (after, upto]; None without any."""
+    after, upto = span
     status = "completed" if kind is ProposalCompleted else "failed"
-    for (at,) in archive.rows("newest_ended", {"of_branch": branch, "of_status": status, "upto": position}):
+    for (at,) in archive.rows("newest_ended", {"of_branch": branch, "of_status": status, "upto": upto}):
+        if number(at) <= after:
+            return None
         event = decoded(archive.event_at(number(at)))
         if not isinstance(event, kind) or event.branch != branch:
             raise index_damaged(f"it misplaces the end of a proposal of the branch {branch!r:.80}")

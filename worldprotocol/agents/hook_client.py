@@ -219,27 +219,24 @@ def _guarded(client: str, options: dict[str, str], event: dict[str, object]) -> 
     names = ("conversation_id", "session_id") if client == "cursor" else ("session_id",)
     session = next((found for name in names if isinstance(found := event.get(name), str) and found), "")
     parts = (client, options["--server"], options["--realm"], session, str(posix.getuid()))
-    digest = _blake2.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    digest = _blake2.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return session, f"\0worldctl-guard-{digest}"
 
 
 def _leave_guard(client: str, options: dict[str, str], event: dict[str, object]) -> None:
-    """Start a guard for the session of an event, unless it has one."""
+    """Start a guard for the session of an event, unless it has one; where none can be started, there is none."""
     session, name = _guarded(client, options, event)
     if not session or not hasattr(posix, "pidfd_open"):
         return
+    stated = [word for key in ("--server", "--realm", "--token-file") if key in options for word in (key, options[key])]
+    program = [sys.executable, "-I", "-S", FILE, GUARD, "--session", session, *stated]
     held = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         held.bind(name)
         held.listen()
-    except OSError:  # it has one
-        return
-    else:
-        stated = [
-            word for key in ("--server", "--realm", "--token-file") if key in options for word in (key, options[key])
-        ]
-        program = [sys.executable, "-I", "-S", FILE, GUARD, "--session", session, *stated]
         _module("session_guard").leave(held.fileno(), program, [FILE, f"hooks call {client} --server"])
+    except OSError:  # it has one, or there are too many processes
+        return
     finally:
         held.close()
 

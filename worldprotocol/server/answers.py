@@ -378,7 +378,19 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
         },
     ),
     "server.health": (shape(status=TEXT), {"status": "ok"}),
-    "server.ready": (shape(status=TEXT, realms=INT), {"status": "ok", "realms": 1}),
+    "server.ready": (
+        shape(
+            status=TEXT,
+            realms=array(shape("code cause holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, holder=OBJECT)),
+        ),
+        {
+            "status": "ok",
+            "realms": [
+                {"name": "shop", "ready": True},
+                {"name": "old", "ready": False, "code": "LOG_FENCED", "cause": "the log was closed to writers"},
+            ],
+        },
+    ),
     "server.metrics": (TEXT, 'worldprotocol_log_events{realm="shop"} 7.0\n'),
 }
 """Schema and example of the successful answer of each operation."""

@@ -190,7 +190,7 @@ _ALL: Final = (
     _in_realm("rights.list", "GET", "/rights", ("auditor", "operator"), "List the rights in force"),
     Operation("errors.read", "GET", "/v1/errors/{code}", (), "Return what an error code means", is_public=True),
     Operation("server.health", "GET", "/healthz", (), "Return whether the process answers", is_public=True),
-    Operation("server.ready", "GET", "/readyz", (), "Return whether all realms can be read", is_public=True),
+    Operation("server.ready", "GET", "/readyz", (), "Return whether all realms accept writes", is_public=True),
     Operation("server.metrics", "GET", "/metrics", ("operator", "auditor"), "Return metrics for Prometheus"),
 )
 OPERATIONS: Final = {one.name: one for one in _ALL}

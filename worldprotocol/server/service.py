@@ -21,6 +21,7 @@ from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
 from worldprotocol.api.config import ServerConfig, WorkspaceConfig
 from worldprotocol.api.lookup.past_views import PastViews
+from worldprotocol.api.readiness import WITHIN_S, WriteProbe
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.telemetry.writes import time_writes
 from worldprotocol.export.cloud_events import CloudEvents
@@ -147,7 +148,8 @@ class RealmToServe:
 class HostedRealm:
     """A realm in a running service, at one place; ``view`` reads its state, once for requests that arrive together.
 
-    ``fault`` is why the realm cannot be opened again; None where no attempt failed.
+    ``fault`` is why the realm cannot be opened again; None where no attempt failed. ``noted`` is the code of the
+    obstacle to writes that the log of the server names; empty where it names none.
     """
 
     name: str
@@ -161,12 +163,14 @@ class HostedRealm:
     cloud_events: CloudEvents
     ended: EndedProposals
     jobs: RealmJobs
+    probe: WriteProbe
     agents: AgentsOfRealm | None = None
     run_command: RunCommand | None = None
     reopen: Callable[[], RealmToServe | None] | None = None
     is_placed: bool = False
     watching: Sequence[asyncio.Task[None]] = ()
     fault: str | None = None
+    noted: str = ""
 
     @property
     def limits(self) -> Limits:
@@ -325,6 +329,7 @@ class Service:
             cloud_events=CloudEvents(realm.log),
             ended=EndedProposals(realm.archive),
             jobs=jobs,
+            probe=WriteProbe(realm._acting.write_obstacle),
             agents=one.agents,
             run_command=one.run_command,
             reopen=one.reopen,
@@ -387,4 +392,5 @@ class Service:
         for one in self.realms.values():
             await one.jobs.join()
             await one.log_watch.join()
+            await asyncio.to_thread(one.probe.join, WITHIN_S)
             await asyncio.to_thread(one.realm.close)

@@ -31,11 +31,16 @@ from tests.support.patience import PATIENCE_S
 from worldprotocol.agents import hook_client
 from worldprotocol.agents.hooks.settings import FORMS, HookPlace, with_hooks
 
-CLAUDE: Final = PACKAGES / "@anthropic-ai" / "claude-code-linux-x64" / "claude"
-CODEX: Final = PACKAGES / "@openai" / "codex-linux-x64" / "vendor" / "x86_64-unknown-linux-musl" / "bin" / "codex"
+CLAUDE: Final = "@anthropic-ai/claude-code-linux-*/claude"
+CODEX: Final = "@openai/codex-linux-*/vendor/*/bin/codex"
+"""Programs in the packages of npm, which has those of this machine alone."""
+
 REQUEST: Final = "Do what the script says."
 MARK: Final = "DRIVEN_AGENT"
 """Variable by which the processes of an agent are found again."""
+
+LOOKS_S: Final = 0.2
+"""Time between two looks at all processes, in seconds: each takes some time itself."""
 
 ENDS_S: Final = 5.0
 """How long an agent may take to end after a signal, in seconds, before it is killed."""
@@ -52,9 +57,12 @@ class Cable:
         to = urlsplit(url)
         self._to = to.hostname, to.port
         self._open: list[socket.socket] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
+        self._listen(0)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def _listen(self, port: int) -> None:
+        self._listening = socket.create_server(("127.0.0.1", port))
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
@@ -83,6 +91,12 @@ class Cable:
                 one.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._accepting.join(PATIENCE_S)
+        self._open.clear()
+
+    def mend(self) -> None:
+        """Take connections again."""
+        if not self._accepting.is_alive():
+            self._listen(int(self.url.rpartition(":")[2]))
 
 
 @dataclass
@@ -167,7 +181,7 @@ class Driven:
         """Wait until the agent has ended; kill it if it takes longer."""
         end = time.monotonic() + longest_s
         while self.is_running() and time.monotonic() < end:
-            time.sleep(0.02)
+            time.sleep(LOOKS_S)
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(PATIENCE_S)
@@ -208,8 +222,13 @@ def driven(served: Served, kind: str, command: str, folder: Path) -> Iterator[Dr
         finally:
             agent.wait(0)
             agent.close_terminal()
-            until(lambda: not agent.guards() and not agent.processes())
+            cable.mend()  # guards report the end of the agent until it is heard
+            until(lambda: not agent.guards() and not agent.processes(), LOOKS_S)
             cable.cut()
+
+
+def _program(pattern: str) -> str:
+    return str(next(PACKAGES.glob(pattern)))
 
 
 def _claude(stack: ExitStack, command: str, folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -221,7 +240,7 @@ def _claude(stack: ExitStack, command: str, folder: Path) -> tuple[list[str], di
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
     }
-    return [str(CLAUDE), "-p", REQUEST, "--model", "scripted"], variables
+    return [_program(CLAUDE), "-p", REQUEST, "--model", "scripted"], variables
 
 
 def _codex(stack: ExitStack, command: str, folder: Path, project: Path) -> tuple[list[str], dict[str, str]]:
@@ -234,4 +253,4 @@ def _codex(stack: ExitStack, command: str, folder: Path, project: Path) -> tuple
         f'[projects."{project}"]\ntrust_level = "trusted"\n'
     )
     options = ["--dangerously-bypass-hook-trust", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"]
-    return [str(CODEX), "exec", *options, REQUEST], {"CODEX_HOME": str(home)}
+    return [_program(CODEX), "exec", *options, REQUEST], {"CODEX_HOME": str(home)}

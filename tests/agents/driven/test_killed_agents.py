@@ -15,7 +15,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from tests.agents.driven.driven_agents import Driven, driven
+from tests.agents.driven.driven_agents import LOOKS_S, Driven, driven
 from tests.agents.guarded import until
 from tests.agents.hooked import hooked
 from tests.plugins.forms import IS_SHORT, scaled
@@ -23,7 +23,7 @@ from tests.server.served import Served
 from world.audit.verify import verify
 from world.events.caller_events import CallerLeft
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(scaled(7_200, ci=900))]
 
 LIMIT_S: Final = 20.0
 """Time after which nothing of an ended agent is left, in seconds; measured by the long form."""
@@ -44,7 +44,7 @@ POINTS: Final = {
     "approved": "tail -f /dev/null && git push origin main",
     "any": "tail -f /dev/null",
 }
-"""Where a call is when something ends, and the command: the second one runs confined, the others ask a person."""
+"""Where a call is when something ends, and its command, which asks a person or runs confined."""
 
 
 def inbox(served: Served) -> list[dict[str, Any]]:
@@ -70,16 +70,17 @@ def left(served: Served) -> list[str]:
 def reached(served: Served, agent: Driven, point: str, chance: random.Random) -> None:
     """Wait until the call of an agent is at a point."""
     if point == "any":
-        time.sleep(chance.uniform(0.0, 4.0))
+        until(lambda: not agent.is_running() or agent.hooks() or is_begun(agent), 0.05)
+        time.sleep(chance.uniform(0.0, 1.0))
         return
     if point != "running":
-        until(lambda: not agent.is_running() or inbox(served))
+        until(lambda: not agent.is_running() or inbox(served), LOOKS_S)
         assert agent.is_running(), agent.said
     if point == "approved":
         [entry] = inbox(served)
         assert approve(served, entry) in (200, 202)
     if point != "asked":
-        until(lambda: not agent.is_running() or is_begun(agent))
+        until(lambda: not agent.is_running() or is_begun(agent), LOOKS_S)
         assert agent.is_running(), agent.said
 
 
@@ -105,9 +106,9 @@ def test_killed_agents_leave_no_lease_no_claim_and_no_entry(kind: str, tmp_path:
                 ended = time.monotonic()
                 if late and chance.random() < 0.5:
                     approve(served, late[0])
-                until(lambda: not left(served))
+                until(lambda: not left(served), LOOKS_S)
                 times[what] = time.monotonic() - ended
-                print(f"{kind} {what}: {times[what]:.2f} s", flush=True)
+                print(f"{kind} {what}: {times[what]:.2f} s", flush=True)  # the long form is a measurement
         with served.place.realm() as realm:
             assert verify(realm.log).ok
             noticed = {one.noticed_by for _, one in realm.events() if isinstance(one, CallerLeft)}

@@ -150,8 +150,7 @@ class SqliteStore(Store):
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         """See ``Store.query``."""
-        if self._files is not None:
-            self._files.refuse_moved()
+        self._refuse_moved()
         try:
             if self._readers is not None:
                 return self._readers.query(sql, parameters)
@@ -168,8 +167,7 @@ class SqliteStore(Store):
         readers = self._readers
         if not isinstance(readers, Readers):
             return super().newest_head(log_id)
-        if self._files is not None:
-            self._files.refuse_moved()
+        self._refuse_moved()
         try:
             return self._own_newest(log_id) or readers.unchanged(log_id, self._last_head)
         except _UNREADABLE as error:
@@ -232,8 +230,7 @@ class SqliteStore(Store):
         self._mutex.acquire()
         try:
             writer = self._own()
-            if self._files is not None:
-                self._files.refuse_moved()
+            self._refuse_moved()
             if time.monotonic() < self._polite_until:
                 time.sleep(_PAUSE_S)
             self._patiently(writer, "BEGIN IMMEDIATE")
@@ -282,6 +279,10 @@ class SqliteStore(Store):
         """See ``Store.check_place``."""
         self._check_files(_NOT_READ)
 
+    def _refuse_moved(self) -> None:
+        if self._files is not None:
+            self._files.refuse_moved()
+
     def _check_files(self, consequence: str) -> None:
         if self._files is not None:
             self._files.check(consequence)
@@ -303,6 +304,7 @@ class SqliteStore(Store):
             if not self.read_only:
                 self._own()
                 self.check_place()
+                self._refuse_moved()
                 try_write(self._path, log_id, timeout_s)
             elif holder := holder_in_the_way(self._path, lambda: newest(self.newest_head(log_id))[0], timeout_s):
                 raise _busy(self._path, holder)
@@ -445,6 +447,4 @@ def _no_database(path: str) -> WorldProtocolError:
 
 
 def _closed(read_only: bool) -> str:
-    if read_only:
-        return "The log was opened to be read only; open it for writing."
-    return "The log was closed; open it again."
+    return f"The log was {'opened to be read only; open it for writing' if read_only else 'closed; open it again'}."

@@ -59,7 +59,9 @@ class CursorAgent:
         if name == "postToolUseFailure":
             return CallEnds(session, call_id, "failed", event.get("error_message"))
         intent = _intent(event, tool, given, project, CommandTerms(leases_reads=terms.leases_reads))
-        return CallBegins(session, call_id, tool, intent, has_own_id=call_id == own)
+        stated = event.get("cursor_version")
+        version = stated if isinstance(stated, str) else None
+        return CallBegins(session, call_id, tool, intent, has_own_id=call_id == own, version=version)
 
     def allow(self, begun: CallBegins, reason: str) -> dict[str, Any]:
         """Return the answer that permits a call."""

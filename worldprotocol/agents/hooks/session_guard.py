@@ -1,7 +1,8 @@
 """The guard of a session: a process that renews the session at the server, and reports the end of its agent.
 
 The first hook of a session leaves it. It has a session of the operating system of its own, so that neither Ctrl-C nor a
-closed terminal ends it, and nothing of the agent: no descriptors, no folder, no variables but the token. It holds a
+closed terminal ends it, and nothing of the agent: no descriptors, no folder, no variables but the token
+and the files of certificates. It holds a
 pidfd of the agent, which is the nearest process above the hook that is not a shell of the hook.
 
 - Every 5 s it renews the session.
@@ -40,7 +41,7 @@ PASSING = (401, 408, 429)
 """Refusals that may pass: a token is replaced, a server has much to do."""
 
 MOST_DESCRIPTORS = 1 << 20
-_KEPT = b"WORLDCTL_TOKEN"
+_KEPT = (b"WORLDCTL_TOKEN", b"SSL_CERT_FILE", b"SSL_CERT_DIR")
 _CREDENTIALS = 12
 
 
@@ -122,7 +123,7 @@ def _become(agent: int, name: int, program: "Sequence[str]") -> None:
     posix.closerange(higher + 1, MOST_DESCRIPTORS)
     posix.chdir("/")
     words = [*program, "--agent", str(agent), "--socket", str(name)]
-    posix.execve(program[0], words, {key: value for key, value in posix.environ.items() if key == _KEPT})
+    posix.execve(program[0], words, {key: value for key, value in posix.environ.items() if key in _KEPT})
 
 
 def run(http: "ModuleType", words: "Sequence[str]") -> None:

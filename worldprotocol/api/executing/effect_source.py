@@ -16,6 +16,7 @@ from world.state.ports import Performed
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 from worldprotocol.api.executing.workspaces import take_up_workspace
+from worldprotocol.api.readiness import WriteProbe
 from worldprotocol.api.realm import Realm
 
 if TYPE_CHECKING:
@@ -71,6 +72,14 @@ class EffectSource(Protocol):
         """Report a result; see ``Realm.complete_effect``. Return whether the effect is offered again after it."""
         ...
 
+    def check_writable(self) -> None:
+        """Check that claims and results can be recorded, before the first claim.
+
+        Raises:
+            WorldProtocolError: what a claim would be refused with.
+        """
+        ...
+
     def now_ms(self) -> int:
         """Return the time with which deadlines of claims are compared, ms since 1970."""
         ...
@@ -116,6 +125,7 @@ class RealmSource:
         """Use the writer of the realm."""
         self._realm = realm
         self._acting = realm._acting
+        self._probe = WriteProbe(self._acting.write_obstacle)
         self._worker = ""
         self._workspaces: list[str] = []
         self._watched: EventLog | None = None
@@ -170,6 +180,11 @@ class RealmSource:
     def complete(self, claim: EffectClaim, performed: Performed) -> bool:
         """Report a result; see ``Realm.complete_effect``. Return whether the effect is offered again after it."""
         return _is_retried(self._realm.complete_effect(claim, performed), claim)
+
+    def check_writable(self) -> None:
+        """Check that the realm would accept a write; see ``EffectSource.check_writable``."""
+        if (obstacle := self._probe.obstacle()) is not None:
+            raise obstacle
 
     def now_ms(self) -> int:
         """Return the time of the log, ms since 1970."""

@@ -152,6 +152,9 @@ class RemoteEffects:
         self._post("complete", {"claim": claim.to_wire(), "report": EffectReport.of(performed).to_wire()})
         return False
 
+    def check_writable(self) -> None:
+        """Do nothing: the first claim says it."""
+
     def now_ms(self) -> int:
         """Return the time of the server, as its last claim stated it, ms since 1970."""
         return int(time.monotonic() * 1000 + self._ahead_ms)

@@ -220,8 +220,12 @@ class Worker:
         return self.summary
 
     def _work(self, pool: ThreadPoolExecutor, *, once: bool) -> None:
+        is_checked = False
         while not self._draining.is_set():
             try:
+                if not is_checked:
+                    self._source.check_writable()
+                    is_checked = True
                 is_done = self._turn(pool, once=once)
             except WorldProtocolError as error:
                 if not ends_by_itself(error) or (once and not isinstance(error, LogBusyError)):

@@ -82,6 +82,12 @@ class AbsentCallers:
         )
         caller_left(self.realm, left)
 
+    def end_departed(self) -> None:
+        """End the calls whose connections ended, and whose ends could not be recorded then."""
+        for proposal_id in self.presence.departed():
+            self.end_call(proposal_id, "connection", is_made=False)
+            self.presence.settle(proposal_id)
+
     def end_session(
         self, name: SessionName, noticed_by: NoticedBy, *, of_holder: bool = False, realm: Realm | None = None
     ) -> list[str]:
@@ -143,10 +149,9 @@ class AbsentCallers:
             if held is not None and held.server != acting.worker and acting.is_gone(held.server):
                 hold_session(self.realm, actor_id, session, held.client)
                 self.presence.take_over(name, held.client)
-            for proposal in calls:
-                started, key = proposal.started, _begun_run(self.realm, proposal)
-                if started is not None and key is not None and acting.is_gone(started.worker):
-                    self.running.expect(actor_id, key)
+            begun = [one for one in calls if one.started is not None and acting.is_gone(one.started.worker)]
+            for key in filter(None, (_begun_run(self.realm, one) for one in begun)):
+                self.running.expect(actor_id, key)
 
     def _client(self, name: SessionName, calls: Iterable[Proposal]) -> str:
         known = self.presence.find(name)
@@ -173,6 +178,7 @@ async def watch_callers(absent: AbsentCallers, threads: Threads) -> None:
                 await threads.run(partial(absent.end_session, name, "renewal", of_holder=True))
             for run in absent.running.silent():
                 await threads.run(partial(absent.end_run, run))
+            await threads.run(absent.end_departed)
             await threads.run(absent.end_cancelled)
         except (WorldProtocolError, OSError) as error:
             _LOGGER.error("The calls of callers that are gone could not be ended: %s", error)

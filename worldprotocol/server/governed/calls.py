@@ -213,6 +213,6 @@ async def _departed(call: Call, tool_call: ToolCall, proposal_id: str) -> None:
     agents = agents_of(call)
     with agents.presence.departing(proposal_id) as has_returned:
         await asyncio.sleep(RETURNS_S)
-        if not has_returned():
-            absent = agents.absent(call.hosted.realm)
-            await call.run(partial(absent.end_call, proposal_id, "connection", is_made=False))
+        if not has_returned():  # an end that cannot be recorded now is recorded later
+            agents.presence.depart(proposal_id)
+            await call.run(agents.absent(call.hosted.realm).end_departed)

@@ -62,6 +62,7 @@ class Presence:
     clock: Callable[[], float] = time.monotonic
     _sessions: OrderedDict[SessionName, PresentSession] = field(default_factory=OrderedDict)
     _calls: dict[str, _Waiting] = field(default_factory=dict)
+    _departed: dict[str, None] = field(default_factory=dict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     # Sessions
@@ -155,3 +156,18 @@ class Presence:
                 call.requests -= 1
                 if not call.requests:
                     self._calls.pop(proposal_id, None)
+
+    def depart(self, proposal_id: str) -> None:
+        """Note a call whose connection ended, until its end is recorded."""
+        with self._mutex:
+            self._departed[proposal_id] = None
+
+    def settle(self, proposal_id: str) -> None:
+        """Note that the end of a call is recorded."""
+        with self._mutex:
+            self._departed.pop(proposal_id, None)
+
+    def departed(self) -> list[str]:
+        """Return the calls whose connections ended, and whose ends are not recorded."""
+        with self._mutex:
+            return list(self._departed)

@@ -57,6 +57,9 @@ FILE_LIMIT_MS: Final = 60_000
 MCP_LIMIT_MS: Final = 600_000
 """Longest times for which a call of a tool for files, or of an MCP server, may run without a report, in ms."""
 
+RUN_LIMIT_MS: Final = 300_000
+"""Longest time until the run of an allowed command begins, in ms; it extends the time while it lasts."""
+
 MUST_CONFINE: Final = (
     "Shell commands are refused here: [agents] confine is true, and nothing confines this one. The operator enables "
     'user namespaces (`worldctl doctor` says what is missing), states a boundary, or sets confine to "auto"; hooks '
@@ -183,7 +186,7 @@ def _attended(client: str, action: str, *, is_run: bool) -> Attended:
     if client == PROXY:
         return Attended(by="proxy")
     if is_run:
-        return Attended(by="run")
+        return Attended(by="run", limit_ms=RUN_LIMIT_MS)
     limit_ms = FILE_LIMIT_MS if action.startswith("file.") else MCP_LIMIT_MS if action == MCP else None
     return Attended(by="hook", limit_ms=limit_ms)
 

@@ -18,6 +18,8 @@ from world.audit.index_checks import table_faults, unreadable
 from world.clock import SystemClock
 from world.core.domain_rules import OWN_NAMES_RULES, RULES
 from world.engine.clock_state import clock_state
+from world.engine.writability import write_obstacle
+from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, RefusedError, WorldProtocolError
 from world.events.policy_events import PolicyAdopted, ShadowConfigured
 from world.read_models.clock_jumps import clock_jumps
@@ -27,6 +29,7 @@ from world.read_models.live.offered_effects import waits_for_workers
 from world.read_models.packaged_views import PackagedViews
 from world.state.realm_view import RealmView
 from worldprotocol.api.config import Config
+from worldprotocol.api.readiness import WITHIN_S, WriteProbe
 from worldprotocol.api.realm import Realm
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.opening import admit_code
@@ -152,6 +155,7 @@ def _log(desk: CommandContext) -> Iterator[Check]:
             yield _writer(realm)
         yield _authentication(realm)
         yield from _clock(world, realm)
+        yield _writable(world)
         yield _unsettled(realm)
 
 
@@ -204,6 +208,21 @@ def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
         yield Check("clock", False, "; ".join(rendered), advice)
     else:
         yield Check("clock", True, "; ".join(rendered) or "recorded time does not jump")
+
+
+def _writable(world: Realm) -> Check:
+    """Say whether a command would be accepted now; no byte is changed for that."""
+    if world.log.derives_views:
+        return Check("writable", ok=True, facts="exported tables are never written")
+    probe = WriteProbe(lambda: write_obstacle(world.archive, SystemClock()))
+    obstacle = probe.obstacle()
+    probe.join(WITHIN_S)
+    if obstacle is None:
+        return Check("writable", ok=True, facts="a command would be accepted now")
+    is_known = obstacle.code in ErrorCode.__members__.values()
+    advice = ErrorCode(obstacle.code).remedy if is_known else ""
+    is_ok = obstacle.code == ErrorCode.LOG_FENCED  # on purpose; `writer` says so
+    return Check("writable", is_ok, f"{obstacle.message} [{obstacle.code}]", "" if is_ok else advice or "")
 
 
 def _authentication(realm: RealmView) -> Check:
