@@ -40,7 +40,8 @@ def founded(folder: Path, agents: str = "", *, confined: bool = False, commands:
     subprocess.run([*COMMAND, "init", str(realm), "--template", "coding-agents"], env=environment(), check=True)
     config = realm / "world.toml"
     text = config.read_text().replace('root = "project"', f"root = {json.dumps(str(project))}")
-    text = text.replace("unclaimed_s = 900", "") if "unclaimed_s" in agents else text
+    for name, value in (("unclaimed_s", "900"), ("reads", '"content"')):
+        text = text.replace(f"{name} = {value}", "") if name in agents else text
     if confined:
         text = (
             text.replace('confine = "auto"', "confine = true")
