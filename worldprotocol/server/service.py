@@ -19,9 +19,9 @@ from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
 from worldprotocol.api.config import ServerConfig, WorkspaceConfig
 from worldprotocol.api.lookup.past_views import PastViews
-from worldprotocol.api.readiness import WITHIN_S, WriteProbe
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.telemetry.writes import time_writes
+from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey

@@ -29,8 +29,8 @@ from world.read_models.live.offered_effects import waits_for_workers
 from world.read_models.packaged_views import PackagedViews
 from world.state.realm_view import RealmView
 from worldprotocol.api.config import Config
-from worldprotocol.api.readiness import WITHIN_S, WriteProbe
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.opening import admit_code
 
