@@ -1,10 +1,10 @@
 """Expectations: futures that are completed when the log says what their callers wait for.
 
 A caller names a key (the id of a proposal, of a request for leases or of a lease that ends, or ``ANY``), and a function
-that reads the result from the committed state. Every publication of the state marks the keys of its events, and a thread then calls the
-functions of these keys. The thread exists only while a caller waits; it also looks for what other processes committed.
-So waiting depends on no subscriber, holds no thread of its own, and ends with its future: a cancelled future leaves
-nothing.
+that reads the result from the committed state. Every publication of the state marks the keys of its events, and a
+thread then calls the functions of these keys. The thread exists only while a caller waits; it also looks for what other
+processes committed. So waiting depends on no subscriber, holds no thread of its own, and ends with its future: a
+cancelled future leaves nothing.
 """
 
 from __future__ import annotations
