@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Literal
 
@@ -228,7 +228,7 @@ class _Simulation:
         self.ledger = Ledger()
         number = itertools.count(1)
         self._desk = LeaseManager(self.ledger, emit=self._emit, new_id=lambda: f"{next(number):012x}")
-        self._desk.configure(settings, 0, by="simulation")
+        self._desk.configure(replace(settings, wake_rules=1), 0, by="simulation")  # a session asks again by its timer
 
     def run(self) -> None:
         due, leases = self._due, self.ledger.leases

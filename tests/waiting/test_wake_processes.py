@@ -94,13 +94,14 @@ def test_a_wait_of_a_direct_request_ends_when_what_it_died_of_is_free(tmp_path: 
             return await realm.leases.acquire_async(agent="young", resources=wanted, retry=True, timeout=PATIENCE_S)
 
         async def play() -> Any:
-            asking = asyncio.create_task(acquire())
-            await asyncio.to_thread(until_waiting, realm)
-            first.release()
-            await asyncio.to_thread(until_waiting, realm)
-            assert verdicts(realm, "young") == [("Die", "request")]  # the other one is still held
-            second.release()
-            return await asking
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(acquire())
+                await asyncio.to_thread(until_waiting, realm)
+                first.release()
+                await asyncio.to_thread(until_waiting, realm)
+                assert verdicts(realm, "young") == [("Die", "request")]  # the other one is still held
+                second.release()
+            return asking.result()
 
         assert asyncio.run(play()).is_active
         assert verdicts(realm, "young") == [("Die", "request"), ("Granted", "request")]

@@ -380,7 +380,7 @@ class LeaseManager(VerdictEmitter):
         """Judge the requests again that a change can affect, those that wait and those that died, oldest first.
 
         A verdict can affect only the requests behind it and the other requests of its session; those are added. What
-        died is judged where its place was freed; the ledger notes that.
+        died is judged where its place was freed, which the ledger notes.
 
         Args:
             changed: triples of leases or requests that were added or removed.
@@ -405,10 +405,7 @@ class LeaseManager(VerdictEmitter):
             may_wake = self._check is None or self._check("the requests for leases that wait or died")
             now = max(now, ledger.clock)  # a backup for an earlier request may have advanced the time
             if isinstance(request, RefusedRequest):
-                if may_wake:
-                    self._wake(request, now, queue)
-                else:
-                    queue.leave()
+                self._wake(request, now, queue) if may_wake else queue.leave()
                 continue
             name, session, triples = request.request_id, ledger.named(request.session), request.triples
             if terminal_triple(session, triples):

@@ -246,16 +246,10 @@ class UnitOfWork(msgspec.Struct, eq=False):
         )
 
     def _may_wake(self, what: str) -> bool:
-        """Return whether one more request that died may get a verdict in this unit; the others are left to the next.
-
-        Raises:
-            UnitOverrunError: the command had its time.
-        """
+        """Return whether one more request that died may get a verdict in this unit; the others are left to the next."""
         self.budget.check(what)
-        if self.woken >= WOKEN_AT_ONCE:
-            self.is_unfinished = True
-            return False
-        return True
+        self.is_unfinished |= self.woken >= WOKEN_AT_ONCE
+        return self.woken < WOKEN_AT_ONCE
 
     def end(self) -> None:
         """Drop the lease desk, which refers to this unit; so both are freed without the garbage collector."""

@@ -109,14 +109,8 @@ class Model:
             spec.get("required") for spec in given.get("fields", {}).values()
         )
 
-    def check_commit(self, *, lost_wakes: bool = False) -> None:
-        """Check the invariants that hold between two commits.
-
-        Args:
-            lost_wakes: whether wake-ups were lost since the last check.
-        """
-        undecided = {name for name, one in self.open.items() if one.decision is None}
-        self.leases.check_progress(undecided, may_lose=lost_wakes)
+    def check_commit(self) -> None:
+        """Check the invariants that hold between two commits."""
         for agent, session in {lease.owner for lease in self.leases.active.values()}:
             one = self.processes.get(session)
             if one is None:

@@ -240,7 +240,9 @@ class Simulation:
         head = log.stored_head()
         hold("CARD-log", f"the head covers {head.size} of {model.log.size} events", head.size == model.log.size)
         hold("CARD-log", "the stored root is that of the events", head.root == model.log.root())
-        model.check_commit(lost_wakes=any(worker.protocol.take_lost() for worker in self.workers))
+        model.check_commit()
+        undecided = {name for name, one in model.open.items() if one.decision is None}
+        model.leases.check_progress(undecided, may_lose=any(one.protocol.take_lost() for one in self.workers))
         model.leases.check_waits()
         model.leases.check_apart()
 
