@@ -14,6 +14,7 @@ from tests.log.test_sqlite_lock_holder import eventually, holding, is_stopped
 from world.errors import LogBusyError, RefusedError, WorldProtocolError
 from world.log import EventLog, NewEvent, open_log
 from world.log.backends import sqlite_probe
+from world.log.backends.postgres_hosts import FlushingConnection
 from world.log.backends.sqlite_locks import LockHolder
 from world.log.backends.sqlite_probe import ROOM_BYTES
 
@@ -168,3 +169,26 @@ def test_a_closed_log_is_named(shared_log_url: str) -> None:
     append(log)
     log.close()
     assert obstacle(log).code == "LOG_CLOSED"
+
+
+def test_a_process_that_is_stopped_in_a_probe_holds_no_lock(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    execute = FlushingConnection.execute
+
+    def watched(self: FlushingConnection, *given: Any, **options: Any) -> Any:
+        answer = execute(self, *given, **options)
+        rows = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s"
+        held.append(watching.execute(rows, (self.info.backend_pid,)).fetchone()[0])  # type: ignore[index]
+        return answer
+
+    with (
+        open_log(postgres_database, create=True) as log,
+        psycopg.connect(postgres_database, autocommit=True) as watching,
+    ):
+        append(log)
+        monkeypatch.setattr(FlushingConnection, "execute", watched)
+        log.probe(SOON_S)
+    assert held
+    assert not any(held)

@@ -1,8 +1,8 @@
 """Whether a log on a PostgreSQL server can be written now, found out without an event.
 
-In a connection of its own, the log's lock is taken and given back, and the rights of the role are looked at. Then a
-record that changes nothing is committed, without the log's lock: that commit waits for the disk, and for standbys where
-commits wait for them.
+In a connection of its own, the log's lock is taken and given back in one statement, and the rights of the role are
+looked at. Then a record that changes nothing is committed, without the log's lock: that commit waits for the disk, and
+for standbys where commits wait for them.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ def probe_server(
         RefusedError: ``LOG_READ_ONLY``: the role may not append.
         WorldProtocolError: ``LOG_UNAVAILABLE``: no standby confirms the commit.
     """
-    connection.execute("BEGIN READ WRITE")
-    connection.execute(f"SET LOCAL lock_timeout = {max(1, round(timeout_s * 1000))}".encode())
+    connection.execute("BEGIN READ WRITE; ROLLBACK")
+    connection.execute(f"SET lock_timeout = {max(1, round(timeout_s * 1000))}".encode())
     try:
-        connection.execute(TAKE.sql, (LOCK_SPACE, log_id))
+        connection.execute(
+            TAKE.sql, (LOCK_SPACE, log_id)
+        )  # in autocommit: a process that is stopped here holds nothing
     except errors.LockNotAvailable:
-        connection.execute("ROLLBACK")
         raise _held(connection.execute(_HOLDER, (LOCK_SPACE, log_id)).fetchone(), where) from None
     may_append = is_reading or (connection.execute(_MAY_APPEND).fetchone() or (False,))[0]
-    connection.execute("ROLLBACK")
     if not may_append:
         message = f"The role of {where} lacks the right to append events. Grant it, or use another role."
         raise RefusedError(ErrorCode.LOG_READ_ONLY, message, store=where)
