@@ -33,8 +33,8 @@ from worldprotocol.simulation import (
     simulate,
 )
 from worldprotocol.simulation import model_leases as leases
-from worldprotocol.simulation.depot import scenario
 from worldprotocol.simulation.calls.call_steps import CALL_KINDS
+from worldprotocol.simulation.depot import scenario
 from worldprotocol.simulation.external.claim_steps import EXTERNAL_KINDS
 from worldprotocol.simulation.model_log import canonical
 from worldprotocol.simulation.model_worlds import within
