@@ -16,8 +16,8 @@ from worldprotocol.cli.support.redaction import shown_resources
 if TYPE_CHECKING:
     from world.events.lease_events import VerdictGiven
     from world.klis.ledger_view import ReadableLedger
-    from world.log import LoggedEvent
     from world.read_models.leases import Shown
+    from worldprotocol.api.bootstrap import LoggedEvent
     from worldprotocol.cli.support.point_in_time import PointInTime
 
 KINDS: Final = ("verdict", "proposal", "intent", "decision")
