@@ -13,7 +13,7 @@ from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.limits import Limits
-from world.read_models.ended_proposals import EndedProposals
+from world.read_models.live.ended_proposals import EndedProposals
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
 from worldprotocol.agents.project import Project
