@@ -22,6 +22,8 @@ from worldprotocol.server.governed.absent_callers import MISSES_S, AbsentCallers
 from worldprotocol.server.governed.presence import SILENT_S, Presence
 from worldprotocol.server.governed.running_calls import RunningCalls
 
+pytestmark = pytest.mark.requirement("LIVE-caller")
+
 FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False, "hidden": False}
 NAME = ("bot", "s")
 

@@ -20,6 +20,8 @@ from worldprotocol.agents.command_words import read_command
 from worldprotocol.agents.intents import Intent, command, search
 from worldprotocol.agents.project import Project
 
+pytestmark = pytest.mark.requirement("WALL-words")
+
 FORMS: Final[Mapping[str, list[str]]] = tomllib.loads(
     (Path(__file__).parent / "bypass_forms.toml").read_text(encoding="utf-8")
 )
@@ -352,11 +354,13 @@ def test_a_search_that_tools_read_differently_may_name_guarded_files(project: Pr
     assert search(project, "Grep", "", str(project.root), [".cl[^x]ude/*"]).input["guarded"] is True
 
 
+@pytest.mark.requirement("WALL-names")
 def test_links_are_followed_before_the_folder_above_is_taken(project: Project) -> None:
     place = project.place("d/d/d/top/../claude.token", str(project.root))
     assert (place.is_inside, place.path) == (False, str(project.root.parent / "claude.token"))
 
 
+@pytest.mark.requirement("WALL-names")
 def test_more_links_than_the_kernel_follows_lead_nowhere_inside(project: Project) -> None:
     for number in range(60):
         link = project.root / f"src/link{number}"

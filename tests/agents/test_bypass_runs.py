@@ -19,7 +19,7 @@ from tests.agents.test_confined_commands import started
 from tests.agents.test_presets import place_of
 from tests.server.served import Served, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("WALL-words")]
 
 SECRET: Final = "SECRET=x-of-the-project"
 TOKEN: Final = "SECRET-token-of-x"

@@ -26,6 +26,8 @@ from worldprotocol.api.callers.sessions import Leaving, caller_left, held_sessio
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 
+pytestmark = pytest.mark.requirement("LIVE-caller")
+
 FILE = {"path": "/src/app.py", "tool": "Edit", "guarded": False, "hidden": False}
 HIDDEN = FILE | {"hidden": True}
 """An edit about which a person is asked."""

@@ -21,7 +21,7 @@ from world.audit.verify import verify
 from world.events.base import Event
 from world.events.caller_events import CallerLeft, SessionBegun, SessionMoved
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("LIVE-caller")]
 
 REALM = "/v1/realms/main"
 

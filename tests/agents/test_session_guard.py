@@ -18,6 +18,8 @@ from tests.agents.fake_realm_server import ALLOW, HELD, FakeServer, fake_server,
 from tests.agents.guarded import Agent, guards, until
 from tests.support.patience import PATIENCE_S
 
+pytestmark = pytest.mark.requirement("LIVE-caller")
+
 AGENT = Path(__file__).resolve().parent / "plain_agent.py"
 
 

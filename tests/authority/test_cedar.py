@@ -273,7 +273,7 @@ def test_where_nothing_fails_the_ruling_is_what_cedar_says_of_all_policies_toget
         ),
     ],
 )
-@pytest.mark.requirement("CARD-policy")
+@pytest.mark.requirement("CARD-policy", "WALL-policy")
 def test_a_name_that_never_applies_is_refused_when_a_cedar_file_is_loaded(text, words):
     with pytest.raises(RefusedError) as refused:
         policy_from_cedar(f'// first\n@id("a") {text}', "a.cedar")

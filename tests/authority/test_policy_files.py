@@ -430,7 +430,7 @@ def test_a_rule_beside_others_in_code_says_the_same():
         ("actions:", "it has no value"),
     ],
 )
-@pytest.mark.requirement("CARD-policy")
+@pytest.mark.requirement("CARD-policy", "WALL-policy")
 def test_a_member_that_says_nothing_is_refused_with_its_line(member: str, words: str) -> None:
     text = f"name: house\nrules:\n  - id: a\n    verdict: escalate\n    {member}\n"
     with pytest.raises(RefusedError) as refused:

@@ -35,6 +35,8 @@ from world.model.decision import Ruling
 from world.model.immutable_json import freeze
 from world.state.ports import Case
 
+pytestmark = pytest.mark.requirement("WALL-words")
+
 DECLARED = {"stated": "input.confined", "exact": ["input.command", "input.cwd"]}
 RULE = "not confined"
 

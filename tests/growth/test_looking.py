@@ -7,6 +7,7 @@ or why its cost grows.
 from __future__ import annotations
 
 import asyncio
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from worldprotocol.api.config import ServerConfig
 from worldprotocol.api.read_only import RealmReader
 from worldprotocol.cli.program import run
 from worldprotocol.cli.registry import COMMANDS
+from worldprotocol.export.jsonl import export_log, import_log
 from worldprotocol.server.app import create_app
 from worldprotocol.server.operation_table import OPERATIONS
 from worldprotocol.server.service import RealmToServe, Service
@@ -200,3 +202,38 @@ async def read_all(realm: GrownRealm, steps: Steps) -> dict[str, int]:
                     found[path] = steps.taken()
         await service.threads.close()
     return found
+
+
+def test_sql_reads_what_the_tables_of_the_query_are_made_of(
+    realms: tuple[GrownRealm, GrownRealm], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(realms[0].place.folder)
+    with counted(monkeypatch) as steps:
+
+        def taken(query: str, code: int = 0) -> int:
+            steps.taken()
+            assert run(["sql", query, "--json"]) == code
+            return steps.taken()
+
+        nothing = taken("SELECT 1")
+        assert taken("SELECT nothing of this", code=2) < nothing  # it is refused before the log is read
+        events, proposals, worlds = (taken(f"SELECT count(*) FROM {one}") for one in ("events", "proposals", "worlds"))
+    assert nothing < 2 * worlds < min(proposals, events)
+    counts = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "count_star" in line]
+    with realms[0].place.realm() as world:
+        sealed = len(list(world.worlds(1 << 30)))
+        assert [one["count_star()"] for one in counts] == [world.log.head().size, len(list(world.proposals())), sealed]
+
+
+def test_an_import_takes_as_many_steps_for_each_event_of_a_long_log(
+    realms: tuple[GrownRealm, GrownRealm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    for name, realm in zip(("short", "long"), realms, strict=True):
+        file = tmp_path / f"{name}.jsonl"
+        with realm.place.realm() as world, file.open("wb") as out:
+            export_log(world.log, out)
+        with counted(monkeypatch) as steps, file.open("rb") as lines:
+            done = import_log(lines, str(tmp_path / f"{name}.db"))
+            taken.append(steps.taken() // done.added)
+    assert taken[1] <= MOST * taken[0]

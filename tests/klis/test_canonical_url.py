@@ -14,6 +14,8 @@ from world.errors import RefusedError
 from world.klis.resources.canonical_url import canonical_url
 from world.klis.resources.resource_reading import canonical_resource, read_resource
 
+pytestmark = pytest.mark.requirement("WALL-names")
+
 REFUSED = [
     "https://evil.example\\@github.com/",
     "https:\\\\evil.example/",

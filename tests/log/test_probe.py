@@ -18,6 +18,8 @@ from world.log.backends.postgres_hosts import FlushingConnection
 from world.log.backends.sqlite_locks import LockHolder
 from world.log.backends.sqlite_probe import ROOM_BYTES
 
+pytestmark = pytest.mark.requirement("LIVE-probe")
+
 SOON_S = 0.05
 """How long the probes of these tests wait for a lock."""
 

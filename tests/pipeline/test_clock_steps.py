@@ -31,6 +31,8 @@ from world.pipeline.recorded_time import MAX_REST_MS, Evidence
 from worldprotocol import Realm
 from worldprotocol.export.jsonl import export_log, import_log
 
+pytestmark = pytest.mark.requirement("LIVE-clock")
+
 LIMIT = 300_000
 
 

@@ -36,6 +36,8 @@ from worldprotocol import Realm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.api.telemetry.writes import time_writes
 
+pytestmark = pytest.mark.requirement("LIVE-lock")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 REPETITIONS = scaled(50, ci=2)

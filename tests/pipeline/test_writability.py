@@ -23,6 +23,8 @@ from world.state.writer_epoch import WriterEpoch
 from worldprotocol import Realm, Worker
 from worldprotocol.api.waiting import outages
 
+pytestmark = pytest.mark.requirement("LIVE-probe")
+
 START = 1_700_000_000_000
 DAY_MS = 86_400_000
 

@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE_S
 from tests.telemetry.metric_names import Scrape
 from worldprotocol.directory.directory import RealmDirectory
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("LIVE-probe")]
 
 
 def ready(served: Served, **query: str) -> tuple[int, dict[str, Any]]:

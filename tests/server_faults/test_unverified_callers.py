@@ -30,6 +30,8 @@ from worldprotocol.api.realm import Realm
 from worldprotocol.server.app import create_app
 from worldprotocol.server.service import RealmToServe, Service
 
+pytestmark = pytest.mark.requirement("WALL-bodies")
+
 KEY = b"\x01" * 32
 PART = b" " * 65_536
 CHUNKED = ("transfer-encoding", "chunked")

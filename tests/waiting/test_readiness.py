@@ -13,6 +13,8 @@ from world.errors import LogBusyError, WorldProtocolError
 from worldprotocol.api.waiting import readiness
 from worldprotocol.api.waiting.readiness import WriteProbe
 
+pytestmark = pytest.mark.requirement("LIVE-probe")
+
 BUSY = LogBusyError("LOG_BUSY", "Another writer keeps it locked.")
 
 

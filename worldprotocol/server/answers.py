@@ -424,8 +424,9 @@ BODIES: Final[dict[str, Any]] = {
         "tool_use_id": "toolu_01",
     },
     "commands.run": {"arguments": ["lease", "list", "--json"]},
-    **dict.fromkeys(("verify.start", "jobs.cancel"), {}),
+    "verify.start": {},
     "recheck.start": {"all": True, "upto": 400},
+    "jobs.cancel": {},
     "whatif.start": {"drop": [ID]},
     "backtest.start": {
         "policyText": 'name = "draft"\n[[rules]]\nid = "all"\nverdict = "approve"\n',

@@ -21,7 +21,7 @@ from tests.server.served import Served
 from tests.support.patience import PATIENCE_S
 from world.audit.verify import verify
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("LIVE-lease")]
 
 DECLARED = """
 [[agents.commands]]

@@ -20,7 +20,7 @@ from world.events.lease_events import KeyRegistered, KeyRevoked, RequestWithdraw
 from world.events.policy_events import PolicyAdopted, PolicyRetired, ShadowConfigured
 from world.events.realm_events import ActorBound, ActorRegistered
 from world.model.immutable_json import freeze
-from world.read_models.request_events import events_of_request
+from world.read_models.live.request_events import events_of_request
 from worldprotocol.api.callers.access import NewToken, RealmAccess
 from worldprotocol.api.callers.keyed import check_key
 from worldprotocol.api.callers.recorded_keys import RequestKeys, says_acquire

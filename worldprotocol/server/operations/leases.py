@@ -12,7 +12,7 @@ from world.errors import RefusedError
 from world.events.base import KLIS_STREAM
 from world.events.lease_events import VerdictGiven
 from world.read_models.leases import held, still_blocks, verdict_row, waits
-from world.read_models.request_events import events_of_request
+from world.read_models.live.request_events import events_of_request
 from worldprotocol.api.callers.recorded_keys import Says, says_acquire, says_heartbeat, says_release, says_revoke
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.remote.event_forms import event_form

@@ -16,8 +16,8 @@ from worldprotocol.cli.support.redaction import shown_resources
 if TYPE_CHECKING:
     from world.events.lease_events import VerdictGiven
     from world.klis.ledger_view import ReadableLedger
-    from world.log import LoggedEvent
     from world.read_models.leases import Shown
+    from worldprotocol.api.bootstrap import LoggedEvent
     from worldprotocol.cli.support.point_in_time import PointInTime
 
 KINDS: Final = ("verdict", "proposal", "intent", "decision")
@@ -156,7 +156,7 @@ def _asked(then: PointInTime, ledger: ReadableLedger, position: int, verdict: Ve
 def _after(then: PointInTime, ledger: ReadableLedger, position: int, verdict: VerdictGiven) -> Iterator[dict[str, Any]]:
     """Yield what the log says later about the request and its leases, up to the point in time."""
     from world.events.lease_events import LeasesRevoked, RequestWithdrawn, VerdictGiven
-    from world.read_models.request_events import ends_of_leases, events_of_request
+    from world.read_models.live.request_events import ends_of_leases, events_of_request
 
     archive, own = then.world.archive, {one.lease_id for one in verdict.leases}
     given = archive.event_at(position)
