@@ -1,4 +1,4 @@
-"""What leases cost: acquire and release, verdicts, memory, replay, and durable grants.
+"""What leases cost: acquire and release, wake-ups, verdicts, memory, replay, and durable grants.
 
 Usage: ``python -m bench leases [--seconds S] [--events N] [--past N] [--grants N] [--folder DIR] [--postgres URL]``.
 The ledger is the real one with its desk; the events are made and folded but not stored, except for the durable grants.
@@ -37,6 +37,7 @@ PAST = 1_000_000
 FLAT, BUDGET_US = 1.2, 8.0
 ROUNDS = 15
 CALLERS = 64
+WAITING = (100, 1_000, 10_000)
 CHANNEL = {"kind": "vouched", "by": "bench"}
 SETTINGS = KlisSettings(max_triples=10_000)
 
@@ -113,6 +114,40 @@ def measure_pair(past: int, seconds: float) -> None:
     for name, taken in found.items():
         print(f"acquire and release, {name}   {taken:>8.2f} us   ratio {taken / empty:>5.2f}", flush=True)
     print(f"   budget: flat within {FLAT}, below {BUDGET_US:.0f} us   worst ratio {max(found.values()) / empty:.2f}")
+
+
+def behind(died: int, held: str, wanted: Callable[[int], tuple[str, ...]]) -> Office:
+    """Return an office in which so many proposals died of one lease, and more of another one."""
+    office = Office()
+    office.acquire(manifest("aged", "s", held))
+    for at in range(died):
+        options = RequestOptions(until_sealed=True, queue=True, request_id=f"p{at}")
+        asked = manifest(f"agent-{at % 97}", f"p{at}", *wanted(at))
+        office.desk.request(asked, office.now, channel=CHANNEL, options=options)
+    assert len(office.ledger.refused) == died
+    return office
+
+
+def measure_wakes() -> None:
+    """Print what a release costs behind which many proposals died: one of them can go, all can go, none wants it."""
+    for died in WAITING:
+        state = "MUTATES STATE:/main/*"
+        office, taken = behind(died, state, lambda at: (state, f"MUTATES {path(at)}")), list[float]()  # noqa: B023
+        for _ in range(min(ROUNDS, died)):
+            *_, lease = office.ledger.leases.values()
+            begin = time.perf_counter()
+            office.desk.release_session(lease.session.agent_id, lease.session.session_id, office.now)
+            taken.append((time.perf_counter() - begin) * 1e6)
+        print(f"release, {died:>6,} died, one can go     {statistics.median(taken):>10.1f} us", flush=True)
+    other = manifest("worker", "s", "MUTATES FILE:/other")
+    found = median_us({"": partial(office.take_and_give_back, other)}, 1.0)[""]
+    print(f"acquire and release of another lease, {died:>6,} died   {found:>10.1f} us", flush=True)
+    office = behind(died, "MUTATES FILE:/shop/*", lambda at: (f"MUTATES {path(at)}",))
+    begin = time.perf_counter()
+    office.desk.release_session("aged", "s", office.now)
+    assert len(office.ledger.leases) == died
+    each = (time.perf_counter() - begin) / died * 1e6
+    print(f"release, {died:>6,} died, all can go     {each:>10.1f} us for each", flush=True)
 
 
 def measure_verdicts(seconds: float) -> None:
@@ -255,6 +290,7 @@ def main() -> None:
     parser.add_argument("--postgres", help="URL of a PostgreSQL database to measure too")
     arguments = parser.parse_args()
     measure_pair(arguments.past, arguments.seconds)
+    measure_wakes()
     measure_verdicts(arguments.seconds)
     measure_memory()
     measure_replay(arguments.events)

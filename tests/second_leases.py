@@ -11,11 +11,13 @@ from tests.second_forms import must
 NUMBERS = {
     *("max_triples", "max_resource_chars", "max_depth", "min_subtree_depth", "max_waiting", "max_named_conflicts"),
     *("default_ttl_ms", "max_ttl_ms", "max_hold_ms", "backoff_ms", "max_backoff_ms", "max_signature_age_ms"),
-    *("max_proposal_retries", "manifest_rules", "max_clock_ahead_ms"),
+    *("max_proposal_retries", "manifest_rules", "wake_rules", "max_clock_ahead_ms"),
 }
 PREDICATES = {"PROVIDES", "CONSUMES", "MUTATES", "DELETES", "DEPENDS_ON", "RENAMES"}
 KINDS = dict.fromkeys(("FILE", "API_ENDPOINT", "STATE"), "path") | {"URL": "url"}
-KINDS |= dict.fromkeys(("SYMBOL", "DATABASE_TABLE", "CONFIG_KEY", "DB", "ENV", "PROCESS", "COMMAND"), "opaque")
+KINDS |= dict.fromkeys(
+    ("SYMBOL", "DATABASE_TABLE", "CONFIG_KEY", "DB", "ENV", "PROCESS", "COMMAND", "CONTENT"), "opaque"
+)
 SWITCHES = {"accept_priority", "lower_case", "normal_form"}
 TEXTS = {"administrators", "authentication"}
 State = Mapping[str, Any]
@@ -49,6 +51,10 @@ class Leases:
         self.authentication = "open"
         self.leases: dict[str, dict[str, Any]] = {}
         self.waiting: dict[str, tuple[str, str]] = {}
+        self.died: dict[str, tuple[str, str]] = {}  # requests of proposals that what is freed wakes
+        self.dies: dict[tuple[str, str], int] = {}
+        self.wake_rules = 1
+        self.most_dies = 30
         self.token = 0
         self.time = 0
         self.confirmed: int | None = None
@@ -106,6 +112,9 @@ class Leases:
         self.authentication = state["settings"].get("authentication", "open")
         must(self.authentication in ("signed", "channel", "open"), "no way of authentication")
         must(state["settings"].get("manifest_rules", 1) in (1, 2, 3), "unknown rules")
+        self.wake_rules = state["settings"].get("wake_rules", 1)
+        must(self.wake_rules in (1, 2), "unknown rules")
+        self.most_dies = state["settings"].get("max_proposal_retries", 30)
         self.are_needed = True
         self.kinds = KINDS | {
             name: "other" if told.get("authority") else told["kind"] for name, told in state.get("types", {}).items()
@@ -161,6 +170,10 @@ class Leases:
         must(state["agentId"] in self.agents, "not registered")
         must(status in ("Granted", "Wait", "Die"), "no verdict")
         self.check_backup(state)
+        must(state["cause"] in ("request", "queue", "wake"), "no cause")
+        if state["cause"] == "wake":
+            must(self.died.get(name) == (state["agentId"], state["sessionId"]) and status != "Die", "it did not die")
+        self.died.pop(name, None)
         holder = self.waiting.get(name, (state["agentId"], state["sessionId"]))
         for lease in state.get("leases", ()):
             self.once("lease", lease["leaseId"])
@@ -171,8 +184,11 @@ class Leases:
             for told in state.get("wanted", ()):
                 self.check_triple(told)
             self.waiting[name] = holder
+        if status == "Die":
+            self.let_die(state, holder)
         if status != "Granted":
             return
+        self.dies.pop(holder, None)
         for lease in state.get("leases", ()):
             must(lease["token"] > self.token, "out of order")
             self.check_triple(lease)
@@ -185,6 +201,16 @@ class Leases:
                 "granted": state["at"],
                 "hold": self.max_hold,
             }
+
+    def let_die(self, state: State, holder: tuple[str, str]) -> None:
+        """Keep the request of a proposal that died, unless it died too often; it says what it wants when it is new."""
+        self.dies[holder] = self.dies.get(holder, 0) + 1
+        for told in state.get("wanted", ()):
+            self.check_triple(told)
+        of_proposal = self.wake_rules == 2 and state.get("ttlMs") is None
+        must(bool(state.get("wanted")) is (of_proposal and state["cause"] == "request"), "not what is wanted")
+        if of_proposal and self.dies[holder] <= self.most_dies:
+            self.died[state["requestId"]] = holder
 
     def on_lease_renewed(self, state: State) -> None:
         """Let a lease live longer."""
@@ -228,4 +254,5 @@ class Leases:
 
     def on_request_withdrawn(self, state: State) -> None:
         """Let a request leave the queue."""
-        must(self.waiting.pop(state["requestId"], None), "it did not wait")
+        had_died = self.died.pop(state["requestId"], None)
+        must(self.waiting.pop(state["requestId"], None) or had_died, "it did not wait")

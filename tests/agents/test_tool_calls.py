@@ -16,6 +16,7 @@ from world.clock import ManualClock
 from world.errors import RefusedError
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import TIME_LIMIT_MS, ToolCalls
+from worldprotocol.api.callers.sessions import Leaving, caller_left
 from worldprotocol.api.config import read_config
 from worldprotocol.api.realm import Realm
 from worldprotocol.export.archive.cutting import CutPlan, cut
@@ -205,26 +206,27 @@ def test_a_call_outlives_the_session_whose_open_proposal_it_continued(realm: Rea
     first = one.begin(ToolCall("a", "file.edit", FILE, trace={"session": "ends"}))
     second = one.begin(edit("c"))
     assert second.proposal.proposal_id == first.proposal.proposal_id
-    assert one.abandon("ends", "The session of the agent ended.") == [first.proposal.proposal_id]
+    left = Leaving("one", "claude-code", "process", session="ends")
+    assert caller_left(realm, left) == [first.proposal.proposal_id]
     assert one.look(edit("c"), first.proposal.proposal_id) is None  # it is proposed again
     assert isinstance(one.begin(edit("c")), StillWaiting)
     ended = one.begin(ToolCall("a", "file.edit", FILE))
     assert isinstance(ended, StillWaiting)  # an equal call that is open is continued
 
 
-def test_a_call_that_gave_way_asks_again_within_five_seconds_and_says_when(realm: Realm, clock: ManualClock) -> None:
+@pytest.mark.requirement("LIVE-wake")
+def test_a_call_that_gave_way_continues_when_the_file_is_free_and_says_so(realm: Realm, clock: ManualClock) -> None:
     one, two = ToolCalls(realm, "one"), ToolCalls(realm, "two")
-    for number in range(6):  # each time that the second call asks, the first agent has the file
-        assert isinstance(one.begin(edit(f"a{number}")), Allowed)
-        clock.advance(5_000)
+    assert isinstance(one.begin(edit("a")), Allowed)
+    waiting = two.begin(edit("b"))
+    for _ in range(6):  # its timer comes again and again, at the latest after five seconds and half of that
+        assert isinstance(waiting, StillWaiting)
+        assert "one holds MUTATES on /src/app.py since 20" in waiting.waits_for
+        assert "; it asks for them again when they are free, at the latest at 20" in waiting.waits_for
+        again = realm.realm().klis.asks_again_at("two", waiting.proposal.proposal_id)
+        assert clock.now_ms() < again <= clock.now_ms() + 7_500
+        clock.advance(again - clock.now_ms())
         realm.settle()
         waiting = two.begin(edit("b"))
-        assert isinstance(waiting, StillWaiting)
-        assert " holds MUTATES on /src/app.py since " in waiting.waits_for
-        one.report(f"a{number}", {})
-    waiting = two.begin(edit("b"))
-    assert isinstance(waiting, StillWaiting)
-    assert "one held MUTATES on /src/app.py; it asks for them again at 20" in waiting.waits_for
-    clock.advance(5_000)
-    realm.settle()
+    one.report("a", {})
     assert isinstance(two.begin(edit("b")), Allowed)

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from tests.golden import World, access, cellar, clocks, couriers, garden, gate, harbour, orchard, signed
+from tests.golden import World, access, cellar, clocks, couriers, garden, gate, harbour, orchard, signed, wakes
 from tests.golden.garden import FOLDER, record, record_portable
 from world.audit.replay import replay
 from world.clock import ManualClock
@@ -101,6 +101,7 @@ RECORDED = {
     "couriers": recording(couriers, "couriers", "couriers", couriers.record),
     "access": recording(access, "harbour", "access", access.record),
     "signed": recording(signed, "harbour", "signed", signed.record),
+    "wakes": recording(wakes, "harbour", "wakes", wakes.record),
 }
 """The logs as they are recorded today; ``garden`` and ``ledger`` are from before there were leases."""
 

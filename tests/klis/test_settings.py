@@ -20,7 +20,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     int: st.integers(1, 2**53 - 1),
     str: st.text(st.characters(codec="ascii", categories=["L"])),
 }
-CHOSEN = {"authentication", "manifest_rules"}
+CHOSEN = {"authentication", "manifest_rules", "wake_rules"}
 settings = st.fixed_dictionaries(
     {},
     optional={name: VALUES[type(value)] for name, value in DEFAULTS.items() if name not in CHOSEN}
@@ -64,6 +64,7 @@ def test_the_operator_may_allow_every_width() -> None:
         {"authentication": "none"},
         {"authentication": True},
         {"manifest_rules": 1},
+        {"wake_rules": 1},
     ],
 )
 def test_a_setting_that_is_none_is_refused_by_name(told: dict[str, Any]) -> None:
@@ -78,7 +79,7 @@ def test_settings_from_before_a_setting_was_recorded_keep_their_meaning_and_thei
     unrecorded = {*CHOSEN, *NOT_RECORDED}
     wire = {name: value for name, value in DEFAULTS.items() if name not in unrecorded}
     before = KlisSettings.recorded(wire)
-    assert (before.authentication, before.manifest_rules) == (None, 1)
+    assert (before.authentication, before.manifest_rules, before.wake_rules) == (None, 1, 1)
     assert before.to_wire() == wire
     assert before != KlisSettings()
     assert KlisSettings.recorded(DEFAULTS) == KlisSettings()
@@ -86,7 +87,8 @@ def test_settings_from_before_a_setting_was_recorded_keep_their_meaning_and_thei
 
 
 @pytest.mark.parametrize("rules", [0, 4, "2", True, None])
-def test_rules_of_another_version_are_refused(rules: object) -> None:
+@pytest.mark.parametrize("kind", ["manifest_rules", "wake_rules"])
+def test_rules_of_another_version_are_refused(rules: object, kind: str) -> None:
     with pytest.raises(RefusedError) as caught:
-        KlisSettings.recorded({"manifest_rules": rules})
+        KlisSettings.recorded({kind: rules})
     assert caught.value.code == "INVALID_CONFIG"

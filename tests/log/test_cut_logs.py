@@ -20,7 +20,7 @@ from eventsourcing.persistence import OperationalError
 
 from bench.realms import BenchRealm
 from tests.cli.realm import environment
-from tests.golden import access, clocks, couriers, garden, gate, harbour, orchard, signed
+from tests.golden import access, clocks, couriers, garden, gate, harbour, orchard, signed, wakes
 from tests.golden.generate import FORGED
 from tests.pipeline.test_history_sums import opened
 from tests.support.patience import PATIENCE_S
@@ -65,6 +65,7 @@ RECORDS: dict[str, Callable[[str], Realm]] = {
     "ledger": garden.record_portable,
     "orchard": orchard.record,
     "signed": signed.record,
+    "wakes": wakes.record,
 }
 
 

@@ -26,7 +26,7 @@ from world.log.backends.postgres_hosts import FlushingConnection
 from worldprotocol import Realm
 
 PROPOSALS = 2_000
-BYTES_BESIDE_TEXT = 2_250
+BYTES_BESIDE_TEXT = 2_400
 """What a proposal takes in a log file beside the canonical text of its events."""
 
 _READ = 1  # psycopg waits for an answer, and not for room to send

@@ -21,6 +21,7 @@ from world.events.lease_events import LeasesReleased, VerdictGiven
 from world.events.proposal_events import ProposalCompleted, ProposalFailed
 from world.events.realm_events import WorldSealed
 from world.klis.settings import KlisSettings
+from world.klis.wait_die import spread
 from world.limits import Limits
 from world.read_models.decoding import decoded
 from world.state.realm_state import RealmState, apply_event
@@ -82,13 +83,14 @@ def test_a_younger_proposal_dies_and_is_tried_again_after_its_backoff(tmp_path: 
             (first,) = verdicts(world, dying.proposal_id)
             assert (first.status, first.retry_after_ms) == ("Die", 1_000)
             assert first.conflicts[0].holder == "old"
+            again = world.realm().klis.asks_again_at("young", dying.proposal_id)
+            assert again == first.at + 1_000 + spread(1_000, dying.proposal_id, 1)
+            clock.advance(again - clock.now_ms() - 10)
             world.settle()
             assert statuses(world, dying.proposal_id) == ["Die"]  # not before its time
-            clock.advance(1_000)
+            clock.advance(10)
             world.settle()
             assert [event.retry_after_ms for event in verdicts(world, dying.proposal_id)] == [1_000, 2_000]
-        clock.advance(2_000)
-        world.settle()
         assert world.proposal(dying.proposal_id).status == "completed"
         assert world.data()["a"] == 1
 

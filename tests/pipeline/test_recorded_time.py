@@ -28,6 +28,7 @@ from world.events.proposal_events import ProposalSubmitted
 from world.klis.identity.signature import sign
 from world.klis.ledger import Ledger
 from world.klis.settings import KlisSettings
+from world.klis.wait_die import spread
 from world.limits import Limits
 from world.model.snapshot import ErrorValue, Requirement
 from world.pipeline.leasing.clock_confirmation import later_times
@@ -408,7 +409,7 @@ def test_a_session_that_died_in_the_wrong_time_asks_again_after_its_backoff_from
         assert take(world, agent="young").status == "Die"
         clock.advance(-TEN_YEARS)
         world.confirm_clock(reason="it was ahead")
-        assert world.realm().klis.asks_again_at("young", "s-young") == START + 1_000
+        assert world.realm().klis.asks_again_at("young", "s-young") == START + 1_000 + spread(1_000, "s-young", 1)
         sound(world)
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.remote.yards import OVER_HTTP, Yard
 from tests.support.patience import PATIENCE_S
 from world.errors import RefusedError, WaitTimeoutError
+from world.read_models.decoding import decoded
 from worldprotocol.api.leasing.acquiring import Cancel
 from worldprotocol.api.remote.realm import RemoteRealm
 
@@ -119,6 +120,23 @@ def test_an_agent_that_died_may_ask_again(yard: Yard) -> None:
     mine.release()
     thread.join(PATIENCE_S)
     assert found[0].agent == "bot"
+    found[0].release()
+
+
+@pytest.mark.requirement("LIVE-wake")
+def test_a_request_that_died_is_made_again_when_what_it_died_of_is_free(yard: Yard) -> None:
+    mine, retried = held(yard, "kid", "w"), 7
+    for _ in range(retried):  # its timer would come after a minute
+        assert refusal(lambda: held(yard, "bot", "w", session="late")).code == "DIED"
+    with yard.reading() as log:
+        follower = log.log.follow(log.log.head().size, poll_ms=5, topics=["verdict.given"])
+        thread, found = in_thread(lambda: held(yard, "bot", "w", session="late", retry=True, timeout=PATIENCE_S))
+        died: Any = decoded(next(follower))
+        mine.release()
+        thread.join(PATIENCE_S)
+        again: Any = decoded(next(follower))
+    assert (died.status, again.status, found[0].agent) == ("Die", "Granted", "bot")
+    assert again.at - died.at < died.retry_after_ms == 60_000
     found[0].release()
 
 

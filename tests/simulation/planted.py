@@ -32,6 +32,7 @@ from world.engine.protocol import WorldProtocol
 from world.errors import WorldProtocolError
 from world.events.policy_events import ProposalShadowed
 from world.klis.predicate import Predicate
+from world.klis.refused_requests import RefusedRequests
 from world.log import Transaction
 from world.model.decision import Quorum, Ruling
 from world.pipeline.driver import STAGES
@@ -127,6 +128,14 @@ def every_effect_is_taken_for_idempotent(patch: pytest.MonkeyPatch) -> None:
 def what_failed_to_be_committed_is_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorldProtocol, "_forget", _nothing)
     patch.setattr(LiveState, "_drop_state", _nothing)
+    follow = LiveState._follow
+
+    def once(self: LiveState, size: int) -> None:
+        """Follow, and fail where a state that is ahead of the log would be followed for ever."""
+        follow(self, size)
+        assert self._reaches(size)
+
+    patch.setattr(LiveState, "_follow", once)
 
 
 def an_intent_is_taken_twice(patch: pytest.MonkeyPatch) -> None:
@@ -175,6 +184,10 @@ def what_other_workers_asked_meanwhile_does_not_count(patch: pytest.MonkeyPatch)
     patch.setattr(RealmState, "due_retries", due)
 
 
+def what_is_freed_wakes_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RefusedRequests, "free", _nothing)
+
+
 def a_majority_is_half_of_them(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Quorum, "needed", lambda self, members: members if self.rule == "unanimous" else members // 2)
 
@@ -185,7 +198,7 @@ def no_further_step_is_asked(patch: pytest.MonkeyPatch) -> None:
 
 def an_answer_begins_the_time_anew(patch: pytest.MonkeyPatch) -> None:
     record = world.pipeline.judge._record
-    patch.setattr(world.pipeline.judge, "_record", lambda *given, deadline=None: record(*given))
+    patch.setattr(world.pipeline.judge, "_record", lambda *one, is_late, deadline=None: record(*one, is_late=is_late))
 
 
 def who_rejects_approves(patch: pytest.MonkeyPatch) -> None:
@@ -311,6 +324,7 @@ FOUND_BY: Mapping[Plant, set[str]] = {
     equal_keys_run_at_once: {"WP-exkey", "CRASH"},
     a_worker_that_starts_takes_nothing_over: {"WP-exec"},
     what_other_workers_asked_meanwhile_does_not_count: {"KP-3d"},
+    what_is_freed_wakes_nothing: {"LIVE-wake"},
     a_majority_is_half_of_them: {"WP-bind"},
     no_further_step_is_asked: {"WP-bind"},
     an_answer_begins_the_time_anew: {"WP-decision"},

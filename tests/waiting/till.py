@@ -1,7 +1,8 @@
 """A shop whose sales by ``kid`` wait for ``ann``; also a process that answers them, or waits for them.
 
 ``python -m tests.waiting.till ADDRESS ROLE PROPOSAL``: ``answer`` approves a proposal; ``ask`` submits one, prints its
-id, and ends without closing; ``wait`` prints "waiting" once it waits for a proposal, and then its status.
+id, and ends without closing; ``wait`` prints "waiting" once it waits for a proposal, and then its status; ``release``
+releases the leases of ``old`` with these ids, in the session that follows.
 """
 
 from __future__ import annotations
@@ -63,11 +64,13 @@ def check_nothing_waits(realm: Realm) -> None:
     until(lambda: expecting(realm) == 0)
 
 
-def main(address: str, role: str, proposal_id: str = "") -> None:
+def main(address: str, role: str, proposal_id: str = "", session_id: str = "") -> None:
     """Play a role."""
     with Realm.open(address, domain=shop, policies=[house], effects=[Bank().handler()]) as realm:
         if role == "answer":
             realm.decide(proposal_id, "approve", by="ann")
+        elif role == "release":
+            realm.leases.desk.release(proposal_id.split(","), agent_id="old", session_id=session_id)
         elif role == "ask":
             print(realm.act("kid", "sell", CAKE).proposal_id, flush=True)
             os._exit(0)

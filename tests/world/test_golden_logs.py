@@ -31,6 +31,7 @@ CODE: dict[str, tuple[dict[str, Any], ...]] = {
     "clocks": ({"domain": harbour.harbour},),
     "access": ({"domain": harbour.harbour},),
     "signed": ({"domain": harbour.harbour},),
+    "wakes": ({"domain": harbour.harbour},),
     "couriers": ({"domain": couriers.couriers},),
     "orchard": ({"domain": orchard.orchard}, {"domain": orchard.grown}),
     "cellar": ({"domain": cellar.cellar},),

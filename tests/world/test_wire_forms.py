@@ -341,6 +341,7 @@ def test_the_settings_of_klis_have_these_defaults() -> None:
         "lower_case": False,
         "authentication": "channel",
         "manifest_rules": 3,
+        "wake_rules": 2,
     }
     assert Ledger().in_force == KlisSettings()
 

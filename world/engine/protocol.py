@@ -334,8 +334,8 @@ class WorldProtocol(PreparingCommands):
         outcomes = []
         for pending in commands:
             outcomes.append(_outcome(work, pending, others, fits=fits))
-            if self._stopwatch() > work.budget.unit_end:
-                break
+            if work.is_unfinished or self._stopwatch() > work.budget.unit_end:
+                break  # what a command freed continues what waited before the next one
         return outcomes
 
     def _begin(

@@ -70,8 +70,9 @@ class KeyRevoked(Event, frozen=True, kw_only=True):
 class VerdictGiven(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The kernel gave a verdict on a manifest, with the granted leases (KP-5a, KP-5b).
 
-    ``manifest`` is present in the first verdict about a request, ``wanted`` in one that leaves it in the queue.
-    ``cause`` is ``request``, or ``queue`` for a reevaluation.
+    ``manifest`` is present in the first verdict about a request, ``wanted`` in one that leaves it in the queue, or that
+    lets the request of a proposal die. ``cause`` is ``request``, or for a reevaluation ``queue`` where the request
+    waited and ``wake`` where it had died (``wake_rules`` 2).
     ``backup`` is True if resources that may change were backed up before, under the verdict's id (KO-7);
     ``workspace`` is the id of the workspace that holds the backup, absent where it has none and in earlier logs.
     ``ttl_ms`` is None for leases that end with their proposal. ``more_conflicts`` is True if some are not listed.
@@ -144,8 +145,9 @@ class LeasesRevoked(Event, frozen=True, kw_only=True):
 
 
 class RequestWithdrawn(Event, frozen=True, kw_only=True):
-    """A request left the queue without a verdict; ``reason`` is ``timeout``, ``cancelled`` or ``terminal``.
+    """A request that waited or had died left without a verdict.
 
+    ``reason`` is ``timeout``, ``cancelled``, ``terminal``, ``superseded``, ``decided``, or the code of a refusal.
     ``existence`` is present with the reason ``RESOURCE_ABSENT`` (``world.pipeline.leasing.existence``).
     """
 

@@ -1,7 +1,7 @@
 """Lease manager: commands on a ledger that emit events (KLIS-3, KLIS-4, KLIS-5).
 
 Time and ids come from the caller. Every command first advances the time: overdue requests leave the queue, expired
-leases end, and the requests that waited for them are judged again, oldest first. A refused command has no other effect.
+leases end, and what waited for them or died of them is judged again, oldest first. A refused command does no more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from world.klis.conflict import deletion_lease, terminal_triple
 from world.klis.kernel import judge
 from world.klis.manifest import Manifest, Triple
 from world.klis.reevaluation_queue import ReevaluationQueue
-from world.klis.session import Lease, Request, Session
+from world.klis.session import Lease, RefusedRequest, Request, Session
 from world.klis.verdict_emitter import RequestContext, VerdictEmitter
 
 __all__ = ["LeaseManager", "RequestOptions"]
@@ -125,13 +125,13 @@ class LeaseManager(VerdictEmitter):
         return verdict
 
     def withdraw(self, request_id: str, now: int, *, reason: str = "cancelled") -> bool:
-        """Remove a request from the queue; return False where it is not queued."""
+        """Remove a request from the queue, or from those that died; return False where it is in neither."""
         now = self._advanced(now)
         request = self._ledger.requests.get(request_id)
-        if request is None:
+        if request is None and request_id not in self._ledger.refused:
             return False
         self._emit(RequestWithdrawn(at=now, request_id=request_id, reason=reason))
-        self._judge_again(request.triples, now)
+        self._judge_again(() if request is None else request.triples, now)
         return True
 
     # Leases
@@ -248,7 +248,7 @@ class LeaseManager(VerdictEmitter):
         return states
 
     def advance(self, now: int) -> int:
-        """Advance the time to ``now`` (ms): end overdue requests and expired leases.
+        """Advance the time to ``now`` (ms): end overdue requests and expired leases, and wake what was left to wake.
 
         Returns:
             The number of leases that expired.
@@ -260,7 +260,7 @@ class LeaseManager(VerdictEmitter):
         if now < ledger.clock:
             self._check_clock(now)
         overdue, due = ledger.overdue(now), ledger.expired(now)
-        if not overdue and not due:
+        if not overdue and not due and not ledger.refusals.freed:
             return 0
         for request in overdue:
             self._emit(RequestWithdrawn(at=now, request_id=request.request_id, reason="timeout"))
@@ -353,16 +353,20 @@ class LeaseManager(VerdictEmitter):
             )
         return lease
 
-    def _give_queued(self, request: Request, now: int) -> bool:
-        """Emit the verdict on a queued request; a refused grant withdraws it.
+    def _give_again(self, request: Request | RefusedRequest, now: int) -> bool:
+        """Emit the verdict on a request that waited or died; a refused grant withdraws it.
 
         Returns:
-            False where the request stays in the queue: a process with the workspace has to make its backup.
+            False where the request stays what it was: a process with the workspace has to make its backup.
         """
         name = request.request_id
         try:
-            context = RequestContext(request_id=name, cause="queue", ttl=request.ttl_ms)
-            self._give(self._ledger.named(request.session), request.triples, now, context)
+            if isinstance(request, Request):
+                context = RequestContext(request_id=name, cause="queue", ttl=request.ttl_ms)
+            else:
+                context = RequestContext(request_id=name, cause="wake", ttl=None, queue=True)
+            session = self._ledger.session(request.session.agent_id, request.session.session_id)
+            self._give(session, request.triples, now, context)
         except RefusedError as refused:
             if refused.code == ErrorCode.WORKSPACE_ELSEWHERE:
                 return False
@@ -373,9 +377,10 @@ class LeaseManager(VerdictEmitter):
     def _judge_again(
         self, changed: Iterable[Triple], now: int, *, also: Iterable[str] = (), joined: str | None = None
     ) -> None:
-        """Judge the queued requests again that a change can affect, oldest first.
+        """Judge the requests again that a change can affect, those that wait and those that died, oldest first.
 
-        A verdict can affect only the requests behind it and the other requests of its session; those are added.
+        A verdict can affect only the requests behind it and the other requests of its session; those are added. What
+        died is judged where its place was freed; the ledger notes that.
 
         Args:
             changed: triples of leases or requests that were added or removed.
@@ -384,25 +389,58 @@ class LeaseManager(VerdictEmitter):
             joined: the request that was queued, if any; it can affect only sessions that hold leases.
         """
         ledger = self._ledger
-        if not ledger.requests:
+        if not ledger.requests and not ledger.refusals.freed:
             return
         queue = ReevaluationQueue(ledger, but=joined)
         queue.add_behind(changed, only_holders=joined is not None)
         queue.add(also)
+        try:
+            self._judge_queue(queue, now)
+        finally:
+            queue.end()
+
+    def _judge_queue(self, queue: ReevaluationQueue, now: int) -> None:
+        ledger = self._ledger
         for request in queue:
-            if self._check is not None:
-                self._check("the queue of requests for leases")
+            may_wake = self._check is None or self._check("the requests for leases that wait or died")
             now = max(now, ledger.clock)  # a backup for an earlier request may have advanced the time
+            if isinstance(request, RefusedRequest):
+                if may_wake:
+                    self._wake(request, now, queue)
+                else:
+                    queue.leave()
+                continue
             name, session, triples = request.request_id, ledger.named(request.session), request.triples
             if terminal_triple(session, triples):
                 self._emit(RequestWithdrawn(at=now, request_id=name, reason="terminal"))
             elif judge(ledger, session, triples, queued=True) == "Wait":
                 continue
-            elif self._give_queued(request, now):
+            elif self._give_again(request, now):
                 queue.add(session.waiting)
             else:
                 continue
             queue.add_behind(triples)
+
+    def _wake(self, request: RefusedRequest, now: int, queue: ReevaluationQueue) -> None:
+        """Judge a request of a freed place again; one that still dies is put behind what blocks it."""
+        ledger, triples = self._ledger, request.triples
+        session = ledger.session(request.session.agent_id, request.session.session_id)
+
+        def dies(at: int) -> bool:
+            return judge(ledger, session, triples[at : at + 1]) == "Die"
+
+        if dies(ledger.refusals.blocked(request.request_id)):
+            queue.block()
+            return
+        status = judge(ledger, session, triples)
+        if status == "Die":
+            ledger.refusals.put(request, next(filter(dies, range(len(triples)))))
+        elif (status == "Wait" and len(ledger.requests) >= self.settings.max_waiting) or not self._give_again(
+            request, now
+        ):
+            queue.pass_over(request)
+        else:
+            queue.add_behind(triples, only_holders=status == "Wait")
 
 
 def batched(lease_ids: Iterable[str]) -> Iterator[list[str]]:

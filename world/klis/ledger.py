@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 from world.events.base import Event
 from world.events.lease_events import ClockConfirmed
 from world.klis.conflict_index import ConflictIndex
-from world.klis.ledger_steps import STEPS, add_lease, queue_request
+from world.klis.ledger_steps import STEPS, add_lease, queue_request, refuse_request
+from world.klis.refused_requests import RefusedRequests
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
-from world.klis.session import AgentKey, Died, Lease, Rank, Request, Session, SessionName
+from world.klis.session import AgentKey, Died, Lease, Rank, RefusedRequest, Request, Session, SessionName
 from world.klis.settings import KlisSettings
 from world.klis.wait_die import asks_again_at
 
@@ -35,7 +36,8 @@ class Ledger:
     """State of agents, keys, leases and the queue; changed only by ``fold``.
 
     ``signers`` are the agents of ``keys``, revoked ones included. ``died`` holds the Die verdicts of sessions,
-    the oldest first. ``clock`` is lease time, ms since 1970. A manifest signed before ``signed_from`` is too old: lease
+    the oldest first; ``refused`` the requests of proposals that died, by id, which ``refusals`` finds by what blocks
+    them. ``clock`` is lease time, ms since 1970. A manifest signed before ``signed_from`` is too old: lease
     time was ahead until then, and nonces were dropped accordingly.
     """
 
@@ -53,8 +55,10 @@ class Ledger:
     signed_from: int = 0
     requests: dict[str, Request] = field(default_factory=dict)
     sequence: int = 0
+    refused: dict[str, RefusedRequest] = field(default_factory=dict)
     held: ConflictIndex = field(default_factory=ConflictIndex)
     queued: ConflictIndex = field(default_factory=ConflictIndex)
+    refusals: RefusedRequests = field(default_factory=RefusedRequests)
     verdicts: dict[str, int] = field(default_factory=lambda: {"Granted": 0, "Wait": 0, "Die": 0})
     _expiries: list[tuple[int, int, str]] = field(default_factory=list)
     _deadlines: list[tuple[int, str]] = field(default_factory=list)
@@ -142,8 +146,8 @@ class Ledger:
         return 0 if died is None else died.dies
 
     def asks_again_at(self, agent_id: str, session_id: str) -> int:
-        """Return when a session may retry after a Die, ms since 1970; 0 without one."""
-        return asks_again_at(self.died.get((agent_id, session_id)), self.in_force)
+        """Return when a session retries by timer after a Die, ms since 1970; 0 without one."""
+        return asks_again_at(self.died.get((agent_id, session_id)), self.in_force, session_id)
 
     def next_due(self) -> int | None:
         """Return the earliest time of an expiry or deadline, ms since 1970, or None."""
@@ -195,4 +199,7 @@ def ledger_copy(source: Ledger | LedgerView) -> Ledger:
         add_lease(twin, lease, twin.added(lease.session))
     for request in source.requests.values():
         queue_request(twin, request, twin.added(request.session))
+    for refused in source.refused.values():
+        refuse_request(twin, refused)
+    twin.refusals.free_all()
     return twin

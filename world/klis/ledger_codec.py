@@ -13,10 +13,10 @@ from typing import Any
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError
 from world.klis.ledger import Ledger
-from world.klis.ledger_steps import add_lease, queue_request
+from world.klis.ledger_steps import add_lease, queue_request, refuse_request
 from world.klis.ledger_view import ReadableLedger
 from world.klis.resources.resource_types import STANDARD, ResourceTypes
-from world.klis.session import AgentKey, Died, Lease, Request, Session, SessionName
+from world.klis.session import AgentKey, Died, Lease, RefusedRequest, Request, Session, SessionName
 from world.klis.settings import KlisSettings
 from world.klis.triple import Triple, read_triple
 
@@ -40,7 +40,11 @@ def ledger_to_wire(ledger: ReadableLedger) -> dict[str, Any]:
         "leases": [_lease_wire(lease) for lease in ledger.leases.values()],
         "requests": [_request_wire(request) for request in ledger.requests.values()],
     }
-    return wire | ({"signedFrom": ledger.signed_from} if ledger.signed_from else {})
+    if ledger.signed_from:
+        wire["signedFrom"] = ledger.signed_from
+    if ledger.refused:
+        wire["refused"] = [_refused_wire(request) for request in ledger.refused.values()]
+    return wire
 
 
 def read_ledger(wire: Mapping[str, Any]) -> Ledger:
@@ -84,6 +88,11 @@ def _read(wire: Mapping[str, Any]) -> Ledger:
         session = _session(ledger, agent_id, session_id)
         wanted = tuple(_read_triple(one, ledger.types) for one in triples)
         queue_request(ledger, Request(request_id, session.name, wanted, since, sequence, ttl_ms, deadline), session)
+    for request_id, agent_id, session_id, triples, sequence, blocked in wire.get("refused", ()):
+        name = SessionName(agent_id, session_id, ledger.agents[agent_id])
+        wanted = tuple(_read_triple(one, ledger.types) for one in triples)
+        refuse_request(ledger, RefusedRequest(request_id, name, wanted, sequence, blocked))
+    ledger.refusals.free_all()
     return ledger
 
 
@@ -122,6 +131,17 @@ def _request_wire(request: Request) -> list[Any]:
         request.sequence,
         request.ttl_ms,
         request.deadline,
+    ]
+
+
+def _refused_wire(request: RefusedRequest) -> list[Any]:
+    return [
+        request.request_id,
+        request.session.agent_id,
+        request.session.session_id,
+        [_triple_wire(triple) for triple in request.triples],
+        request.sequence,
+        request.blocked,
     ]
 
 

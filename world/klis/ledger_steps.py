@@ -32,17 +32,18 @@ from world.events.lease_events import (
 from world.klis.conflict_index import ConflictIndex
 from world.klis.predicate import Predicate
 from world.klis.resources.resource_types import ResourceTypes
-from world.klis.session import AgentKey, Died, Lease, LeaseTerms, Request, Session
+from world.klis.session import AgentKey, Died, Lease, LeaseTerms, RefusedRequest, Request, Session
 from world.klis.settings import KlisSettings
 from world.klis.triple import read_claim
 
 if TYPE_CHECKING:
     from world.klis.ledger import Ledger
 
-__all__ = ["STEPS", "add_lease", "queue_request"]
+__all__ = ["STEPS", "add_lease", "queue_request", "refuse_request"]
 
 ENDED_KEPT: Final = 10_000
 """Minimum number of ended leases that are kept by state; the maximum is twice as many."""
+_NOBODY: Final = (1 << 53, "")
 FORGET_DIES_MS: Final = 86_400_000
 """Time in ms after a Die after which the backoff of a session is reset."""
 
@@ -78,7 +79,9 @@ def _key_revoked(ledger: Ledger, event: KeyRevoked) -> None:
 
 
 def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
-    request = ledger.requests.get(event.request_id)
+    request, refused = ledger.requests.get(event.request_id), ledger.refused.get(event.request_id)
+    if event.cause == "wake" and (refused is None or event.status == "Die"):
+        raise _damaged(f"Verdict {event.verdict_id} wakes request {event.request_id}, which did not die.")
     if event.agent_id not in ledger.agents:
         raise _damaged(f"Verdict {event.verdict_id} is about an agent that is not registered.")
     session = ledger.session(event.agent_id, event.session_id) if request is None else ledger.named(request.session)
@@ -93,17 +96,57 @@ def _verdict(ledger: Ledger, event: VerdictGiven) -> None:
         if request is not None:
             _leave(ledger, request)
         _die(ledger, session, event.at)
+        if event.wanted or (request is not None and request.ttl_ms is None and ledger.in_force.wake_rules >= 2):
+            _refuse(ledger, session, event, request)
+            return
     elif event.queued:
         if request is not None:
             raise _damaged(f"Request {event.request_id} was queued twice.", request_id=event.request_id)
-        ledger.sequence += 1
         triples = tuple(read_claim(claim, ledger.types) for claim in event.wanted)
+        sequence = _next(ledger) if refused is None else refused.sequence
         queue_request(
             ledger,
-            Request(event.request_id, session.name, triples, event.at, ledger.sequence, event.ttl_ms, event.deadline),
+            Request(event.request_id, session.name, triples, event.at, sequence, event.ttl_ms, event.deadline),
             session,
         )
         ledger._keep(session)
+    if refused is not None:
+        _forget_refused(ledger, event.request_id)
+
+
+def _next(ledger: Ledger) -> int:
+    ledger.sequence += 1
+    return ledger.sequence
+
+
+def _refuse(ledger: Ledger, session: Session, event: VerdictGiven, queued: Request | None) -> None:
+    """Keep the request of a proposal that died and will be requested again; it keeps its place in the order of age."""
+    name = event.request_id
+    before = queued or ledger.refused.get(name)
+    if session.dies > ledger.in_force.max_proposal_retries:
+        if name in ledger.refused:
+            _forget_refused(ledger, name)
+        return
+    triples = tuple(read_claim(claim, ledger.types) for claim in event.wanted) if queued is None else queued.triples
+    sequence = _next(ledger) if before is None else before.sequence
+    blocking = [one.intent for one in event.conflicts if ledger.agents.get(one.holder, _NOBODY) <= session.rank]
+    blocked = blocking[0] if blocking else 0
+    if blocked >= len(triples):
+        raise _damaged(f"Verdict {event.verdict_id} names a conflict of a triple that was not requested.")
+    refuse_request(ledger, RefusedRequest(name, session.name, triples, sequence, blocked))
+    if not blocking:  # more conflicts than a verdict names
+        ledger.refusals.free_behind(name)
+
+
+def refuse_request(ledger: Ledger, request: RefusedRequest) -> None:
+    """Add a request that died, or replace it."""
+    ledger.refused[request.request_id] = request
+    ledger.refusals.put(request, request.blocked)
+
+
+def _forget_refused(ledger: Ledger, request_id: str) -> None:
+    del ledger.refused[request_id]
+    ledger.refusals.remove(request_id)
 
 
 def _grant(ledger: Ledger, session: Session, event: VerdictGiven) -> None:
@@ -165,6 +208,8 @@ def _leave(ledger: Ledger, request: Request) -> Session:
     session.waiting.discard(request.request_id)
     for triple in request.triples:
         ledger.queued.remove(session, triple)
+    if ledger.refused:
+        ledger.refusals.free(request.triples)
     return session
 
 
@@ -228,6 +273,8 @@ def _ended(ledger: Ledger, event: LeasesReleased | LeasesExpired | LeasesRevoked
             raise _damaged(f"Lease {lease_id} is {event.STATE} at a time that contradicts it.", lease_id=lease_id)
         session, key = ledger.named(lease.session), lease.triple.resource.key
         ledger.held.remove(session, lease.triple)
+        if ledger.refused:
+            ledger.refusals.free((lease.triple,))
         if session.deletions is not None and lease.triple.predicate is Predicate.DELETES:
             session.deletions.remove(session, lease.triple)
         leases = session.places[key]
@@ -249,9 +296,12 @@ def _is_holder(lease: Lease, event: LeasesReleased) -> bool:
 
 def _withdrawn(ledger: Ledger, event: RequestWithdrawn) -> None:
     request = ledger.requests.get(event.request_id)
-    if request is None:
+    if request is not None:
+        ledger._forget_if_idle(_leave(ledger, request))
+    elif event.request_id in ledger.refused:
+        _forget_refused(ledger, event.request_id)
+    else:
         raise _damaged(f"Request {event.request_id} was withdrawn, but it did not wait.", request_id=event.request_id)
-    ledger._forget_if_idle(_leave(ledger, request))
 
 
 def _clock_confirmed(ledger: Ledger, event: ClockConfirmed) -> None:

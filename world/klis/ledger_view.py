@@ -15,7 +15,7 @@ from rpds import HashTrieMap
 
 from world.klis.ledger import Ledger, ledger_copy
 from world.klis.resources.resource_types import ResourceTypes
-from world.klis.session import AgentKey, Died, Lease, Rank, Request
+from world.klis.session import AgentKey, Died, Lease, Rank, RefusedRequest, Request
 from world.klis.settings import KlisSettings
 from world.klis.wait_die import asks_again_at
 from world.model.immutable.persistent_map import PersistentMap, TrackedDict, TrackedOrderedDict, publish_map
@@ -25,7 +25,7 @@ __all__ = ["LedgerView", "ReadableLedger", "publish_ledger", "track_ledger"]
 _Name: TypeAlias = tuple[str, str]
 _Tokens: TypeAlias = "HashTrieMap[str, int]"
 
-_TRACKED = ("agents", "keys", "signers", "leases", "ended", "requests")
+_TRACKED = ("agents", "keys", "signers", "leases", "ended", "requests", "refused")
 _TRACKED_IN_ORDER = ("nonces", "died")
 
 
@@ -47,6 +47,7 @@ class LedgerView(Struct, frozen=True, eq=False):
     last_token: int
     signed_from: int
     requests: PersistentMap[str, Request]
+    refused: PersistentMap[str, RefusedRequest]
     sequence: int
     verdicts: Mapping[str, int]
     died: PersistentMap[_Name, Died]
@@ -80,8 +81,8 @@ class LedgerView(Struct, frozen=True, eq=False):
         return 0 if died is None else died.dies
 
     def asks_again_at(self, agent_id: str, session_id: str) -> int:
-        """Return when a session may retry after a Die, ms since 1970; 0 without one."""
-        return asks_again_at(self.died.get((agent_id, session_id)), self.in_force)
+        """Return when a session retries by timer after a Die, ms since 1970; 0 without one."""
+        return asks_again_at(self.died.get((agent_id, session_id)), self.in_force, session_id)
 
     def ledger(self) -> Ledger:
         """Return a ledger with this state, for the analysis of conflicts; O(leases)."""

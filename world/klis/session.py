@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from world.klis.conflict_index import ConflictIndex
     from world.klis.triple import Triple
 
-__all__ = ["AgentKey", "Died", "Lease", "LeaseTerms", "Rank", "Request", "Session", "SessionName"]
+__all__ = ["AgentKey", "Died", "Lease", "LeaseTerms", "Rank", "RefusedRequest", "Request", "Session", "SessionName"]
 
 Rank = tuple[int, str]
 """Priority of an agent: (timestamp in ms, agent id), smaller is older; a strict total order (KP-3a)."""
@@ -171,6 +171,25 @@ class Request:
     @property
     def order(self) -> tuple[Rank, int]:
         """Sort key: oldest agent first, then order of arrival."""
+        return self.session.rank, self.sequence
+
+
+class RefusedRequest(Struct, frozen=True):
+    """A request of a proposal that died and that what is freed wakes, an immutable value.
+
+    It keeps its place in the order of age from its first verdict on. ``blocked`` is the index of a triple that the last
+    Die verdict named a conflict of, with a session that is not younger.
+    """
+
+    request_id: str
+    session: SessionName
+    triples: tuple[Triple, ...]
+    sequence: int
+    blocked: int
+
+    @property
+    def order(self) -> tuple[Rank, int]:
+        """Sort key: oldest agent first, then order of arrival; as of ``Request``."""
         return self.session.rank, self.sequence
 
 

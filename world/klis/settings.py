@@ -10,12 +10,14 @@ from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.klis.resources.names import NameComparison
 
-__all__ = ["AUTHENTICATION", "MANIFEST_RULES", "KlisSettings"]
+__all__ = ["AUTHENTICATION", "MANIFEST_RULES", "WAKE_RULES", "KlisSettings"]
 
 AUTHENTICATION: Final = ("signed", "channel", "open")
 """The values of ``authentication``, the strictest first."""
 MANIFEST_RULES: Final = 3
 """Version of the rules by which manifests are read; a recorded manifest is read by the version recorded for it."""
+WAKE_RULES: Final = 2
+"""Version of the rules by which what was freed wakes what it blocked."""
 
 _MINUTE = 60_000
 _DAY = 24 * 60 * _MINUTE
@@ -53,6 +55,9 @@ class KlisSettings:
             it is not recorded: ``*`` in an opaque name is an ordinary character, and a RENAMES needs no new name.
             2: the former is refused, the latter is required. 3: hosts of URLs have one form
                 (``world.klis.resources.url_host``).
+        wake_rules: version of the rules by which a proposal that died continues; recorded and not configurable. 1, also
+            where it is not recorded: its timer alone requests its leases again. 2: what is freed wakes what died of it
+            (``world.klis.refused_requests``), and the timer, which varies by the proposal's id, is the fallback.
     """
 
     max_triples: int = 10_000
@@ -75,6 +80,7 @@ class KlisSettings:
     authentication: str | None = "channel"
     max_clock_ahead_ms: int = _MAX_CLOCK_AHEAD_MS
     manifest_rules: int = MANIFEST_RULES
+    wake_rules: int = WAKE_RULES
 
     @property
     def names(self) -> NameComparison:
@@ -92,7 +98,7 @@ class KlisSettings:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the settings as JSON by their Python names, without unrecorded ones."""
-        return {name: value for name, value in asdict(self).items() if _NOT_RECORDED.get(name, self) != value}
+        return {name: value for name, value in asdict(self).items() if _NOT_RECORDED.get(name) != value}
 
     @classmethod
     def recorded(cls, wire: Mapping[str, Any]) -> KlisSettings:
@@ -102,15 +108,8 @@ class KlisSettings:
             RefusedError: ``INVALID_CONFIG`` for any other value.
         """
         given = dict(wire)
-        rules = given.pop("manifest_rules", 1)
-        if type(rules) is not int or not 1 <= rules <= MANIFEST_RULES:
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG,
-                f"manifest_rules = {rules!r} is recorded; this version reads 1 to {MANIFEST_RULES}. Use a newer one.",
-                name="manifest_rules",
-            )
-        read = cls.read(given)
-        return replace(read, authentication=given.get("authentication"), manifest_rules=rules)
+        rules = {name: _version(name, given.pop(name, 1)) for name in _VERSIONS}
+        return replace(cls.read(given), authentication=given.get("authentication"), **rules)
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> KlisSettings:
@@ -120,7 +119,7 @@ class KlisSettings:
             RefusedError: ``INVALID_CONFIG`` for a name that does not exist or cannot be configured, a wrong type or
                 value, or a number below 1 (below 0 for ``min_subtree_depth``).
         """
-        known = {field.name: field.default for field in fields(cls) if field.name != "manifest_rules"}
+        known = {field.name: field.default for field in fields(cls) if field.name not in _VERSIONS}
         for name, value in given.items():
             least = 0 if name == "min_subtree_depth" else 1
             fits = name in known and type(value) is type(known[name])
@@ -140,10 +139,26 @@ class KlisSettings:
         return cls(**given)
 
 
+def _version(name: str, recorded: Any) -> Any:
+    """Return a recorded version of rules; raises ``RefusedError`` for one that this program does not read."""
+    newest = _VERSIONS[name]
+    if type(recorded) is not int or not 1 <= recorded <= newest:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"{name} = {recorded!r} is recorded; this version reads 1 to {newest}. Use a newer one.",
+            name=name,
+        )
+    return recorded
+
+
+_VERSIONS: Final[Mapping[str, int]] = {"manifest_rules": MANIFEST_RULES, "wake_rules": WAKE_RULES}
+"""The newest version of each kind of rules that is recorded and not configurable."""
+
 _NOT_RECORDED: Final[Mapping[str, Any]] = {
     "authentication": None,
     "max_clock_ahead_ms": _MAX_CLOCK_AHEAD_MS,
     "manifest_rules": 1,
     "normal_form": False,
+    "wake_rules": 1,
 }
 """Values of settings in logs that do not record them; such logs stay in that form."""

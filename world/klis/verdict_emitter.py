@@ -37,7 +37,7 @@ class RequestContext(Struct, frozen=True, kw_only=True):
 
     Args:
         request_id: id of the request.
-        cause: ``request`` for a new one, ``queue`` for one in the queue.
+        cause: ``request`` for a new one, ``queue`` for one in the queue, ``wake`` for one that died.
         ttl: time to live of the leases in ms; None for leases that end with a proposal.
         manifest: the manifest of a new request.
         channel: how the manifest was authenticated.
@@ -66,7 +66,7 @@ class VerdictEmitter(AgentCommands):
         before_grant: BeforeGrant | None = None,
         existing: Existing | None = None,
         now: Callable[[], int] | None = None,
-        check: Callable[[str], None] | None = None,
+        check: Callable[[str], bool] | None = None,
     ) -> None:
         """Create the commands of a ledger.
 
@@ -80,7 +80,8 @@ class VerdictEmitter(AgentCommands):
                 must exist, and raises where one is absent.
             now: returns the time, ms since 1970, after a backup, from which the leases start; None where backups
                 take no time.
-            check: called before each queued request is judged again; an exception discards all changes.
+            check: called before each request is judged again; returns whether one that died may be, or is left for
+                the next pass. An exception discards all changes.
         """
         super().__init__(ledger, emit)
         self._check = check
@@ -124,6 +125,8 @@ class VerdictEmitter(AgentCommands):
                     )
                 )
         stays = context.queue and verdict.status == "Wait"
+        dies = verdict.status == "Die" and context.cause == "request" and context.ttl is None
+        is_kept = stays or (dies and self.settings.wake_rules >= 2)
         event = VerdictGiven(
             at=now,
             verdict_id=verdict_id,
@@ -141,7 +144,7 @@ class VerdictEmitter(AgentCommands):
             more_conflicts=verdict.more_conflicts,
             retry_after_ms=verdict.retry_after_ms,
             queued=stays,
-            wanted=[triple.claim() for triple in triples] if stays else [],
+            wanted=[triple.claim() for triple in triples] if is_kept else [],
             deadline=context.deadline if stays else None,
             existence=existence,
             workspace=backup if isinstance(backup, str) else None,

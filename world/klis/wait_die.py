@@ -8,11 +8,12 @@ oldest eventually (KP-3c, KP-3d). Source: Rosenkrantz, Stearns and Lewis, TODS 3
 from __future__ import annotations
 
 from typing import Literal
+from zlib import crc32
 
 from world.klis.session import Died, Rank
 from world.klis.settings import KlisSettings
 
-__all__ = ["Status", "asks_again_at", "decide", "retry_after"]
+__all__ = ["Status", "asks_again_at", "decide", "retry_after", "spread"]
 
 Status = Literal["Granted", "Wait", "Die"]
 
@@ -36,14 +37,30 @@ def retry_after(dies: int, *, backoff_ms: int, max_backoff_ms: int) -> int:
     return min(max_backoff_ms, backoff_ms << min(dies, 40))
 
 
-def asks_again_at(died: Died | None, settings: KlisSettings) -> int:
-    """Return when a session may retry, ms since 1970; 0 without a Die verdict.
+def spread(after_ms: int, session_id: str, dies: int) -> int:
+    """Return how much later than its verdict says a session retries by timer: up to half of the time, in ms.
+
+    Sessions that died at one instant do not retry at one instant. It follows from the id, so a replay gives the same.
+
+    Args:
+        after_ms: the time that the verdict gives.
+        session_id: the session.
+        dies: number of consecutive Die verdicts, this one included.
+    """
+    return after_ms * (crc32(f"{session_id}:{dies}".encode()) & 1023) // 2046
+
+
+def asks_again_at(died: Died | None, settings: KlisSettings, session_id: str) -> int:
+    """Return when a session retries by timer, ms since 1970; 0 without a Die verdict.
 
     Args:
         died: its Die verdicts; None for none.
         settings: the settings in force.
+        session_id: the session.
     """
     if died is None:
         return 0
     after = retry_after(died.dies - 1, backoff_ms=settings.backoff_ms, max_backoff_ms=settings.max_backoff_ms)
-    return died.at + after
+    if settings.wake_rules < 2:
+        return died.at + after
+    return died.at + after + spread(after, session_id, died.dies)

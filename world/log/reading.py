@@ -321,6 +321,16 @@ class LogReader:
         """Run a compiled reading statement, such as one on a view's tables, and return its rows."""
         return self._store.select(statement, **values)
 
+    def keys(self, after: int = 0, upto: int | None = None) -> dict[str, int]:
+        """Return ``low`` and ``high`` of a statement on events: the keys of the positions in (after, upto].
+
+        Args:
+            after: position before the first event.
+            upto: last position; None is the end.
+        """
+        span = key_range(self.log_id, after, upto)
+        return {name: span[name] for name in ("low", "high")}
+
     def view_state(self, name: str) -> ViewState | None:
         """Return how far a stored view is; None when the log has no such view."""
         return view_states(self._store, self.log_id).get(name)

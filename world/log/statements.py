@@ -22,7 +22,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from world.log.sql.queries import AT_ONCE, BASE, HIGH, LOW
+from world.log.sql.queries import AT_ONCE, BASE, CHUNKS_AT_ONCE, HIGH, LOW
 from world.log.sql.statement import SqlStatement, compiled
 from world.log.tables import CHUNKS, CLOCKS, EVENTS, HEADS, LOGS, SNAPSHOTS, STORE, UNLINKED_HEADS, VIEWS
 from world.log.url import Backend
@@ -57,6 +57,10 @@ class Statements:
         self.heads = sql(_between(HEADS.c.id, HEADS.c.root).limit(bindparam("count")))
         self.last_chunk = sql(_last(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier))
         self.chunks = sql(_between(CHUNKS.c.id, CHUNKS.c.root, CHUNKS.c.frontier).limit(bindparam("count")))
+        named: list[Any] = [bindparam(f"key{n}") for n in range(CHUNKS_AT_ONCE)]
+        self.chunks_at = sql(
+            select(CHUNKS.c.id - bindparam(BASE), CHUNKS.c.root, CHUNKS.c.frontier).where(CHUNKS.c.id.in_(named))
+        )
         self.leaves = sql(_between(EVENTS.c.id, EVENTS.c.leaf))
         self.audit = sql(
             _between(EVENTS.c.id, *_content(backend), EVENTS.c.leaf, EVENTS.c.log_id).limit(bindparam("count"))

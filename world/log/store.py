@@ -130,6 +130,8 @@ class Store(ABC):
     """True when the clocks of the last commit are stored, because no server has a clock of its own."""
     tables_sql: str
     """Selects the names of the tables in the database."""
+    indexes_sql: str
+    """Selects the names of the indexes in the database."""
     head_columns_sql: str
     """Selects the names of the columns of ``wp_head``."""
     place: ServerPlace | None = None

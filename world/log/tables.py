@@ -134,6 +134,9 @@ UNLINKED_HEADS: Final = Table(
     sqlite_strict=True,
 )
 
+LATER: Final = "later"
+"""In ``info`` of an index: whether tables of earlier releases lack it, which is no fault."""
+
 _READABLE: Final = (
     "CREATE VIEW world_events AS SELECT l.name AS log, e.id & {mask} AS position, e.stream, e.version, "
     "e.topic, e.schema_version, e.state, {leaf} AS leaf FROM wp_event e JOIN wp_log l ON l.id = e.log_id"

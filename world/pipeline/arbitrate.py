@@ -2,8 +2,9 @@
 
 A proposal's manifest is what its action declares to touch, and the state that it may write. Only Granted leads to the
 decision, in the same commit as the leases. Wait keeps the proposal evaluating, in the queue, until a release causes
-another evaluation; Die holds nothing, and the leases are requested again after the time that the verdict names, at the
-same priority, up to a limit. The leases end when the proposal is sealed.
+another evaluation. Die holds nothing; what the proposal died of wakes it when it is free, at the same priority
+(``world.klis.lease_manager``), and as a fallback the leases are requested again after the time that the verdict names,
+up to a limit. The leases end when the proposal is sealed.
 
 Where the realm's workspace is in another process, leases to change files are left to that process
 (``world.pipeline.leasing.realm_workspace``).
@@ -96,7 +97,7 @@ def _rejected(
 
 
 def follow_verdicts(work: UnitOfWork) -> Iterator[Step]:
-    """Continue the proposals whose waiting requests got a verdict: after a release, an expiry or a grant.
+    """Continue the proposals whose requests waited or died and got a verdict: after a release, an expiry or a grant.
 
     The steps may release leases again; this is repeated until no verdict is left.
     """
@@ -112,7 +113,7 @@ def follow_verdicts(work: UnitOfWork) -> Iterator[Step]:
                 if verdict.existence is not None:
                     reason = refusal(RESOURCE_ABSENT, absent_message(verdict.existence))
                 yield _rejected(proposal, ruling, reason, verdict.existence)
-            elif verdict.cause == "queue":
+            elif verdict.cause != "request":
                 yield from _follow(work, proposal, ruling, verdict)
 
 

@@ -38,6 +38,8 @@ def decide(work: UnitOfWork, decidable: Decidable) -> Iterable[Step]:
             workspace=None if granted is None else granted.workspace,
         ),
     )
+    if proposal.proposal_id in work.realm.klis.refused:  # it was decided without leases
+        work.desk().withdraw(proposal.proposal_id, work.klis_now, reason="decided")
     return (Approved(proposal.submitted.execution_key),) if ruling.verdict == "approve" else ()
 
 
@@ -53,7 +55,8 @@ def supersede(work: UnitOfWork, left: LeftBehind) -> Iterable[Step]:
         by=left.by,
     )
     work.emit(proposal.proposal_id, event if left.by is None else work.of_caller(event))
-    if proposal.proposal_id in work.realm.klis.requests:
+    klis = work.realm.klis
+    if proposal.proposal_id in klis.requests or proposal.proposal_id in klis.refused:
         work.desk().withdraw(proposal.proposal_id, work.klis_now, reason="superseded")
     # An earlier proposal that left the queue may have let this one be granted just before.
     work.desk().release_session(proposal.submitted.actor.actor_id, proposal.proposal_id, work.klis_now)

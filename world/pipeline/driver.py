@@ -165,7 +165,11 @@ def due(work: UnitOfWork, *, must_recover: bool) -> Iterator[Step]:
 def _may_be_due(work: UnitOfWork) -> bool:
     """Return whether a time has come, or something waits that may continue at any time."""
     realm, time = work.realm, work.realm.next_due()
-    waits = bool(work.verdicts or realm.held) or realm.workspace is not None or realm.writer.closed is not None
+    waits = (
+        bool(work.verdicts or realm.held or realm.klis.refusals.freed)
+        or realm.workspace is not None
+        or realm.writer.closed is not None
+    )
     return waits or (time is not None and time <= work.klis_now)
 
 

@@ -99,7 +99,7 @@ def _request_all(work: UnitOfWork, proposal: Proposal, requirements: Iterable[Re
     for requirement in requirements:
         if requirement.id in proposal.requested:
             continue
-        if not may_request(work, requirement):
+        if not may_request(work, requirement.type, requirement.params):
             if not proposal.requested:
                 await_handler(work, proposal, requirement)
             return ()

@@ -70,11 +70,12 @@ def _is_abandoned(work: UnitOfWork, proposal: Proposal) -> bool:
 
 
 def _needs_handler(work: UnitOfWork, proposal: Proposal, own: Iterable[EffectRequested]) -> bool:
-    """Return whether only a process can continue an execution that has a handler which this one has not."""
+    """Return whether only a process can continue an execution that has what this one lacks: a handler, a workspace."""
     held = proposal.held
     if not proposal.requested and held is not None and held.cause == "effect":
-        return not all(work.executor.terms(name).known for name in held.names)
-    return any(one.idempotent and not may_request(work, one.requirement) for one in own)
+        return not all(may_request(work, name) for name in held.names)
+    asked = [one.requirement for one in own if one.idempotent]
+    return not all(may_request(work, one.type, one.params) for one in asked)
 
 
 def _take_over(work: UnitOfWork, proposal: Proposal) -> Iterator[Step]:
@@ -149,7 +150,7 @@ def resolve(
 
 def _require_handler(work: UnitOfWork, asked: EffectRequested) -> None:
     """Refuse to make an effect again that this process can neither perform nor offer."""
-    if asked.offer is None and not may_request(work, asked.requirement):
+    if asked.offer is None and not may_request(work, asked.requirement.type, asked.requirement.params):
         raise RefusedError(
             ErrorCode.NO_HANDLER,
             f"This process has no handler for {asked.requirement.type}; resolve it in one that has.",

@@ -21,10 +21,13 @@ from typing import Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, UnitEndedError, WorldProtocolError
 
-__all__ = ["DUE_AT_ONCE", "UNITS_AT_ONCE", "UnitBudget", "UnitOverrunError", "ended_again"]
+__all__ = ["DUE_AT_ONCE", "UNITS_AT_ONCE", "WOKEN_AT_ONCE", "UnitBudget", "UnitOverrunError", "ended_again"]
 
 DUE_AT_ONCE: Final = 1_000
 """Time-outs, retries, adopted executions and executions begun: how many of each one unit does by itself."""
+
+WOKEN_AT_ONCE: Final = 100
+"""Proposals that died and that one unit wakes: each may run its action under the lock, in the time of one command."""
 
 UNITS_AT_ONCE: Final = 1_000
 """Units that follow each other at once for what is due; the rest comes with the next command, or the timer."""

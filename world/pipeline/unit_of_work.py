@@ -6,15 +6,13 @@ together or, when the commit fails, forgotten together with the realm (design se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Unpack
 
 import msgspec
 
 from world.clock import IdSource
-from world.code.time_limit import unbroken
 from world.core import Domain, recompute
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -42,16 +40,15 @@ from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
-from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
+from world.pipeline.history_sums import PastAt
 from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
-from world.pipeline.unit_budget import DUE_AT_ONCE, UnitBudget
+from world.pipeline.unit_budget import DUE_AT_ONCE, WOKEN_AT_ONCE, UnitBudget
 from world.state.access import access_fault
 from world.state.ports import (
     Authority,
     BackupService,
-    Conditions,
     Earlier,
     EffectAttempt,
     ExecutionOrder,
@@ -67,9 +64,6 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 _IDLE: Final = System()
-
-SUMMED_AT_ONCE: Final = 64
-"""Earlier proposals whose inputs a sum reads at once."""
 
 
 class Lookup(Protocol):
@@ -146,41 +140,12 @@ class Emitted(msgspec.Struct, frozen=True):
     position: int
 
 
-class PastAt(msgspec.Struct, frozen=True):
-    """The history before one position of the log (``world.state.ports.History``)."""
-
-    lookup: Lookup
-    before: int
-    own: str = ""
-
-    def count(self, **conditions: Unpack[Conditions]) -> int:
-        """Count earlier proposals that match every given condition."""
-        asked = self._asked(conditions)
-        return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
-
-    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
-        """Add up a number of the inputs of earlier proposals that match every given condition."""
-        asked = self._asked(conditions)
-        check_path(path)
-        found = unbroken(lambda: self.lookup.earlier(self.before, MAX_SUMMED + 1, **asked))
-        check_length(len(found))
-        return add_up(path, self._inputs(found))
-
-    def _inputs(self, found: Sequence[Earlier]) -> Iterator[tuple[str, Any]]:
-        """Yield inputs a few at a time: a time limit may end a sum between them, and memory holds no more."""
-        for at in range(0, len(found), SUMMED_AT_ONCE):
-            some = found[at : at + SUMMED_AT_ONCE]
-            yield from unbroken(partial(self.lookup.inputs, some))
-
-    def _asked(self, conditions: Conditions) -> dict[str, Any]:
-        return {**check_conditions(conditions), "other_than": self.own}
-
-
 class UnitOfWork(msgspec.Struct, eq=False):
     """What a command works with; ``at`` is the time recorded in the events it emits, ms since 1970.
 
     ``budget`` is its time; ``begun`` counts the executions that the unit began or took over, and ``is_unfinished`` says
-    that something due was left to the unit after it (``world.pipeline.unit_budget``). ``prepared`` has what the running
+    that something due was left to the unit after it (``world.pipeline.unit_budget``); ``woken`` counts the requests for
+    leases that died and got another verdict. ``prepared`` has what the running
     command took along: the results of foreign code that was called before the lock was taken. ``own`` has the states of
     the worlds that the unit sealed; they cannot be read from storage before the commit. ``is_revoking`` says that
     leases were revoked, so that offered effects may have to be withdrawn. ``unbegun`` has own requests of earlier units
@@ -212,6 +177,7 @@ class UnitOfWork(msgspec.Struct, eq=False):
     budget: UnitBudget = msgspec.field(default_factory=UnitBudget)
     begun: int = 0
     is_unfinished: bool = False
+    woken: int = 0
     prepared: Prepared | None = None
     same_code: DomainAdopted | None = None
     own: dict[str, Snapshot] = msgspec.field(default_factory=dict)
@@ -276,8 +242,20 @@ class UnitOfWork(msgspec.Struct, eq=False):
             before_grant=self._back_up,
             existing=self._existing,
             now=self._later,
-            check=self.budget.check,
+            check=self._may_wake,
         )
+
+    def _may_wake(self, what: str) -> bool:
+        """Return whether one more request that died may get a verdict in this unit; the others are left to the next.
+
+        Raises:
+            UnitOverrunError: the command had its time.
+        """
+        self.budget.check(what)
+        if self.woken >= WOKEN_AT_ONCE:
+            self.is_unfinished = True
+            return False
+        return True
 
     def end(self) -> None:
         """Drop the lease desk, which refers to this unit; so both are freed without the garbage collector."""
@@ -390,6 +368,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
         self.emit(KLIS_STREAM, event)
         if isinstance(event, VerdictGiven | RequestWithdrawn):
             self.verdicts.append(event)
+            if isinstance(event, VerdictGiven) and event.cause == "wake":
+                self.woken += 1
         elif isinstance(event, LeasesRevoked):
             self.is_revoking = True
 

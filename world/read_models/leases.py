@@ -21,6 +21,7 @@ from world.klis.ledger import Ledger
 from world.klis.ledger_view import ReadableLedger
 from world.klis.predicate import Predicate, compatible
 from world.klis.session import Rank, Request
+from world.state.proposal_queues import awaits_caller
 from world.state.realm_view import RealmView
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "held",
     "lack",
     "lacks",
+    "still_blocks",
     "verdict_row",
     "waits",
 ]
@@ -149,6 +151,21 @@ class Lack:
     retry_at: int
 
 
+def still_blocks(klis: ReadableLedger, verdict: VerdictGiven) -> str | None:
+    """Return the id of a lease or of a queued request that a request died of; None where all is free.
+
+    Args:
+        klis: the leases and the queue.
+        verdict: a Die verdict; of the conflicts that it names those with sessions that are not younger count, if any.
+    """
+    own = klis.agents[verdict.agent_id]
+    older = [one for one in verdict.conflicts if klis.agents[one.holder] <= own]
+    for one in older or verdict.conflicts:
+        if one.lease_id in klis.leases or one.request_id in klis.requests:
+            return one.lease_id or one.request_id
+    return None
+
+
 def lack(realm: RealmView, proposal_id: str) -> Lack | None:
     """Return the missing leases of a proposal; None where it does not wait for leases."""
     return _lack(realm, proposal_id, realm.klis.ledger)
@@ -164,7 +181,7 @@ def lacks(realm: RealmView) -> list[Lack]:
 def _lack(realm: RealmView, proposal_id: str, whole: Callable[[], Ledger]) -> Lack | None:
     """Return the missing leases of a proposal; ``whole`` returns the ledger, for what a queued request waits for."""
     proposal = realm.proposals.get(proposal_id)
-    if proposal is None or not proposal.wants_leases:
+    if proposal is None or not proposal.wants_leases or awaits_caller(realm.klis, proposal):
         return None
     klis, agent = realm.klis, str(proposal.submitted.actor.actor_id)
     request = klis.requests.get(proposal_id)

@@ -12,8 +12,10 @@ from world.pipeline.driver import submit
 from world.pipeline.submit import Submission
 from world.pipeline.unit_of_work import Task, UnitOfWork
 from worldprotocol.simulation.adoptions.program_steps import run_program
+from worldprotocol.simulation.calls.call_steps import CALL_ACTS
 from worldprotocol.simulation.external.claim_steps import EXTERNAL_ACTS
 from worldprotocol.simulation.found import hold
+from worldprotocol.simulation.steps import LOST_WAKES
 from worldprotocol.simulation.worker import SimulatedWorker as Worker
 
 if TYPE_CHECKING:
@@ -217,6 +219,9 @@ def _crash(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
 
 
 def _fault(sim: Simulation, worker: Worker, rendered: Mapping[str, Any]) -> str:
+    if rendered["fault"] == LOST_WAKES:
+        worker.protocol.loses_wakes = True
+        return f"the next wake-ups of {worker.name} are lost"
     sim.store.fault = rendered["fault"]
     return f"the next commit meets {rendered['fault']}"
 
@@ -423,5 +428,6 @@ ACTS: Final[Mapping[str, Act]] = {
     "adopt": _adopt,
     "program": run_program,
     **EXTERNAL_ACTS,
+    **CALL_ACTS,
 }
 """What each kind of step does; it returns its result in a few words."""

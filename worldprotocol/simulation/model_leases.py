@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,7 +41,11 @@ class _Lease:
 
 @dataclass(slots=True)
 class LeaseModel:
-    """Registered agents, held leases and waiting requests."""
+    """Registered agents, held leases, waiting requests, and those that died.
+
+    ``again`` says when a request that died may be judged again without being woken, and ``latest`` when it is at the
+    latest; ``lost`` are those whose wake-ups were lost.
+    """
 
     ranks: dict[str, tuple[int, str]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -52,6 +56,9 @@ class LeaseModel:
     granted: dict[str, str] = field(default_factory=dict)
     verdicts: set[str] = field(default_factory=set)
     again: dict[str, int] = field(default_factory=dict)
+    latest: dict[str, int] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    clock: int = 0
     revoked: set[str] = field(default_factory=set)
     token: int = 0
 
@@ -60,6 +67,7 @@ class LeaseModel:
         step = _STEPS.get(topic)
         if step is not None:
             step(self, rendered)
+            self.clock = rendered["at"] if topic == "clock.confirmed" else max(self.clock, rendered["at"])
 
     def holds(self, agent: str, session: str) -> bool:
         """Return whether a session holds a lease."""
@@ -81,6 +89,31 @@ class LeaseModel:
                 if at not in seen:
                     seen.add(at)
                     todo += edges.get(at, ())
+
+    def check_progress(self, undecided: Collection[str], *, may_lose: bool) -> None:
+        """Check that nothing waits for what is free, between two commits (LIVE-wake).
+
+        Args:
+            undecided: the proposals that are open and not decided.
+            may_lose: whether a wake-up was lost just now; what it was for has to continue by its timer.
+        """
+        for request, (owner, triples) in self.waiting.items():
+            waits = any(self._in_the_way(owner, triples)) or self._queued_before(owner, request, triples)
+            hold("LIVE-wake", f"request {request} waits for what is free", waits)
+        if self.settings.get("wake_rules", 1) < 2:
+            return
+        free = {request for request in self.again if request in undecided and not self._still_dies(request)}
+        self.lost = free if may_lose else self.lost & free
+        left = sorted(free - self.lost)
+        hold("LIVE-wake", f"{left[:3]} died of what is free", not left)
+        late = sorted(request for request in self.lost if self.clock > self.latest[request])
+        hold("LIVE-wake", f"the timers did not continue {late[:3]}, whose wake-ups were lost", not late)
+
+    def _still_dies(self, request: str) -> bool:
+        """Return whether a request that died would die again: of a session that is not younger."""
+        owner, triples = self.wanted[request]
+        older = any(self._rank(one.owner) <= self._rank(owner) for one in self._in_the_way(owner, triples))
+        return older or self._queued_before(owner, request, triples)
 
     def check_apart(self) -> None:
         """Look at every pair of leases."""
@@ -120,11 +153,15 @@ class LeaseModel:
         hold("CARD-log", f"verdict {rendered['verdictId']} is there twice", rendered["verdictId"] not in self.verdicts)
         self.verdicts.add(rendered["verdictId"])
         due = self.again.pop(request, 0)
-        hold(
-            "KP-3d", f"request {request} got the verdict Die until {due}, and was judged before", rendered["at"] >= due
-        )
+        if rendered["cause"] == "wake":
+            hold("LIVE-wake", f"request {request} was woken and had not died", due and status != "Die")
+        else:
+            what = f"request {request} got the verdict Die until {due}, and was judged before"
+            hold("KP-3d", what, rendered["at"] >= due)
         if status == "Die":
-            self.again[request] = rendered["at"] + (rendered.get("retryAfterMs") or 0)
+            after = rendered.get("retryAfterMs") or 0
+            self.again[request] = rendered["at"] + after
+            self.latest[request] = rendered["at"] + after + after // 2
         hold("KP-3e", f"{owner[0]} has no priority", owner[0] in self.ranks)
         if rendered.get("manifest") is not None:
             claims = rendered["manifest"]["scope"]
@@ -217,6 +254,10 @@ class LeaseModel:
             if lease.expires is not None and lease.ttl is not None:
                 last = lease.granted + self.settings["max_hold_ms"]
                 lease.expires = min(lease.expires, rendered["at"] + lease.ttl, last)
+        self.latest = {
+            request: min(due, rendered["at"] + due - self.again.get(request, due))
+            for request, due in self.latest.items()
+        }
         self.again = {request: min(due, rendered["at"]) for request, due in self.again.items()}
 
     def _withdrawn(self, rendered: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from world.state.realm_view import ReadableRealm
 from worldprotocol.analysis.recheck.recheck import recheck
 from worldprotocol.simulation.acting import ACTS, SOMEBODY
 from worldprotocol.simulation.adoptions.model_adoption import AdoptionModel
+from worldprotocol.simulation.calls.call_steps import Agents, has_calls, make_calls
 from worldprotocol.simulation.external.claim_steps import Couriers, carry_on, has_external_effects
 from worldprotocol.simulation.found import BrokenError, hold
 from worldprotocol.simulation.model import Model
@@ -110,6 +111,7 @@ class Simulation:
         self.issued_under: dict[str, str] = {}
         self.intents: list[Any] = []
         self.couriers = Couriers()
+        self.agents = Agents()
         self.counts: Counter[str] = Counter()
         self.clocks = [VirtualClock(self.time) for _ in range(WORKERS)]
         self._census = Census()
@@ -238,7 +240,7 @@ class Simulation:
         head = log.stored_head()
         hold("CARD-log", f"the head covers {head.size} of {model.log.size} events", head.size == model.log.size)
         hold("CARD-log", "the stored root is that of the events", head.root == model.log.root())
-        model.check_commit()
+        model.check_commit(lost_wakes=any(worker.protocol.take_lost() for worker in self.workers))
         model.leases.check_waits()
         model.leases.check_apart()
 
@@ -277,6 +279,8 @@ class Simulation:
             BrokenError: something is left over, or does not hold.
         """
         self.store.fault = self._armed = None
+        for worker in self.workers:
+            worker.protocol.loses_wakes = False
         program = self._program_in_force()
         for at, worker in enumerate(list(self.workers)):
             if worker.schema != self.model.worlds.schema or self._running[at] != program:
@@ -318,6 +322,8 @@ class Simulation:
                     worker.protocol.go_on(at)
                     return True
         if has_external_effects(self.scenario) and carry_on(self):
+            return True
+        if has_calls(self.scenario) and make_calls(self):
             return True
         if any(one.doubtful for one in self.model.open.values()):
             ACTS["resolve"](self, self.workers[0], {"which": 0})

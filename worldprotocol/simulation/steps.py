@@ -16,15 +16,19 @@ from typing import Any, Final
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from worldprotocol.simulation.adoptions.program_steps import draw_program
+from worldprotocol.simulation.calls.call_steps import CALL_KINDS, has_calls
 from worldprotocol.simulation.external.claim_steps import EXTERNAL_KINDS, has_external_effects
 from worldprotocol.simulation.outside import WEATHER
 from worldprotocol.simulation.scenario import Scenario
 from worldprotocol.simulation.storage import FAULTS
 
-__all__ = ["WORKERS", "SimulationStep", "draw_steps", "read_script", "script_of"]
+__all__ = ["LOST_WAKES", "WORKERS", "SimulationStep", "draw_steps", "read_script", "script_of"]
 
 WORKERS: Final = 3
 """Processes that act on one log."""
+
+LOST_WAKES: Final = "lost_wakes"
+"""The fault of a process that frees something and does not wake what died of it."""
 
 MANY: Final = 1 << 16
 FORMAT: Final = 1
@@ -156,7 +160,7 @@ def _bind(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
 
 
 def _fault(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
-    return {"fault": chance.choice(FAULTS)}
+    return {"fault": chance.choice((*FAULTS, LOST_WAKES))}
 
 
 def _shadow(chance: Random, scenario: Scenario) -> Mapping[str, Any]:
@@ -195,6 +199,7 @@ KINDS: Final[Mapping[str, tuple[int, Drawing]]] = {
     "adopt": (2, _one),
     "program": (3, draw_program),
     **EXTERNAL_KINDS,
+    **CALL_KINDS,
 }
 """How often each kind of step is drawn, and how it is drawn."""
 
@@ -216,6 +221,7 @@ def draw_steps(seed: int, count: int, scenario: Scenario) -> list[SimulationStep
     chance = Random(seed)
     kinds = [kind for kind in KINDS if kind != "program" or scenario.programs]
     kinds = [kind for kind in kinds if kind not in EXTERNAL_KINDS or has_external_effects(scenario)]
+    kinds = [kind for kind in kinds if kind not in CALL_KINDS or has_calls(scenario)]
     weights = [KINDS[kind][0] * chance.choice(SWARM) for kind in kinds]
     steps = []
     for _ in range(count):

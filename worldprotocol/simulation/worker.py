@@ -16,12 +16,15 @@ from projections import Issuer, ProjectionRegistry
 from world.clock import Boot, IdSource
 from world.engine.effect_runner import EffectRecorder
 from world.engine.protocol import Command, WorldProtocol
+from world.klis.refused_requests import Place
 from world.klis.resources.resource_types import STANDARD
 from world.log import Pending
 from world.log.log import EventLog, open_log_in
 from world.log.url import LogAddress
-from world.pipeline.unit_of_work import Task
+from world.pipeline.unit_of_work import Task, UnitOfWork
 from world.read_models.index import WorldIndex
+from world.read_models.unit_lookup import UnitLookup
+from world.state.realm_state import RealmState
 from worldprotocol.api.bootstrap import Components
 from worldprotocol.api.realm import Realm
 from worldprotocol.simulation.outside import SimulatedEnvironment
@@ -89,8 +92,46 @@ class _Name:
         return worker in self._census.gone
 
 
+class LostWakes(dict[Place, None]):
+    """Freed places that are forgotten at once; only how many is counted."""
+
+    count = 0
+
+    def __setitem__(self, place: Place, _: None) -> None:
+        """Count a place and forget it."""
+        self.count += 1
+
+    def update(self, places: Any = (), /, **_: Any) -> None:
+        """Count places and forget them."""
+        self.count += len(list(places))
+
+
 class SteppedProtocol(WorldProtocol):
     """Protocol that defers effects until a step performs them."""
+
+    loses_wakes = False
+    """Whether the next wake-ups of this process are lost."""
+
+    @cached_property
+    def lost_wakes(self) -> LostWakes:
+        """What was freed and woke nothing."""
+        return LostWakes()
+
+    def _begin(self, realm: RealmState, *given: Any, **more: Any) -> tuple[UnitOfWork, UnitLookup]:
+        """Begin a unit; while wake-ups are to be lost, what it frees is not noted."""
+        refusals = realm.klis.refusals
+        if self.loses_wakes:
+            refusals.freed = self.lost_wakes
+        elif refusals.freed is self.lost_wakes:
+            refusals.freed = {}
+        return super()._begin(realm, *given, **more)
+
+    def take_lost(self) -> bool:
+        """Return whether wake-ups were lost; the next ones are not."""
+        if not self.lost_wakes.count:
+            return False
+        self.loses_wakes, self.lost_wakes.count = False, 0
+        return True
 
     @cached_property
     def flying(self) -> list[Task | EffectRecorder]:
@@ -118,9 +159,13 @@ class SteppedProtocol(WorldProtocol):
                 ended.append(result)
             except Exception as error:  # noqa: BLE001 - each caller has its own
                 ended.append(error)
+        self._take_scheduled()
+        return ended
+
+    def _take_scheduled(self) -> None:
+        """Defer the effects of proposals that continued by themselves, which a timer would start at once."""
         while (task := self._scheduled.take()) is not None:
             self.flying.append(task)
-        return ended
 
     def go_on(self, at: int, *, record: bool = True) -> None:
         """Perform a deferred effect, or record the result of a performed one.
@@ -135,6 +180,7 @@ class SteppedProtocol(WorldProtocol):
             self.flying.append(recording)
             return
         self.flying += self.record(recording)
+        self._take_scheduled()
 
 
 class SimulatedWorker:

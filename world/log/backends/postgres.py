@@ -63,6 +63,7 @@ class PostgresStore(Store):
     shared = True
     keeps_clocks = False
     tables_sql = "SELECT tablename::TEXT FROM pg_tables WHERE schemaname = current_schema()"
+    indexes_sql = "SELECT indexname::TEXT FROM pg_indexes WHERE schemaname = current_schema()"
     head_columns_sql = (
         "SELECT attname::TEXT FROM pg_attribute WHERE attrelid = to_regclass('wp_head') AND attnum > 0 "
         "AND NOT attisdropped"

@@ -62,6 +62,7 @@ class SqliteStore(Store):
     shared = False
     keeps_clocks = True
     tables_sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    indexes_sql = "SELECT name FROM sqlite_schema WHERE type = 'index'"
     head_columns_sql = "SELECT name FROM pragma_table_info('wp_head')"
 
     def __init__(

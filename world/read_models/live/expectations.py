@@ -1,10 +1,10 @@
 """Expectations: futures that are completed when the log says what their callers wait for.
 
-A caller names a key (the id of a proposal or of a request for leases, or ``ANY``), and a function that reads the result
-from the committed state. Every publication of the state marks the keys of its events, and a thread then calls the
-functions of these keys. The thread exists only while a caller waits; it also looks for what other processes committed.
-So waiting depends on no subscriber, holds no thread of its own, and ends with its future: a cancelled future leaves
-nothing.
+A caller names a key (the id of a proposal, of a request for leases or of a lease that ends, or ``ANY``), and a function
+that reads the result from the committed state. Every publication of the state marks the keys of its events, and a
+thread then calls the functions of these keys. The thread exists only while a caller waits; it also looks for what other
+processes committed. So waiting depends on no subscriber, holds no thread of its own, and ends with its future: a
+cancelled future leaves nothing.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Expectations:
 
         Args:
             key: the function is called at once, and after each commit with an event whose ``proposal_id`` or
-                ``request_id`` this is; ``ANY`` is every commit.
+                ``request_id`` this is, or that ends this lease; ``ANY`` is every commit.
             look: reads the committed state, in a thread of this object; what it raises is the future's error.
             future: the future to complete; None makes one. Cancelling it ends the expectation.
 
@@ -249,7 +249,7 @@ def outcome(future: Future[T], timeout: float | None) -> T | None:
 
 def _keys(event: Event) -> tuple[str, ...]:
     names = (getattr(event, "proposal_id", None), getattr(event, "request_id", None))
-    return (ANY, *(name for name in names if isinstance(name, str)))
+    return (ANY, *(name for name in names if isinstance(name, str)), *getattr(event, "lease_ids", ()))
 
 
 def _settle(future: Future[Any], result: Any = None, *, error: BaseException | None = None) -> None:

@@ -47,7 +47,8 @@ def recheck_withdrawal(work: UnitOfWork, event: RequestWithdrawn) -> DivergenceE
     """Recheck the absence that withdrew a request; arguments as for ``recheck_grant``."""
     if event.existence is None:
         return None
-    request = work.realm.klis.requests.get(event.request_id)
+    klis = work.realm.klis
+    request = klis.requests.get(event.request_id) or klis.refused.get(event.request_id)
     triples = () if request is None else request.triples
     base = _base(work.realm.proposals.get(event.request_id))
     return _compared(work, event, triples, event.existence, base, is_absent=True)

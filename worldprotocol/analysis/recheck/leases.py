@@ -65,8 +65,8 @@ def recheck_verdict(ledger: Ledger, event: VerdictGiven, made: Manifest | None =
 
 def _asked_for(ledger: Ledger, event: VerdictGiven, made: Manifest | None) -> tuple[Triple, ...] | None:
     """Return the triples of the verdict's manifest or waiting request."""
-    if event.cause == "queue":
-        request = ledger.requests.get(event.request_id)
+    if event.cause in ("queue", "wake"):
+        request = (ledger.requests if event.cause == "queue" else ledger.refused).get(event.request_id)
         same = request is not None and (request.session.agent_id, request.session.session_id) == (
             event.agent_id,
             event.session_id,

@@ -24,11 +24,12 @@ from world.klis.manifest import read_manifest
 from world.klis.session import Rank
 from world.read_models.archive import Archive
 from world.read_models.decoding import decoded
+from world.read_models.leases import still_blocks
 from world.read_models.live.expectations import outcome
 from world.state.ports import BackupService
 from worldprotocol.api.bootstrap import LoggedEvent
 from worldprotocol.api.leasing.async_calls import result_of, wait_for_end
-from worldprotocol.api.leasing.errors import cancelled, died, ended, timed_out
+from worldprotocol.api.leasing.errors import cancelled, died, ended, retry_ms, timed_out
 from worldprotocol.api.waiting.steps import drive, drive_async
 
 __all__ = ["Acquisition", "Cancel", "InThread", "Steps", "run_steps", "run_steps_async"]
@@ -104,7 +105,7 @@ class Acquisition:
         manifest: requested leases.
         caller: further arguments of ``LeaseCommands.request``.
         limit: longest wait in seconds; None is unlimited.
-        retry: request again after Die.
+        retry: request again after Die, when what the request died of is free.
         cancel: token with which another thread cancels the wait.
     """
 
@@ -131,13 +132,42 @@ class Acquisition:
             verdict = yield from self._request(None if until is None else until - time.monotonic())
             if verdict.status == "Granted":
                 return verdict
-            pause = (verdict.retry_after_ms or 0) / 1000
             is_signed = "signature" in self.manifest  # its nonce has been used
-            if not self.retry or is_signed or (until is not None and time.monotonic() + pause > until):
+            if not self.retry or is_signed or not (yield from self._until_free(verdict, until)):
                 raise died(verdict, (yield _Call(partial(self._ranks, verdict))))
-            yield _Wait(self._watched(Future()), pause)
             if self._is_cancelled:
                 raise cancelled(verdict.request_id)
+
+    def _until_free(self, verdict: VerdictGiven, until: float | None) -> Generator[_Call | _Wait, Any, bool]:
+        """Wait until what a request died of is free, or for the time that its verdict gives.
+
+        Args:
+            verdict: the Die verdict.
+            until: the end of the acquisition, as of ``time.monotonic``; None is none.
+
+        Returns:
+            Whether to request again; False where the end comes before.
+        """
+        end = time.monotonic() + retry_ms(verdict) / 1000
+        while not self._is_cancelled:
+            blocking: str | None = yield _Call(partial(self._still_blocks, verdict))
+            if blocking is None or time.monotonic() >= end:
+                return True
+            if until is not None and time.monotonic() >= until:
+                return False
+            future = self._watched(Future[bool]())
+            self.archive.expectations.expect(blocking, partial(self._has_ended, blocking), future)
+            yield _Wait(future, max(0.0, (end if until is None else min(end, until)) - time.monotonic()))
+        return True
+
+    def _still_blocks(self, verdict: VerdictGiven) -> str | None:
+        return self.archive.peek(lambda realm: still_blocks(realm.klis, verdict))
+
+    def _has_ended(self, name: str) -> bool | None:
+        """Return True where a lease or a queued request has ended."""
+        return self.archive.peek(
+            lambda realm: None if name in realm.klis.leases or name in realm.klis.requests else True
+        )
 
     def _request(self, left: float | None) -> Steps:
         """Request once, wait if the verdict is Wait, and return the last verdict."""

@@ -9,9 +9,16 @@ from world.errors import RefusedError, WaitTimeoutError
 from world.events.lease_events import VerdictGiven
 from world.events.resource_values import NamedConflict
 from world.klis.session import Rank
+from world.klis.wait_die import spread
 from world.model.record import to_wire
 
-__all__ = ["cancelled", "died", "ended", "timed_out"]
+__all__ = ["cancelled", "died", "ended", "retry_ms", "timed_out"]
+
+
+def retry_ms(verdict: VerdictGiven) -> int:
+    """Return after how many ms a request that died is repeated at the latest, a different time for each request."""
+    after = verdict.retry_after_ms or 0
+    return after + spread(after, verdict.request_id, 0)
 
 
 def _conflict_text(conflict: NamedConflict) -> str:

@@ -23,7 +23,7 @@ from world.klis.session import Rank
 from worldprotocol.api.leases import Cancel, LeaseOptions, Leases, manifest_of
 from worldprotocol.api.leasing.acquiring import InThread
 from worldprotocol.api.leasing.async_calls import in_thread, run_to_end
-from worldprotocol.api.leasing.errors import cancelled, died, ended, timed_out
+from worldprotocol.api.leasing.errors import cancelled, died, ended, retry_ms, timed_out
 from worldprotocol.api.leasing.handle import LeaseHandle
 from worldprotocol.api.remote.connection import RealmRequest, RemoteSteps, ServerConnection, resource
 from worldprotocol.api.remote.elsewhere import refuses_elsewhere
@@ -216,23 +216,31 @@ class RemoteLeases(Leases):
         while True:
             body["requestId"] = request_id = self._ids.new_id()
             left = None if until is None else until - time.monotonic()
-            verdict, ranks = yield from self._request(body, left, longest, cancel)
+            verdict, ranks, after = yield from self._request(body, left, longest, cancel)
             if verdict.status == "Granted":
                 return verdict
-            pause = (verdict.retry_after_ms or 0) / 1000
-            is_late = until is not None and time.monotonic() + pause > until
-            if not options.get("retry", False) or "signature" in manifest or is_late:
+            if not options.get("retry", False) or "signature" in manifest:
                 raise died(verdict, ranks)
-            end = time.monotonic() + pause
-            while (rest := end - time.monotonic()) > 0:
-                yield min(rest, longest)
+            end = time.monotonic() + retry_ms(verdict) / 1000
+            path, query = resource("leases/requests", request_id), {"after": after, "free": True}
+            while (rest := min(end, end if until is None else until) - time.monotonic()) > 0:
+                found = yield RealmRequest(method="GET", path=path, query=query, wait_s=min(rest, longest))
                 if cancel is not None and cancel.is_cancelled.is_set():
                     raise cancelled(request_id)
+                if found["isFree"]:
+                    break
+            else:
+                if until is not None and until < end:
+                    raise died(verdict, ranks)
 
     def _request(
         self, body: dict[str, Any], left: float | None, longest: float, cancel: Cancel | None
-    ) -> RemoteSteps[tuple[VerdictGiven, dict[str, Rank]]]:
-        """Request once, wait if the verdict is Wait, and return the last verdict with the priorities of the agents."""
+    ) -> RemoteSteps[tuple[VerdictGiven, dict[str, Rank], int]]:
+        """Request once, wait if the verdict is Wait, and return the last verdict.
+
+        Returns:
+            The verdict, the priorities of the agents, and the position after which the log has the request.
+        """
         request_id: str = body["requestId"]
         may_wait = left is None or left > 0
         body["queue"] = may_wait
@@ -240,7 +248,7 @@ class RemoteLeases(Leases):
         form = yield RealmRequest(method="POST", path="/leases", body=body, key=request_id)
         first: VerdictGiven = read_event(form["event"])
         if first.status != "Wait":
-            return first, _ranks(form)
+            return first, _ranks(form), form["after"]
         if not first.queued:
             raise timed_out(request_id, first)
         path, query = resource("leases/requests", request_id), {"after": form["after"]}
@@ -252,7 +260,7 @@ class RemoteLeases(Leases):
                 yield RealmRequest(method="POST", path=f"{path}:withdraw", body=query, key=self._ids.new_id())
         why = found["withdrawn"]
         if why is None:
-            return read_event(found["verdict"]["event"]), _ranks(found["verdict"])
+            return read_event(found["verdict"]["event"]), _ranks(found["verdict"]), form["after"]
         if why == "timeout":
             raise timed_out(request_id, first)
         raise cancelled(request_id) if why == "cancelled" else ended(request_id, why)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Response
+from fastapi import Query, Response
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 from world.events.base import KLIS_STREAM
 from world.events.lease_events import VerdictGiven
-from world.read_models.leases import held, verdict_row, waits
+from world.read_models.leases import held, still_blocks, verdict_row, waits
+from world.read_models.request_events import events_of_request
 from worldprotocol.api.callers.recorded_keys import Says, says_acquire, says_heartbeat, says_release, says_revoke
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.remote.event_forms import event_form
 from worldprotocol.server.bodies import Heartbeat, LeaseRequest, Release, Revocation, Withdrawal
 from worldprotocol.server.call import Authorized, Call, answer
-from worldprotocol.server.commands.repeated_administration import events_of_request
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.operations.acting import Key, Wait
 from worldprotocol.server.operations.past import At, looked_at, view_at
 from worldprotocol.server.operations.proposals import After
+
+Free = Annotated[bool, Query(description="Wait also, where the request died, until what it died of is free.")]
 
 
 @handles("leases.list")
@@ -118,21 +120,35 @@ def _rendered(call: Call, verdict: VerdictGiven) -> dict[str, Any]:
 
 
 @handles("leases.request")
-async def read_request(call: Authorized, request_id: str, after: After = 0, wait: Wait = 0) -> Response:
-    """Return what became of a request of the caller; `wait` returns it once it does not wait in the queue any more."""
+async def read_request(
+    call: Authorized, request_id: str, after: After = 0, wait: Wait = 0, free: Free = False
+) -> Response:
+    """Return what became of a request of the caller; `wait` returns it once it does not wait in the queue any more.
+
+    With `free`, a request that died is returned once what it died of is free.
+    """
     realm, log_watch = call.hosted.realm, call.hosted.log_watch
+    ended: list[tuple[VerdictGiven | None, dict[str, Any]]] = []
 
     def read() -> dict[str, Any]:
-        if request_id in realm.realm().klis.requests:
-            return {"requestId": request_id, "isWaiting": True, "verdict": None, "withdrawn": None}
-        return _ended(call, request_id, after)
+        klis = realm.realm().klis
+        if request_id in klis.requests:
+            return {"requestId": request_id, "isWaiting": True, "isFree": None, "verdict": None, "withdrawn": None}
+        if not ended:  # a request that ended has no further events
+            ended.append(_ended(call, request_id, after))
+        verdict, found = ended[0]
+        died = verdict is not None and verdict.status == "Die"
+        return {**found, "isFree": still_blocks(klis, verdict) is None if verdict is not None and died else None}
+
+    def is_done(found: dict[str, Any]) -> bool:
+        return not found["isWaiting"] and not (free and found["isFree"] is False)
 
     await call.run(lambda: _check_own(call, request_id, after))
     found = await call.run(read)
     seconds = min(wait, call.service.config.max_wait_s)
-    if found["isWaiting"] and seconds > 0:
+    if not is_done(found) and seconds > 0:
         with call.waits:
-            found = await log_watch.wait_until(KLIS_STREAM, read, lambda one: not one["isWaiting"], seconds)
+            found = await log_watch.wait_until(KLIS_STREAM, read, is_done, seconds)
     return answer(found)
 
 
@@ -142,7 +158,7 @@ def _check_own(call: Call, request_id: str, after: int) -> None:
     Raises:
         RefusedError: ``UNKNOWN_REQUEST``.
     """
-    for event in events_of_request(call.hosted.realm.log, request_id, after):
+    for _, event in events_of_request(call.hosted.realm.archive, request_id, after=after):
         if isinstance(event, VerdictGiven) and call.actor_id in (event.agent_id, (event.channel or {}).get("by")):
             return
     raise RefusedError(
@@ -152,15 +168,16 @@ def _check_own(call: Call, request_id: str, after: int) -> None:
     )
 
 
-def _ended(call: Call, request_id: str, after: int) -> dict[str, Any]:
-    """Return the last event of a request that does not wait."""
+def _ended(call: Call, request_id: str, after: int) -> tuple[VerdictGiven | None, dict[str, Any]]:
+    """Return the last verdict on a request that does not wait, and what became of it."""
     verdict = withdrawn = None
-    for event in events_of_request(call.hosted.realm.log, request_id, after):
+    for _, event in events_of_request(call.hosted.realm.archive, request_id, after=after):
         if isinstance(event, VerdictGiven):
-            verdict = _rendered(call, event)
+            verdict = event
         else:
             withdrawn = event.reason
-    return {"requestId": request_id, "isWaiting": False, "verdict": verdict, "withdrawn": withdrawn}
+    shown = None if verdict is None else _rendered(call, verdict)
+    return verdict, {"requestId": request_id, "isWaiting": False, "verdict": shown, "withdrawn": withdrawn}
 
 
 @handles("leases.withdraw")

@@ -55,7 +55,7 @@ def _file_id(log: EventLog) -> str | None:
 async def read_realm(call: Authorized) -> Response:
     """Return identity, position and active branch of a realm."""
     founded, view, actor = call.view.founded, call.view, call.view.actors.get(call.actor_id)
-    shown = await call.run(lambda: call.visibility.branches(call.hosted.realm.log))
+    shown = await call.run(lambda: call.visibility.branches(call.hosted.realm.archive))
     return answer(
         {
             "name": call.hosted.name,

@@ -170,7 +170,8 @@ def _oldest(one: RealmSample) -> float:
 
 
 def _held(one: RealmSample) -> int:
-    return sum(proposal.held is not None for proposal in one.view.proposals.values())
+    holds = (proposal.held for proposal in one.view.proposals.values())
+    return sum(held is not None and held.cause != "caller" for held in holds)
 
 
 def _requested(one: RealmSample) -> int:
@@ -221,18 +222,18 @@ async def _sample(service: Service, hosted: HostedRealm) -> RealmSample:
     Raises:
         WorldProtocolError: no state is known.
     """
-    archive, now_ms = hosted.realm.archive, service.clock.now_ms()
+    now_ms = service.clock.now_ms()
     [readiness] = await readiness_of([hosted])
 
     def read() -> RealmSample:
         view = hosted.realm.realm()
-        outcomes = {str(status): int(count) for status, count in archive.rows("status_counts")}
-        return RealmSample(hosted, view, outcomes, stored_bytes(hosted.realm.log), now_ms, readiness.code)
+        size = stored_bytes(hosted.realm.log)
+        return RealmSample(hosted, view, hosted.ended.counts(), size, now_ms, readiness.code)
 
     try:
         return await service.threads.run(read)
     except WorldProtocolError:
-        view = archive.live.published
+        view = hosted.realm.archive.live.published
         if view is None:
             raise
         return RealmSample(hosted, view, None, None, now_ms, readiness.code)

@@ -176,6 +176,7 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
     """Return how a realm takes calls of coding agents; None where it has no section ``[agents]``."""
     from host.workspace.hidden import HIDDEN
     from worldprotocol.agents.command_terms import DeclaredCommand
+    from worldprotocol.agents.files.calls import FileCalls
     from worldprotocol.agents.project import Project
     from worldprotocol.api.config import CONFIG_NAME
     from worldprotocol.server.service import AgentsOfRealm
@@ -198,6 +199,7 @@ def _agents(desk: CommandContext, config: Config, realm: Realm) -> AgentsOfRealm
         _boundary(section, workspace),
         section.wait_s,
         section.unclaimed_s,
+        FileCalls(project, section.reads == "leased"),
         tuple(DeclaredCommand(tuple(one.words), tuple(one.writes), tuple(one.hosts)) for one in section.commands),
         workspace,
         tuple(str(path) for path in own),

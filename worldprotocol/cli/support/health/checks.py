@@ -45,6 +45,9 @@ MIN_FREE_BYTES: Final = 256 << 20
 MAX_FAULTS: Final = 20
 """Maximum number of faults of the tables that doctor lists one by one."""
 
+MAX_FILE_BYTES: Final = 16 << 20  # up to which doctor has SQLite check every page of the file
+MAX_TIMES: Final = 2_000  # the newest events, whose times doctor looks at
+
 MAX_PROBLEMS: Final = 2
 """Complaints of SQLite's own check that are asked for; doctor shows the first."""
 
@@ -189,7 +192,7 @@ def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
     if not world.log.derives_views:  # exported tables are not written
         state = clock_state(world.log, SystemClock(), limit)
     now = SystemClock().now_ms() if state is None else state.now_ms
-    jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now)
+    jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now, after=max(0, realm.position - MAX_TIMES))
     rendered = [one.sentence() for one in jumps[:MAX_FAULTS]]
     rendered += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
     ahead = realm.klis.clock - now
@@ -213,10 +216,9 @@ def _writable(world: Realm) -> Check:
     probe.join(WITHIN_S)
     if obstacle is None:
         return Check("writable", ok=True, facts="a command would be accepted now")
-    is_known = obstacle.code in ErrorCode.__members__.values()
-    advice = ErrorCode(obstacle.code).remedy if is_known else ""
     is_ok = obstacle.code == ErrorCode.LOG_FENCED  # on purpose; `writer` says so
-    return Check("writable", is_ok, f"{obstacle.message} [{obstacle.code}]", "" if is_ok else advice or "")
+    advice = "" if is_ok or obstacle.code not in list(ErrorCode) else ErrorCode(obstacle.code).remedy or ""
+    return Check("writable", is_ok, f"{obstacle.message} [{obstacle.code}]", advice)
 
 
 def _authentication(realm: RealmView) -> Check:
@@ -240,12 +242,14 @@ def _wal(world: Realm) -> Check:
 
 
 def _file(world: Realm) -> Check:
-    """Check the file by SQLite; ``verify`` lists the faults."""
+    """Check a small file by SQLite; ``verify`` checks every file, and lists the faults."""
+    size = Path(world.log.address.path).stat().st_size
+    if size > MAX_FILE_BYTES:
+        return Check("file", ok=True, facts=f"{size >> 20} MiB; `worldctl verify` checks its pages")
     problems = world.log.audit_storage(MAX_PROBLEMS)
     if not problems:
         return Check("file", ok=True, facts="SQLite finds every page and index whole")
-    rendered = " ".join(problems[0].split())
-    facts = rendered if len(problems) == 1 else f"{rendered} (and more)"
+    facts = " ".join(problems[0].split()) + (" (and more)" if len(problems) > 1 else "")
     return Check("file", False, facts, "run `worldctl verify`, and restore the log from a copy", is_damage=True)
 
 

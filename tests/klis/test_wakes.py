@@ -1,0 +1,558 @@
+"""What is freed wakes what died of it: in the same pass, the oldest first, in every process, at the cost of what goes.
+
+The property test plays two desks on ledgers of their own, which fold each other's events as two processes do, and holds
+after every move that nothing waits for what is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from tests.klis.lease_game import CHANNEL
+from tests.plugins.forms import scaled
+from world.errors import DamagedLogError, RefusedError
+from world.events.base import Event
+from world.events.codec import decode_event, encode_event
+from world.events.lease_events import LeasesReleased, RequestWithdrawn, VerdictGiven
+from world.klis import kernel, lease_manager
+from world.klis.kernel import judge
+from world.klis.lease_manager import LeaseManager, RequestOptions
+from world.klis.ledger import Ledger
+from world.klis.ledger_codec import ledger_to_wire, read_ledger
+from world.klis.manifest import Manifest, read_manifest
+from world.klis.settings import KlisSettings
+from worldprotocol.analysis.recheck.leases import recheck_verdict
+
+pytestmark = pytest.mark.requirement("LIVE-wake")
+
+AGENTS = ("ann", "bob", "cleo", "dan", "eve")
+SETTINGS = KlisSettings(max_hold_ms=100_000, max_named_conflicts=2, max_proposal_retries=4)
+BEFORE = KlisSettings.recorded(SETTINGS.to_wire() | {"wake_rules": 1})
+
+
+class Realm:
+    """Desks of several processes on one log: each has a ledger, and folds what the others recorded."""
+
+    def __init__(self, settings: KlisSettings = SETTINGS, *, processes: int = 1) -> None:
+        self.log: list[Event] = []
+        self.now, self.ids = 1_000, 0
+        self.ledgers = [Ledger() for _ in range(processes)]
+        self.desks = [LeaseManager(one, emit=self.emitting(one), new_id=self.new_id) for one in self.ledgers]
+        self.desk, self.ledger = self.desks[0], self.ledgers[0]
+        self.desk.configure(settings, self.now, by="test")
+        for age, agent in enumerate(AGENTS):
+            self.desk.register(agent, self.now, priority=age, by="test")
+
+    def emitting(self, own: Ledger) -> Callable[[Event], None]:
+        def emit(event: Event) -> None:
+            self.log.append(event)
+            for ledger in self.ledgers:
+                ledger.fold(event if ledger is own else decode_event(event.TOPIC, event.VERSION, encode_event(event)))
+
+        return emit
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"id-{self.ids}"
+
+    def ask(
+        self, agent: str, *wanted: str, session: str = "s", desk: LeaseManager | None = None, **more: Any
+    ) -> VerdictGiven:
+        """Request leases directly."""
+        manifest = manifest_of(agent, session, wanted)
+        return (desk or self.desk).request(manifest, self.now, channel=CHANNEL, options=RequestOptions(**more))
+
+    def propose(self, agent: str, name: str, *wanted: str, desk: LeaseManager | None = None) -> VerdictGiven:
+        """Request the leases of a proposal, as the engine does."""
+        options = {"until_sealed": True, "queue": True, "request_id": name}
+        return self.ask(agent, *wanted, session=name, desk=desk, **options)
+
+    def hold(self, agent: str, *wanted: str, session: str = "s") -> list[str]:
+        verdict = self.ask(agent, *wanted, session=session)
+        assert verdict.status == "Granted"
+        return [lease.lease_id for lease in verdict.leases]
+
+    def release(self, leases: list[str], agent: str, session: str = "s", desk: LeaseManager | None = None) -> None:
+        (desk or self.desk).release(leases, self.now, agent_id=agent, session_id=session)
+
+    def seal(self, agent: str, name: str) -> None:
+        """Release what a proposal holds."""
+        self.desk.release_session(agent, name, self.now)
+
+    def woken(self) -> list[tuple[str, str]]:
+        """Return the requests that were woken, with their verdicts, in the order of the log."""
+        verdicts = [event for event in self.log if isinstance(event, VerdictGiven)]
+        return [(event.request_id, event.status) for event in verdicts if event.cause == "wake"]
+
+    def check(self) -> None:
+        """Check that nothing waits for what is free, and that every ledger is the one that the log gives."""
+        for ledger in self.ledgers:
+            for refused in ledger.refused.values():
+                session = ledger.session(refused.session.agent_id, refused.session.session_id)
+                assert judge(ledger, session, refused.triples) == "Die", refused
+            for request in ledger.requests.values():
+                assert judge(ledger, ledger.named(request.session), request.triples, queued=True) == "Wait", request
+            assert ledger_to_wire(read_ledger(ledger_to_wire(ledger))) == ledger_to_wire(self.ledger)
+            assert ledger.copy() == ledger
+
+    def recheck(self) -> None:
+        """Give every verdict again."""
+        again = Ledger()
+        for event in self.log:
+            if isinstance(event, VerdictGiven):
+                assert recheck_verdict(again, event) is None
+            again.fold(event)
+        assert again == self.ledger
+
+
+@pytest.fixture
+def realm() -> Realm:
+    return Realm()
+
+
+# One pass, by age
+
+
+def test_a_release_wakes_what_died_of_the_lease_the_oldest_first(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    for agent, name in (("dan", "d"), ("cleo", "c2"), ("cleo", "c1"), ("bob", "b")):
+        assert realm.propose(agent, name, "MUTATES FILE:/a").status == "Die"
+    realm.release(held, "ann")
+    order = ("b", "bob"), ("c2", "cleo"), ("c1", "cleo"), ("d", "dan")
+    for at, (name, agent) in enumerate(order):
+        assert realm.woken() == [(one, "Granted") for one, _ in order[: at + 1]]
+        realm.seal(agent, name)
+    assert not realm.ledger.refused
+    realm.recheck()
+
+
+@pytest.mark.parametrize("how", ["release", "expiry", "revocation", "withdrawal", "timeout"])
+def test_everything_that_frees_wakes_in_the_same_pass(realm: Realm, how: str) -> None:
+    held = realm.hold("eve", "MUTATES FILE:/a", session="young")
+    if how in ("withdrawal", "timeout"):
+        waiting = realm.ask("ann", "MUTATES FILE:/a", "MUTATES FILE:/b", queue=True, wait_ms=50)
+        assert realm.propose("bob", "p", "MUTATES FILE:/b").status == "Die"
+        assert waiting.queued
+    else:
+        realm.release(held, "eve", session="young")
+        held = realm.hold("ann", "MUTATES FILE:/a")
+        assert realm.propose("bob", "p", "MUTATES FILE:/a").status == "Die"
+    realm.now += 10
+    if how == "release":
+        realm.release(held, "ann")
+    elif how == "revocation":
+        realm.desk.revoke(held, realm.now, by="operator", reason="test")
+    elif how == "withdrawal":
+        assert realm.desk.withdraw(waiting.request_id, realm.now)
+    else:
+        realm.now += 100_000
+        realm.desk.advance(realm.now)
+    assert realm.woken() == [("p", "Granted")]
+    assert [event.at for event in realm.log[-2:]] == [realm.now] * 2
+    realm.recheck()
+
+
+def test_what_waited_and_what_died_go_in_one_order_of_age(realm: Realm) -> None:
+    held = realm.hold("bob", "MUTATES FILE:/a")
+    assert realm.propose("dan", "d", "CONSUMES FILE:/a").status == "Die"
+    waiting = realm.ask("ann", "CONSUMES FILE:/a", queue=True)
+    assert realm.propose("cleo", "c", "CONSUMES FILE:/a").status == "Die"
+    realm.release(held, "bob")
+    verdicts = [event for event in realm.log if isinstance(event, VerdictGiven)][-3:]
+    assert [(one.request_id, one.cause, one.status) for one in verdicts] == [
+        (waiting.request_id, "queue", "Granted"),
+        ("c", "wake", "Granted"),
+        ("d", "wake", "Granted"),
+    ]
+
+
+def test_what_died_waits_in_the_queue_where_only_the_young_are_still_in_the_way(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    young = realm.hold("eve", "MUTATES FILE:/b")
+    assert realm.propose("bob", "b", "MUTATES FILE:/a", "MUTATES FILE:/b").status == "Die"
+    assert realm.propose("cleo", "c", "MUTATES FILE:/a").status == "Die"
+    realm.release(held, "ann")
+    assert realm.woken() == [("b", "Wait")]
+    assert list(realm.ledger.requests) == ["b"]
+    assert list(realm.ledger.refused) == ["c"]  # it does not pass the older request
+    realm.release(young, "eve")
+    realm.seal("bob", "b")
+    assert realm.woken() == [("b", "Wait"), ("c", "Granted")]
+    realm.recheck()
+
+
+def test_a_request_keeps_its_age_however_often_it_dies(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    assert realm.propose("bob", "first", "MUTATES FILE:/a").status == "Die"
+    assert realm.propose("bob", "second", "MUTATES FILE:/a").status == "Die"
+    realm.now += 5_000
+    assert realm.propose("bob", "first", "MUTATES FILE:/a").status == "Die"  # the timer
+    realm.release(held, "ann")
+    assert realm.woken() == [("first", "Granted")]
+    realm.recheck()
+
+
+def test_a_request_that_died_in_the_queue_is_woken_too(realm: Realm) -> None:
+    young = realm.hold("eve", "MUTATES FILE:/a")
+    assert realm.propose("cleo", "c", "MUTATES FILE:/a", "MUTATES FILE:/b").queued
+    old = realm.hold("ann", "MUTATES FILE:/b")
+    assert [event.status for event in realm.log if isinstance(event, VerdictGiven) and event.request_id == "c"] == [
+        "Wait",
+        "Die",
+    ]
+    realm.release(young, "eve")
+    realm.release(old, "ann")
+    assert realm.woken() == [("c", "Granted")]
+    realm.recheck()
+
+
+def test_a_direct_request_that_died_has_ended(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    assert realm.ask("bob", "MUTATES FILE:/a", queue=True).status == "Die"
+    realm.release(held, "ann")
+    assert (realm.woken(), realm.ledger.refused, realm.ledger.leases) == ([], {}, {})
+
+
+def test_a_proposal_that_ends_is_not_woken(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    realm.propose("bob", "b", "MUTATES FILE:/a")
+    assert realm.desk.withdraw("b", realm.now, reason="superseded")
+    assert isinstance(realm.log[-1], RequestWithdrawn)
+    assert not realm.desk.withdraw("b", realm.now)
+    realm.release(held, "ann")
+    assert realm.woken() == []
+
+
+def test_a_proposal_that_died_too_often_is_not_woken(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    for dies in range(SETTINGS.max_proposal_retries + 1):
+        assert ("b" in realm.ledger.refused) is (dies > 0)
+        realm.propose("bob", "b", "MUTATES FILE:/a")
+    assert not realm.ledger.refused
+    realm.release(held, "ann")
+    assert realm.woken() == []
+
+
+def test_a_grant_that_is_refused_withdraws_and_one_that_is_made_elsewhere_is_left(realm: Realm) -> None:
+    refusals = {"b": "RESOURCE_ABSENT", "c": "WORKSPACE_ELSEWHERE"}
+
+    def before_grant(verdict_id: str, session: Any, triples: Any, now: int) -> bool:
+        if session.session_id in refusals:
+            raise RefusedError(refusals[session.session_id], "for the test")
+        return False
+
+    desk = LeaseManager(realm.ledger, emit=realm.emitting(realm.ledger), new_id=realm.new_id, before_grant=before_grant)
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    for agent, name in (("bob", "b"), ("cleo", "c"), ("dan", "d")):
+        realm.propose(agent, name, "MUTATES FILE:/a")
+    realm.release(held, "ann", desk=desk)
+    assert [event.reason for event in realm.log if isinstance(event, RequestWithdrawn)] == ["RESOURCE_ABSENT"]
+    assert realm.woken() == [("d", "Granted")]
+    assert list(realm.ledger.refused) == ["c"]
+    realm.seal("dan", "d")
+    assert realm.woken() == [("d", "Granted"), ("c", "Granted")]
+
+
+def test_conflicts_beyond_those_that_a_verdict_names_wake_as_well() -> None:
+    realm = Realm(KlisSettings(max_named_conflicts=1))
+    young, old = realm.hold("eve", "MUTATES FILE:/a"), realm.hold("ann", "MUTATES FILE:/b")
+    verdict = realm.propose("bob", "b", "MUTATES FILE:/a", "MUTATES FILE:/b")
+    assert [one.holder for one in verdict.conflicts] == ["eve"]
+    realm.release(young, "eve")
+    assert realm.woken() == []
+    realm.release(old, "ann")
+    assert realm.woken() == [("b", "Granted")]
+
+
+def test_a_log_of_before_is_woken_by_its_timers_alone() -> None:
+    realm = Realm(BEFORE)
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    verdict = realm.propose("bob", "b", "MUTATES FILE:/a")
+    assert (verdict.status, verdict.wanted) == ("Die", [])
+    assert realm.ledger.asks_again_at("bob", "b") == realm.now + 1_000
+    realm.release(held, "ann")
+    assert (realm.woken(), realm.ledger.refused) == ([], {})
+    assert "refused" not in ledger_to_wire(realm.ledger)
+    assert realm.ledger.sequence == 0
+    realm.recheck()
+
+
+def test_a_wake_of_what_did_not_die_contradicts_the_ledger(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    realm.propose("bob", "b", "MUTATES FILE:/a")
+    before = realm.ledger.copy()
+    realm.release(held, "ann")
+    woken = realm.log[-1]
+    with pytest.raises(DamagedLogError) as twice:
+        realm.ledger.fold(woken)
+    with pytest.raises(DamagedLogError) as other:
+        before.fold(_changed(woken, status="Die", leases=[]))
+    assert (twice.value.code, other.value.code) == ("ILLEGAL_LEASE_TRANSITION",) * 2
+
+
+def test_a_wake_that_differs_from_the_record_is_found_by_a_recheck(realm: Realm) -> None:
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    realm.propose("bob", "b", "MUTATES FILE:/a")
+    early = realm.ledger.copy()
+    realm.release(held, "ann")
+    woken = realm.log[-1]
+    assert isinstance(woken, VerdictGiven)
+    found = recheck_verdict(early, woken)
+    assert found is not None
+    assert found.code == "VERDICT_DIFFERS"
+    stranger = _changed(woken, session_id="other")
+    assert recheck_verdict(early, stranger) is not None
+
+
+def _changed(event: Event, **members: Any) -> Any:
+    return structs.replace(event, **members)
+
+
+# The cost
+
+
+class Counted:
+    """How many requests were judged."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        patch.setattr(lease_manager, "judge", self._judge)
+
+    def _judge(self, *given: Any, **more: Any) -> Any:
+        self.count += 1
+        return kernel.judge(*given, **more)
+
+    def of(self, call: Callable[[], object]) -> int:
+        before = self.count
+        call()
+        return self.count - before
+
+
+MANY = scaled(10_000, ci=1_000)
+
+
+def test_a_release_judges_those_that_can_go_and_not_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of many goes at a time, whatever else each of them wants."""
+    realm, counted = Realm(), Counted(monkeypatch)
+    held = realm.hold("ann", "MUTATES STATE:/main/*")
+    for at in range(MANY):
+        realm.propose(AGENTS[1 + at % 4], f"p{at}", "MUTATES STATE:/main/*", f"MUTATES FILE:/notes/{at}")
+    costs = [counted.of(lambda: realm.release(held, "ann"))]
+    for _ in range(9):
+        name, _ = realm.woken()[-1]
+        costs.append(counted.of(lambda: realm.seal("bob", name)))  # noqa: B023 - called at once
+    assert realm.woken() == [(f"p{4 * at}", "Granted") for at in range(10)]
+    assert max(costs) <= 3
+
+
+def test_a_release_of_something_else_judges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    realm, counted = Realm(), Counted(monkeypatch)
+    realm.hold("ann", "MUTATES FILE:/shared")
+    for at in range(MANY):
+        realm.propose("bob", f"p{at}", "CONSUMES STATE:/main/*", "MUTATES FILE:/shared")
+    for _ in range(3):
+        held = realm.hold("cleo", "MUTATES STATE:/main/*")
+        assert counted.of(lambda: realm.release(held, "cleo")) == 0  # noqa: B023 - called at once
+    assert realm.woken() == []
+
+
+def test_all_that_can_go_go_at_once_at_a_cost_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    realm, counted = Realm(), Counted(monkeypatch)
+    held = realm.hold("ann", "MUTATES FILE:/a/*")
+    for at in range(MANY):
+        realm.propose("bob", f"p{at}", "CONSUMES FILE:/a/x" if at % 2 else f"MUTATES FILE:/a/{at}")
+    assert counted.of(lambda: realm.release(held, "ann")) <= 2 * MANY + 2
+    assert realm.woken() == [(f"p{at}", "Granted") for at in range(MANY)]
+
+
+def test_what_has_something_else_in_the_way_is_judged_once_and_put_behind_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    realm, counted = Realm(), Counted(monkeypatch)
+    held, other = realm.hold("ann", "MUTATES FILE:/a"), realm.hold("ann", "MUTATES FILE:/b", session="other")
+    for at in range(MANY):
+        realm.propose("bob", f"p{at}", "MUTATES FILE:/a", "MUTATES FILE:/b")
+    assert counted.of(lambda: realm.release(held, "ann")) <= 4 * MANY
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    assert counted.of(lambda: realm.release(held, "ann")) == 0
+    assert counted.of(lambda: realm.release(other, "ann", session="other")) <= 3
+    assert realm.woken() == [("p0", "Granted")]
+
+
+def test_those_that_wait_for_one_lease_are_judged_once_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    realm = Realm()
+    for at in range(MANY):
+        realm.desk.register(f"agent-{at}", realm.now, priority=10 * MANY - at, by="test")
+    realm.desk.register("youngest", realm.now, priority=100 * MANY, by="test")
+    held, counted = realm.hold("youngest", "MUTATES FILE:/a"), Counted(monkeypatch)
+    for at in range(MANY):
+        assert realm.propose(f"agent-{at}", f"p{at}", "MUTATES FILE:/a").queued
+    assert counted.of(lambda: realm.release(held, "youngest")) <= 2 * MANY + 2
+    for at in range(1, 10):
+        agent, name = f"agent-{MANY - at}", f"p{MANY - at}"
+        assert counted.of(lambda: realm.seal(agent, name)) <= 3  # noqa: B023 - called at once
+        assert realm.woken()[-1] == (f"p{MANY - at - 1}", "Granted")
+
+
+def test_what_is_left_to_another_pass_is_woken_by_it(realm: Realm) -> None:
+    left = [2]
+
+    def check(what: str) -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    desk = LeaseManager(realm.ledger, emit=realm.emitting(realm.ledger), new_id=realm.new_id, check=check)
+    held = realm.hold("ann", "MUTATES FILE:/a/*")
+    for at in range(5):
+        realm.propose("bob", f"p{at}", f"MUTATES FILE:/a/{at}")
+    realm.release(held, "ann", desk=desk)
+    assert realm.woken() == [("p0", "Granted"), ("p1", "Granted")]
+    desk.advance(realm.now)
+    assert len(realm.woken()) == 2
+    realm.desk.advance(realm.now)
+    assert realm.woken() == [(f"p{at}", "Granted") for at in range(5)]
+    realm.check()
+
+
+# Several processes on one log
+
+
+def test_a_release_by_another_process_wakes_and_what_it_did_not_wake_the_next_pass_does() -> None:
+    realm = Realm(processes=2)
+    here, there = realm.desks
+    held = realm.hold("ann", "MUTATES FILE:/a")
+    realm.propose("bob", "b", "MUTATES FILE:/a", desk=here)
+    realm.propose("cleo", "c", "MUTATES FILE:/a", desk=here)
+    realm.release(held, "ann", desk=there)
+    assert realm.woken() == [("b", "Granted")]
+    there.release_session("bob", "b", realm.now)
+    assert realm.woken()[-1] == ("c", "Granted")
+    held = [lease for lease, one in realm.ledger.leases.items() if one.session.session_id == "c"]
+    realm.propose("dan", "d", "MUTATES FILE:/a", desk=here)
+    # A process of the version before releases, and wakes nothing: its event alone is in the log.
+    realm.emitting(realm.ledgers[1])(LeasesReleased(at=realm.now, lease_ids=held, agent_id="cleo", session_id="c"))
+    assert len(realm.woken()) == 2
+    here.advance(realm.now)
+    assert realm.woken()[-1] == ("d", "Granted")
+    realm.check()
+
+
+def manifest_of(agent: str, session: str, wanted: Iterable[str]) -> Manifest:
+    """Return the manifest of some claims."""
+    scope = [dict(zip(("predicate", "resource"), one.split(" ", 1), strict=True)) for one in wanted]
+    return read_manifest({"ver": "1.0", "agent_id": agent, "session_id": session, "scope": scope}, settings=SETTINGS)
+
+
+def _fit_together(wanted: tuple[str, ...]) -> bool:
+    try:
+        manifest_of("ann", "s", wanted)
+    except RefusedError:
+        return False
+    return True
+
+
+class Ask(NamedTuple):
+    """A direct request, or one of a proposal."""
+
+    desk: int
+    agent: int
+    wanted: tuple[str, ...]
+    kind: str
+
+
+class Move(NamedTuple):
+    """What is done to which of the leases, the requests or the proposals."""
+
+    desk: int
+    kind: str
+    which: int
+
+
+PLACES = ("FILE:/a", "FILE:/a/*", "FILE:/a/x", "FILE:/a/x/y", "FILE:/b", "SYMBOL:S")
+CLAIMS = st.builds(
+    "{} {}".format, st.sampled_from(("MUTATES", "MUTATES", "CONSUMES", "DELETES")), st.sampled_from(PLACES)
+)
+DESKS = st.integers(0, 1)
+ASKS = st.builds(
+    Ask,
+    DESKS,
+    st.integers(0, len(AGENTS) - 1),
+    st.lists(CLAIMS, min_size=1, max_size=3, unique_by=lambda one: one.split(" ")[1]).map(tuple).filter(_fit_together),
+    st.sampled_from(("proposal", "proposal", "proposal", "direct", "queued")),
+)
+MOVES = st.builds(
+    Move,
+    DESKS,
+    st.sampled_from(("release", "release", "seal", "revoke", "withdraw", "retry", "tick")),
+    st.integers(0, 9),
+)
+
+
+@given(moves=st.lists(ASKS | ASKS | MOVES, max_size=40))
+@example(
+    moves=[
+        Ask(0, 0, ("MUTATES FILE:/a/x", "MUTATES FILE:/b"), "proposal"),
+        Ask(1, 1, ("MUTATES FILE:/a/*", "CONSUMES FILE:/b"), "proposal"),
+        Move(1, "seal", 0),
+    ]
+)
+def test_in_no_process_anything_waits_for_what_is_free(moves: Iterable[Ask | Move]) -> None:
+    realm = Realm(processes=2)
+    made: dict[str, Ask] = {}
+    for move in moves:
+        realm.now += 7
+        if isinstance(move, Ask):
+            _asked(realm, move, made)
+        else:
+            _moved(realm, move, made)
+        realm.check()
+    realm.recheck()
+
+
+def _asked(realm: Realm, move: Ask, made: dict[str, Ask], name: str | None = None) -> None:
+    desk, agent = realm.desks[move.desk], AGENTS[move.agent]
+    try:
+        if move.kind == "proposal":
+            name = name or f"p{len(made)}"
+            made[name] = move
+            realm.propose(agent, name, *move.wanted, desk=desk)
+        else:
+            realm.ask(agent, *move.wanted, desk=desk, queue=move.kind == "queued", ttl_ms=500)
+    except RefusedError as refused:
+        if refused.code != "TERMINAL":  # a session that deletes what it wants more of
+            raise
+
+
+def _moved(realm: Realm, move: Move, made: dict[str, Ask]) -> None:
+    desk, ledger = realm.desks[move.desk], realm.ledger
+    timed = [one for one in ledger.leases.values() if one.expires_at is not None]
+    if move.kind == "tick":
+        realm.now += 400
+        desk.advance(realm.now)
+    elif move.kind == "retry" and ledger.refused:
+        name = list(ledger.refused)[move.which % len(ledger.refused)]
+        _asked(realm, made[name]._replace(desk=move.desk), made, name)
+    elif move.kind == "withdraw" and (names := [*ledger.requests, *ledger.refused]):
+        assert desk.withdraw(names[move.which % len(names)], realm.now)
+    elif move.kind == "seal":
+        sealed = sorted(
+            {(one.session.agent_id, one.session.session_id) for one in ledger.leases.values()}
+            - {(one.session.agent_id, one.session.session_id) for one in timed}
+        )
+        if sealed:
+            desk.release_session(*sealed[move.which % len(sealed)], realm.now)
+    elif move.kind in ("release", "revoke") and timed:
+        lease = timed[move.which % len(timed)]
+        desk.advance(realm.now)
+        if lease.lease_id not in ledger.leases:
+            return
+        if move.kind == "revoke":
+            desk.revoke([lease.lease_id], realm.now, by="operator", reason="test")
+        else:
+            realm.release([lease.lease_id], lease.session.agent_id, lease.session.session_id, desk=desk)

@@ -1,0 +1,146 @@
+"""In virtual time nothing waits longer than one step while what it needs is free; a timer heals a lost wake-up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from world.klis.refused_requests import RefusedRequests
+from worldprotocol.simulation import BrokenError, Simulation, SimulationStep
+from worldprotocol.simulation.depot import scenario
+from worldprotocol.simulation.steps import LOST_WAKES
+
+pytestmark = pytest.mark.requirement("LIVE-wake")
+
+ANN, CRON = 0, 8
+"""An actor, and a younger one; both are approved."""
+EFFECT_MS = 6_000
+
+
+def submits(actor: int, kind: str, **given: Any) -> SimulationStep:
+    return SimulationStep("submit", 0, {"actor": actor, "type": kind, "input": given})
+
+
+HOLDS = submits(ANN, "wire", to="a", amount=1)
+"""A proposal whose effect is under way, and holds the whole state."""
+ADDS = submits(CRON, "add", to="b", by=1)
+"""One that dies of it, and is done at once when it is free."""
+FLIES = SimulationStep("fly", 0, {"which": 0, "weather": "fair", "record": True})
+
+
+@pytest.fixture
+def simulation() -> Iterator[Simulation]:
+    simulation = Simulation(0, scenario)
+    for step in (submits(ANN, "add", to="a", by=1), submits(CRON, "add", to="a", by=1)):
+        simulation.do(step)  # their first manifests give them their ages
+    yield simulation
+    simulation.close()
+
+
+def ended(simulation: Simulation) -> list[tuple[str, int]]:
+    """Return the proposals that ended, with the time, in the order of the log."""
+    rows = [(row[4], json.loads(row[7])) for row in simulation.store.image()]
+    return [(state["proposalId"], state["at"]) for topic, state in rows if topic == "proposal.completed"]
+
+
+def verdicts(simulation: Simulation, cause: str) -> list[Any]:
+    rows = [json.loads(row[7]) for row in simulation.store.image() if row[4] == "verdict.given"]
+    return [state for state in rows if state["cause"] == cause]
+
+
+def eight_behind_one(simulation: Simulation, behind: SimulationStep = ADDS, *, ms: int = EFFECT_MS) -> list[str]:
+    """Begin an effect, let eight proposals die of its leases, and let its time pass; return the eight."""
+    simulation.do(HOLDS)
+    for _ in range(8):
+        assert simulation.do(behind).endswith("evaluating")
+    assert len(simulation.model.leases.again) == 8
+    simulation.do(SimulationStep("time", 0, {"ms": ms}))
+    return list(simulation.model.open)[1:]
+
+
+def test_the_last_of_eight_behind_one_ends_in_the_step_of_the_release(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation)
+    simulation.do(FLIES)
+    now = simulation.time.now_ms
+    assert ended(simulation)[-9:] == [(ended(simulation)[-9][0], now), *((name, now) for name in eight)]
+    assert [state["requestId"] for state in verdicts(simulation, "wake")] == eight
+    assert not simulation.model.open
+
+
+def test_each_of_eight_with_an_effect_begins_in_the_step_in_which_the_one_before_ends(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation, submits(CRON, "pay", to="a", amount=1))
+    for name in eight:
+        simulation.do(SimulationStep("time", 0, {"ms": 10}))
+        simulation.do(FLIES)
+        assert [one for one in simulation.model.open if simulation.model.open[one].started is not None] == [name]
+    simulation.do(FLIES)
+    assert [name for name, _ in ended(simulation)][-8:] == eight
+
+
+@pytest.mark.requirement("HC-journal")
+def test_after_a_doubt_is_resolved_the_queue_drains_at_once(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation)
+    simulation.do(SimulationStep("fly", 0, {"which": 0, "weather": "dies_after", "record": True}))
+    assert next(iter(simulation.model.open.values())).doubtful
+    simulation.do(SimulationStep("time", 0, {"ms": 70_000}))
+    simulation.do(SimulationStep("settle", 0, {}))
+    assert len(simulation.model.open) == 9
+    simulation.do(SimulationStep("resolve", 0, {"which": 0}))
+    assert [name for name, _ in ended(simulation)][-8:] == eight
+    assert not simulation.model.open
+
+
+def test_what_is_cancelled_frees_in_the_same_step(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation)
+    simulation.do(SimulationStep("fly", 0, {"which": 0, "weather": "dies_after", "record": True}))
+    simulation.do(SimulationStep("cancel", 0, {"which": 0}))
+    assert [name for name, _ in ended(simulation)][-8:] == eight
+
+
+def test_a_revocation_frees_in_the_same_step(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation)
+    simulation.do(SimulationStep("revoke", 0, {"which": 0}))
+    assert [name for name, _ in ended(simulation)][-8:] == eight
+
+
+def test_a_lost_wake_up_is_healed_by_the_timer(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation, ms=500)
+    simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
+    simulation.do(FLIES)
+    assert list(simulation.model.open) == eight
+    assert simulation.model.leases.lost == set(eight)
+    latest = min(simulation.model.leases.latest[name] for name in eight)
+    simulation.do(SimulationStep("time", 0, {"ms": max(1, latest - simulation.time.now_ms)}))
+    simulation.do(SimulationStep("settle", 0, {}))
+    assert not simulation.model.open
+    by_timer = [state["requestId"] for state in verdicts(simulation, "request") if state["requestId"] in eight]
+    assert len(by_timer) > len(eight)
+    assert not simulation.model.leases.lost
+
+
+def test_a_wake_up_that_one_process_loses_the_next_unit_of_another_one_makes(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation, ms=500)
+    simulation.do(SimulationStep("fault", 0, {"fault": LOST_WAKES}))
+    simulation.do(FLIES)
+    assert list(simulation.model.open) == eight
+    simulation.do(SimulationStep("settle", 1, {}))
+    assert [name for name, _ in ended(simulation)][-8:] == eight
+
+
+def test_the_model_finds_a_process_that_wakes_nothing(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    eight_behind_one(simulation, ms=500)
+    monkeypatch.setattr(RefusedRequests, "free", lambda *_: None)
+    with pytest.raises(BrokenError, match="died of what is free") as found:
+        simulation.do(FLIES)
+    assert found.value.requirement == "LIVE-wake"
+
+
+def test_timers_of_what_died_at_one_instant_differ(simulation: Simulation) -> None:
+    eight = eight_behind_one(simulation, ms=500)
+    klis = simulation.workers[0].world.realm().klis
+    again = {klis.asks_again_at("cron", name) for name in eight}
+    assert len(again) == 8
+    assert max(again) - min(again) > 100
