@@ -9,13 +9,15 @@ is compared too: SQLite puts ``-wal`` and ``-shm`` beside it, and a file that be
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Final, NoReturn
 
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
-from world.log.store import not_a_log
+from world.log.store import lost_tables, not_a_log
 
 _COMPANIONS: Final = ("-wal", "-shm")
+_SCHEMA_BYTES: Final = 1 << 16  # our schema is on the first page
 
 
 class OpenedFiles:
@@ -124,3 +126,13 @@ def check_path(path: str, *, create: bool, read_only: bool) -> None:
         raise not_a_log(path, "it is no regular file")
     if status.st_size == 0 and not create:
         raise not_a_log(path, "the file is empty; create the log, or give another file", is_empty=True)
+
+
+def no_database(path: str) -> WorldProtocolError:
+    """Return the error for a file that SQLite does not take for a database: a damaged log where it has our tables."""
+    beginning = b""
+    with suppress(OSError), open(path, "rb") as file:
+        beginning = file.read(_SCHEMA_BYTES)
+    if b"CREATE TABLE wp_event" in beginning:
+        return lost_tables(path, "its first bytes are not those of a SQLite database")
+    return not_a_log(path, "the file is no SQLite database")

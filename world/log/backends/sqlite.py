@@ -15,17 +15,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from world.error_codes import ErrorCode
 from world.errors import DamagedLogError, LogBusyError, RefusedError, StorageFullError, WorldProtocolError
-from world.log.backends.opened_files import OpenedFiles, check_path, identity
+from world.log.backends.opened_files import OpenedFiles, check_path, identity, no_database
 from world.log.backends.registry import Durability
 from world.log.backends.sqlite_checkpoints import GuardedCheckpoints, has_wal_reset_fault
-from world.log.backends.sqlite_locks import LockHolder, lock_holder
-from world.log.backends.sqlite_probe import holder_in_the_way, try_disk, try_write
-from world.log.backends.sqlite_reading import BUSY, Readers, ReadOnlyReaders, fetch, patiently
+from world.log.backends.sqlite_locks import lock_holder
+from world.log.backends.sqlite_probe import held_error, holder_in_the_way, try_disk, try_write
+from world.log.backends.sqlite_reading import Readers, ReadOnlyReaders, fetch
 from world.log.sql.statement import LOG_SHIFT
 from world.log.store import (
     Batch,
@@ -37,20 +38,19 @@ from world.log.store import (
     clocks_of,
     conflict,
     key_range,
-    lost_tables,
     newest,
-    not_a_log,
 )
 from world.log.url import MEMORY
 from world.private_files import make_private
 
+_ASK_AGAIN_S: Final = (0.0001, 0.0002, 0.0003, 0.0003, 0.0005)
 _PAUSE_S: Final = 0.0006  # longer than a waiting writer sleeps before it asks again
 _POLITE_S: Final = 0.5  # how long after a commit of others pauses are made
 _UNWRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _NOT_OURS: Final = ("no such table", "no such column", "unsupported file format")  # the schema was changed
 _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the latter for what the driver says about a bad schema
-_SCHEMA_BYTES: Final = 1 << 16  # our schema is on the first page
 _OPEN_ATTEMPTS: Final = 3  # to open a file that is being replaced
+_SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _NOT_READ: Final = "Nothing was read"
 _NOT_STORED: Final = "Nothing of the commit was stored"
 _NOT_ACKNOWLEDGED: Final = "The commit is in the file that was opened, or in its -wal, and was not acknowledged"
@@ -305,9 +305,9 @@ class SqliteStore(Store):
                 self._own()
                 self.check_place()
                 self._refuse_moved()
-                try_write(self._path, log_id, timeout_s)
+                try_write(self._path, log_id, partial(self._patiently, patience_s=timeout_s))
             elif holder := holder_in_the_way(self._path, lambda: newest(self.newest_head(log_id))[0], timeout_s):
-                raise _busy(self._path, holder)
+                raise held_error(self._path, holder)
             elif not try_disk(self._path):
                 raise _without_room(self._path, is_full=True)
         except (*_UNREADABLE, OSError) as error:
@@ -363,8 +363,19 @@ class SqliteStore(Store):
                 self._polite_until = time.monotonic() + _POLITE_S
             self._commits_of_others = version
 
-    def _patiently(self, connection: sqlite3.Connection, sql: str) -> None:
-        patiently(connection, sql, self._patience_s)
+    def _patiently(self, connection: sqlite3.Connection, sql: str, patience_s: float | None = None) -> None:
+        """Execute a statement that needs a lock, asking again until the patience ends."""
+        end = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
+        attempt = 0
+        while True:
+            try:
+                connection.execute(sql).fetchall()
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _SQLITE_BUSY or time.monotonic() >= end:
+                    raise
+            time.sleep(_ASK_AGAIN_S[min(attempt, len(_ASK_AGAIN_S) - 1)])
+            attempt += 1
 
 
 def file_uri(path: str, mode: str, **options: int) -> str:
@@ -388,8 +399,8 @@ def translate(error: Exception, path: str) -> Exception:
             reason=str(error),
         )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in BUSY:
-        return _busy(path, lock_holder(path))
+    if code in _SQLITE_BUSY:
+        return held_error(path, lock_holder(path))
     if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in _UNWRITTEN:
         return _without_room(path, is_full=code == sqlite3.SQLITE_FULL)
     if code == sqlite3.SQLITE_CORRUPT:
@@ -400,7 +411,7 @@ def translate(error: Exception, path: str) -> Exception:
             reason=str(error),
         )
     if code == sqlite3.SQLITE_NOTADB:
-        return _no_database(path)
+        return no_database(path)
     if code == sqlite3.SQLITE_CONSTRAINT:
         return conflict(str(error))
     if code == sqlite3.SQLITE_READONLY:
@@ -416,15 +427,6 @@ def translate(error: Exception, path: str) -> Exception:
     return WorldProtocolError(ErrorCode.LOG_FAILED, f"SQLite failed on {path}: {error}.", path=path)
 
 
-def _busy(path: str, holder: LockHolder | None) -> LogBusyError:
-    """Return the error for a lock that was not released in time; it names the process that holds it by now."""
-    if holder is None:
-        return LogBusyError(ErrorCode.LOG_BUSY, f"Another writer keeps {path} locked; try again.", path=path)
-    advice = "let it continue, or end it" if holder.is_stopped else "try again"
-    message = f"Another writer keeps {path} locked: {holder}; {advice}."
-    return LogBusyError(ErrorCode.LOG_BUSY, message, path=path, pid=holder.pid, is_stopped=holder.is_stopped)
-
-
 def _without_room(path: str, *, is_full: bool) -> StorageFullError:
     reason = f"There is no room left for {path}"
     if not is_full:  # what a limit on the size of files looks like, and a disk that fails
@@ -434,16 +436,6 @@ def _without_room(path: str, *, is_full: bool) -> StorageFullError:
         f"{reason}. This commit was not appended, those before it were; free some space and try again.",
         path=path,
     )
-
-
-def _no_database(path: str) -> WorldProtocolError:
-    """Return the error for a file that SQLite does not take for a database: a damaged log where it has our tables."""
-    beginning = b""
-    with suppress(OSError), open(path, "rb") as file:
-        beginning = file.read(_SCHEMA_BYTES)
-    if b"CREATE TABLE wp_event" in beginning:
-        return lost_tables(path, "its first bytes are not those of a SQLite database")
-    return not_a_log(path, "the file is no SQLite database")
 
 
 def _closed(read_only: bool) -> str:

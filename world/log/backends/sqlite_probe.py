@@ -21,10 +21,11 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
 
+from world.error_codes import ErrorCode
+from world.errors import LogBusyError
 from world.log.backends.sqlite_locks import LockHolder, lock_holder
-from world.log.backends.sqlite_reading import patiently
 
-__all__ = ["ROOM_BYTES", "holder_in_the_way", "try_disk", "try_write"]
+__all__ = ["ROOM_BYTES", "held_error", "holder_in_the_way", "try_disk", "try_write"]
 
 ROOM_BYTES: Final = 256 << 10
 """Room that a log must have to count as writable, in bytes: more than an ordinary commit needs."""
@@ -39,13 +40,13 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNKNOWN: Final = (errno.EACCES, errno.EPERM)  # of this user, who may not be the one that writes the log
 
 
-def try_write(path: str, log_id: int, timeout_s: float) -> None:
+def try_write(path: str, log_id: int, patiently: Callable[[sqlite3.Connection, str], None]) -> None:
     """Take the lock of writers and write into a transaction that is rolled back.
 
     Args:
         path: the file.
         log_id: the log.
-        timeout_s: how long to wait for the lock, in seconds.
+        patiently: executes a statement, and waits for its lock for a time.
 
     Raises:
         sqlite3.Error: as SQLite says.
@@ -55,8 +56,8 @@ def try_write(path: str, log_id: int, timeout_s: float) -> None:
     try:
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA wal_autocheckpoint=0").fetchall()
-        patiently(connection, f"PRAGMA cache_size={CACHED_PAGES}", timeout_s)  # reads the schema
-        patiently(connection, "BEGIN IMMEDIATE", timeout_s)
+        patiently(connection, f"PRAGMA cache_size={CACHED_PAGES}")  # reads the schema
+        patiently(connection, "BEGIN IMMEDIATE")
         try:  # the name is in the table and in its index
             connection.execute("UPDATE wp_log SET name = name || ? WHERE id = ?", ("-" * (ROOM_BYTES // 2), log_id))
         finally:
@@ -83,6 +84,15 @@ def holder_in_the_way(path: str, size: Callable[[], int], timeout_s: float) -> L
             return None
         holder = now
     return holder
+
+
+def held_error(path: str, holder: LockHolder | None) -> LogBusyError:
+    """Return the error for a lock that was not released in time; it names the process that holds it by now."""
+    if holder is None:
+        return LogBusyError(ErrorCode.LOG_BUSY, f"Another writer keeps {path} locked; try again.", path=path)
+    advice = "let it continue, or end it" if holder.is_stopped else "try again"
+    message = f"Another writer keeps {path} locked: {holder}; {advice}."
+    return LogBusyError(ErrorCode.LOG_BUSY, message, path=path, pid=holder.pid, is_stopped=holder.is_stopped)
 
 
 def try_disk(path: str) -> bool:
