@@ -334,7 +334,7 @@ class Counted:
         return self.count - before
 
 
-MANY = scaled(10_000, ci=1_000)
+MANY, QUEUED = scaled(10_000, ci=1_000), scaled(2_000, ci=500)
 
 
 def test_a_release_judges_those_that_can_go_and_not_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,17 +387,17 @@ def test_what_has_something_else_in_the_way_is_judged_once_and_put_behind_that(
 
 def test_those_that_wait_for_one_lease_are_judged_once_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     realm = Realm()
-    for at in range(MANY):
-        realm.desk.register(f"agent-{at}", realm.now, priority=10 * MANY - at, by="test")
-    realm.desk.register("youngest", realm.now, priority=100 * MANY, by="test")
+    for at in range(QUEUED):
+        realm.desk.register(f"agent-{at}", realm.now, priority=10 * QUEUED - at, by="test")
+    realm.desk.register("youngest", realm.now, priority=100 * QUEUED, by="test")
     held, counted = realm.hold("youngest", "MUTATES FILE:/a"), Counted(monkeypatch)
-    for at in range(MANY):
+    for at in range(QUEUED):
         assert realm.propose(f"agent-{at}", f"p{at}", "MUTATES FILE:/a").queued
-    assert counted.of(lambda: realm.release(held, "youngest")) <= 2 * MANY + 2
+    assert counted.of(lambda: realm.release(held, "youngest")) <= 2 * QUEUED + 2
     for at in range(1, 10):
-        agent, name = f"agent-{MANY - at}", f"p{MANY - at}"
+        agent, name = f"agent-{QUEUED - at}", f"p{QUEUED - at}"
         assert counted.of(lambda: realm.seal(agent, name)) <= 3  # noqa: B023 - called at once
-        assert realm.woken()[-1] == (f"p{MANY - at - 1}", "Granted")
+        assert realm.woken()[-1] == (f"p{QUEUED - at - 1}", "Granted")
 
 
 def test_what_is_left_to_another_pass_is_woken_by_it(realm: Realm) -> None:

@@ -437,7 +437,7 @@ class LeaseManager(VerdictEmitter):
         ):
             queue.pass_over(request)
         else:
-            queue.add_behind(triples, only_holders=status == "Wait")
+            queue.wake(request, is_queued=status == "Wait")
 
 
 def batched(lease_ids: Iterable[str]) -> Iterator[list[str]]:

@@ -32,6 +32,7 @@ class ReevaluationQueue:
         self._heap: list[tuple[tuple[Rank, int], str | Place]] = []
         self._listed: set[str | Place | None] = {but}
         self._looked: set[tuple[str, bool, int]] = set()
+        self._last: tuple[Rank, int] | None = None
         self._aside: list[tuple[RefusedRequest, int]] = []
         self._left: dict[Place, None] = {}
         self._is_blocked = False
@@ -62,6 +63,16 @@ class ReevaluationQueue:
                     if waiter.places or not only_holders:
                         self.add(waiter.waiting)
 
+    def wake(self, request: RefusedRequest, *, is_queued: bool) -> None:
+        """Add the queued requests behind a request that had died and got another verdict.
+
+        Args:
+            request: the request.
+            is_queued: whether it waits now, and has no leases.
+        """
+        self._follow(request.order)
+        self.add_behind(request.triples, only_holders=is_queued)
+
     def block(self) -> None:
         """Leave out the others behind the place of the request that died and was yielded last: they die as well."""
         self._is_blocked = True
@@ -78,19 +89,14 @@ class ReevaluationQueue:
 
     def __iter__(self) -> Iterator[Request | RefusedRequest]:
         """Yield the requests, oldest first, until the queue is empty."""
-        last: tuple[Rank, int] | None = None
         while True:
             self._take_freed()
             if not self._heap:
                 break
             order, name = heappop(self._heap)
-            if last is not None and order < last:
-                # While requests come by age, younger ones that were added are still queued, and older ones are not
-                # affected; so no place had to be examined twice until now.
-                self._looked.clear()
-            last = order
             self._listed.discard(name)
             if isinstance(name, str):
+                self._follow(order)
                 yield self._ledger.requests[name]
             else:
                 yield from self._behind(name)
@@ -102,6 +108,14 @@ class ReevaluationQueue:
             refusals.put(request, blocked)
         refusals.freed.update(self._left)
         refusals.freed.update((place, None) for _, place in self._heap if not isinstance(place, str))
+
+    def _follow(self, order: tuple[Rank, int]) -> None:
+        """Note the place in the order of age of a request whose verdict may change."""
+        if self._last is not None and order < self._last:
+            # While requests come by age, younger ones that were added are still queued, and older ones are not
+            # affected; so no place had to be examined twice until now.
+            self._looked.clear()
+        self._last = order
 
     def _take_freed(self) -> None:
         freed = self._ledger.refusals.freed

@@ -48,14 +48,18 @@ def recheck_verdict(ledger: Ledger, event: VerdictGiven, made: Manifest | None =
         "moreConflicts": event.more_conflicts,
         "retryAfterMs": event.retry_after_ms,
         "granted": [[lease.predicate, lease.resource] for lease in event.leases],
+        "wanted": to_wire(event.wanted),
     }
     granted = triples if given.status == "Granted" else ()
+    dies = given.status == "Die" and event.cause == "request" and event.ttl_ms is None
+    is_kept = event.queued or (dies and ledger.in_force.wake_rules >= 2)
     now = {
         "status": given.status,
         "conflicts": [conflict.named().to_wire() for conflict in given.conflicts],
         "moreConflicts": given.more_conflicts,
         "retryAfterMs": given.retry_after_ms,
         "granted": [[triple.predicate.value, triple.resource.text] for triple in granted],
+        "wanted": [triple.claim().to_wire() for triple in triples] if is_kept else [],
     }
     differences = {
         name: {"recorded": recorded[name], "now": now[name]} for name in recorded if recorded[name] != now[name]
