@@ -16,6 +16,7 @@ from world.errors import RefusedError
 from world.events.base import Event
 from world.events.caller_events import Attended, CallerLeft, SessionBegun
 from world.events.proposal_events import ProposalHeld, ProposalSuperseded
+from world.events.verification import Verification
 from world.state.proposal import HELD_FOR_CALLER_MS
 from worldprotocol.agents.call_values import Allowed, Denied, StillWaiting, ToolCall
 from worldprotocol.agents.tool_calls import ToolCalls
@@ -350,6 +351,24 @@ def test_an_operator_frees_what_a_call_holds_without_being_an_administrator_of_l
         assert refused.value.code == "NOT_AN_ADMINISTRATOR"
     assert realm.leases.desk.revoke([of_call], by="bob", reason="it hangs") == {of_call: "Revoked"}
     own.release()
+
+
+def test_an_actor_ends_its_own_sessions_and_an_operator_any(realm: Realm) -> None:
+    realm.register("bob", "human", binding={"kind": "auto_approve"})
+    realm.access.grant("bob", "operator", by="operator")
+    for actor in ("one", "two"):
+        realm.access.grant(actor, "actor", by="operator")
+    begun = ToolCalls(realm, "one").begin(call("a"))
+    assert isinstance(begun, Allowed)
+    with pytest.raises(RefusedError) as refused:
+        caller_left(realm.as_caller(Verification(method="peer", actor_id="two")), left())
+    assert (refused.value.code, leases(realm)) == ("RIGHT_MISSING", 1)
+    caller_left(realm.as_caller(Verification(method="peer", actor_id="bob")), left("operator"))
+    assert leases(realm) == 0
+    assert isinstance(ToolCalls(realm, "one").begin(call("b")), Allowed)
+    caller_left(realm.as_caller(Verification(method="peer", actor_id="one")), left())
+    said = [one.verified.actor_id for one in events(realm) if isinstance(one, CallerLeft) and one.verified is not None]
+    assert (said, leases(realm)) == (["bob", "one"], 0)
 
 
 # Sessions

@@ -391,12 +391,6 @@ class Model:
         """Return whether an execution can only fail from now on."""
         return one.is_called_off or one.rendered["proposalId"] in self.leases.revoked
 
-    def _completed(self, rendered: Told) -> None:
-        self._finish(rendered, "completed")
-
-    def _failed(self, rendered: Told) -> None:
-        self._finish(rendered, "failed")
-
     def _finish(self, rendered: Told, how: str) -> None:
         one = self._of(rendered, "executing")
         is_over = how == "completed" and self._is_over(one)
@@ -420,12 +414,6 @@ class Model:
         assert one is not None
         return one
 
-    def _branch(self, rendered: Told) -> None:
-        self.worlds.create(rendered)
-
-    def _switched(self, rendered: Told) -> None:
-        self.worlds.switch(rendered)
-
 
 def _text(value: Any) -> str:
     return "null" if value is None else canonical(value).decode() if not isinstance(value, str) else json.dumps(value)
@@ -439,8 +427,8 @@ _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
     "policy.retired": Model._retired,
     "shadow.configured": Model._shadow,
     "world.sealed": Model._sealed,
-    "branch.created": Model._branch,
-    "branch.switched": Model._switched,
+    "branch.created": lambda model, rendered: model.worlds.create(rendered),
+    "branch.switched": lambda model, rendered: model.worlds.switch(rendered),
     "proposal.submitted": Model._submitted,
     "proposal.shadowed": Model._shadowed,
     "proposal.judged": Model._judged,
@@ -455,6 +443,6 @@ _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
     "effect.in_doubt": Model._doubted,
     "effect.resolved": Model._resolved,
     "execution.cancelled": Model._cancelled,
-    "proposal.completed": Model._completed,
-    "proposal.failed": Model._failed,
+    "proposal.completed": lambda model, rendered: model._finish(rendered, "completed"),
+    "proposal.failed": lambda model, rendered: model._finish(rendered, "failed"),
 }

@@ -18,12 +18,7 @@ from world.errors import RefusedError
 from world.events.base import REALM_STREAM, Event
 from world.events.caller_events import CallerLeft
 from world.events.execution_events import EffectFulfilled, ExecutionCancelled, ExecutionStarted
-from world.events.lease_events import (
-    AgentRegistered,
-    KeyRegistered,
-    KeyRevoked,
-    KlisConfigured,
-)
+from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured
 from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.events.proposal_events import (
     DecisionMade,
@@ -303,7 +298,6 @@ class Replaying:
 
     def _left(self, event: CallerLeft) -> None:
         """End the undecided calls of a caller that left; of those that were allowed, the recorded results follow."""
-        self.advance_to(event)
 
         def command(work: UnitOfWork) -> None:
             opened = work.realm.proposals
@@ -311,14 +305,14 @@ class Replaying:
             left = Leaving(event.actor_id, event.client, event.noticed_by, event.session, calls)
             advance(work, leave(work, left))
 
+        self.advance_to(event)
         self.attempt("caller", command)
 
     def resume(self, name: str, event: Event) -> None:
         """Request the leases of an approved call, which its caller repeated at the time of an event."""
 
         def waits(realm: Any) -> bool:
-            proposal = realm.proposals.get(name)
-            return proposal is not None and awaits_caller(realm.klis, proposal)
+            return name in realm.proposals and awaits_caller(realm.klis, realm.proposals[name])
 
         if self.protocol.ask(waits):
             self.advance_to(event)
