@@ -34,6 +34,11 @@ class ClockState(Struct, frozen=True):
     cause: str = ""
 
     @property
+    def off_ms(self) -> int:
+        """How far it is ahead or behind, in milliseconds."""
+        return abs(self.now_ms - self.expected_ms)
+
+    @property
     def is_refused(self) -> bool:
         """Whether commits with this clock are refused."""
         return self.kind == "ahead"
