@@ -1,4 +1,4 @@
-"""How a clock compares with what a log has recorded: the evidence of a unit of work, and the answer for people."""
+"""How a clock compares with what a log has recorded, for people."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from world.clock import SIMULATED, Boot, Clock, boot_of
-from world.log import Clocks, EventLog
-from world.pipeline.recorded_time import Evidence, as_moment, passed_ms
+from world.clock import Clock, boot_of
+from world.log import EventLog
+from world.pipeline.recorded_time import Evidence, as_moment, evidence_of
 from world.read_models.decoding import known
 
-__all__ = ["ClockState", "clock_state", "evidence_of", "warn_behind"]
+__all__ = ["ClockState", "clock_state", "warn_behind"]
 
 _LOGGER: Final = logging.getLogger("worldprotocol")
 
@@ -32,6 +32,11 @@ class ClockState(Struct, frozen=True):
     now_ms: int
     expected_ms: int
     cause: str = ""
+
+    @property
+    def off_ms(self) -> int:
+        """How far it is ahead or behind, in milliseconds."""
+        return abs(self.now_ms - self.expected_ms)
 
     @property
     def is_refused(self) -> bool:
@@ -60,23 +65,6 @@ def clock_state(log: EventLog, clock: Clock, limit_ms: int) -> ClockState:
     if evidence.is_behind(now):
         return ClockState("behind", now, evidence.earliest_ms + limit_ms, _behind(evidence, now))
     return ClockState("right", now, evidence.expected(now))
-
-
-def evidence_of(clocks: Clocks, boot: Boot | None, recorded_ms: int | None, limit_ms: int) -> Evidence:
-    """Return what a clock is compared with.
-
-    Args:
-        clocks: what the store says.
-        boot: reading of the boot clock now.
-        recorded_ms: time of the last commit where the store has not noted it, ms since 1970; None in an empty log.
-        limit_ms: how far the clock may be off.
-    """
-    last = recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
-    passed = passed_ms(clocks.boot, boot)
-    was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
-    greatest = clocks.greatest_ms
-    since = None if greatest is None else passed_ms(clocks.greatest_boot, boot)
-    return Evidence(last, passed, clocks.database_ms, limit_ms, was_witnessed, greatest, since)
 
 
 def warn_behind(evidence: Evidence, now_ms: int) -> bool:

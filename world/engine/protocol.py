@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from world.clock import Boot, Clock, IdSource, boot_of
 from world.core import Domain
 from world.engine.appending import SpoiledError, add_checkpoints, intents_of, new_events
-from world.engine.clock_state import evidence_of, warn_behind
+from world.engine.clock_state import warn_behind
 from world.engine.commands import Prepare
 from world.engine.effect_runner import EffectRecorder, make_effect
 from world.engine.event_bus import Subscribers
@@ -33,7 +33,7 @@ from world.model.canonical_json import canonical_text
 from world.pipeline.driver import advance, due, recover, reevaluate
 from world.pipeline.preparation.prepared import StalePreparationError
 from world.pipeline.preparation.snapshots import SnapshotCache
-from world.pipeline.recorded_time import GuardedClock
+from world.pipeline.recorded_time import GuardedClock, evidence_of
 from world.pipeline.unit_budget import UNITS_AT_ONCE, UnitBudget, UnitOverrunError, ended_again
 from world.pipeline.unit_of_work import Doubt, Emitted, Task, UnitOfWork
 from world.read_models.archive import Archive

@@ -19,15 +19,15 @@ that is behind by more than the limit is recorded, with a warning, until an oper
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
-from world.clock import Boot, Clock, boot_of
+from world.clock import SIMULATED, Boot, Clock, boot_of
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
 
-__all__ = ["MAX_REST_MS", "Evidence", "GuardedClock", "as_moment"]
+__all__ = ["MAX_REST_MS", "Evidence", "GuardedClock", "as_moment", "evidence_of"]
 
 MAX_REST_MS: Final = 366 * 86_400_000
 """The longest pause that is accepted where no clock shows how long it was, in milliseconds."""
@@ -121,6 +121,47 @@ class Evidence(Struct, frozen=True):
             ahead_ms=wall_ms - expected,
             limit_ms=self.limit_ms,
         )
+
+
+class StoredClocks(Protocol):
+    """What a store has to compare a clock with (``world.log.Clocks``)."""
+
+    @property
+    def boot(self) -> Boot | None:
+        """The boot clock at the last commit."""
+
+    @property
+    def recorded_ms(self) -> int | None:
+        """The time that the last commit recorded, ms since 1970."""
+
+    @property
+    def database_ms(self) -> int | None:
+        """The clock of the database server, ms since 1970."""
+
+    @property
+    def greatest_boot(self) -> Boot | None:
+        """The boot clock at the commit that recorded the greatest time."""
+
+    @property
+    def greatest_ms(self) -> int | None:
+        """The greatest time recorded, ms since 1970; None unless the last commit recorded an earlier one."""
+
+
+def evidence_of(clocks: StoredClocks, boot: Boot | None, recorded_ms: int | None, limit_ms: int) -> Evidence:
+    """Return what a clock is compared with.
+
+    Args:
+        clocks: what the store says.
+        boot: reading of the boot clock now.
+        recorded_ms: time of the last commit where the store has not noted it, ms since 1970; None in an empty log.
+        limit_ms: how far the clock may be off.
+    """
+    last = recorded_ms if clocks.recorded_ms is None else clocks.recorded_ms
+    passed = passed_ms(clocks.boot, boot)
+    was_witnessed = clocks.boot is not None and not clocks.boot.id.startswith(SIMULATED)
+    greatest = clocks.greatest_ms
+    since = None if greatest is None else passed_ms(clocks.greatest_boot, boot)
+    return Evidence(last, passed, clocks.database_ms, limit_ms, was_witnessed, greatest, since)
 
 
 class GuardedClock:

@@ -8,7 +8,7 @@ again. It is divided by numbers, and executions, which may call foreign code, by
 done by units that follow at once, and each of them takes the lock anew. Commands wait until nothing is left that was
 due before them.
 
-On a server, a waiting writer ends a unit that has held the lock for 12 s, however it came to that: its process may be
+On a server, a waiting writer ends a unit that has held the lock for 12 s, whatever the cause: its process may be
 stopped. The unit is repeated with one command at a time; a command whose own unit is ended is refused.
 """
 

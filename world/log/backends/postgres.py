@@ -29,7 +29,7 @@ from world.log.backends.postgres_errors import ended_unit, translated, unknown_c
 from world.log.backends.postgres_hosts import FlushingConnection, PostgresHosts
 from world.log.backends.postgres_lock import LOCK_SPACE, TAKE, TAKE_AS_UNIT, end_overdue
 from world.log.backends.postgres_probe import WRITE_NOTHING, probe_server
-from world.log.backends.postgres_reading import Readers
+from world.log.backends.postgres_reading import ServerReaders
 from world.log.backends.registry import Durability
 from world.log.sql.queries import events_query
 from world.log.sql.statement import LOG_SHIFT, SqlStatement, dialect
@@ -99,7 +99,7 @@ class PostgresStore(Store):
         arguments["options"] = f"{given} {chosen}".strip()
         accepts = STANDBYS in url.query
         self._hosts = PostgresHosts(arguments, self._where, read_only=read_only, accepts_asynchronous=accepts)
-        self._readers = Readers(self._hosts, self._connect)
+        self._readers = ServerReaders(self._hosts, self._connect)
         self._spare: FlushingConnection | None = None
         self._writer: FlushingConnection | None = None
         self._within: AbstractContextManager[Pipeline] | None = None
@@ -239,8 +239,8 @@ class PostgresStore(Store):
     def _is_stored(self, batch: Batch | None, writer: FlushingConnection) -> bool | None:
         """Return whether a commit is stored whose connection broke; None where that cannot be said.
 
-        The server releases the log's lock when the commit is visible or given up, so whoever then has the lock sees
-        which it was: a tree head has one root.
+        The server releases the log's lock when the commit is visible or rolled back. So with the lock, a tree head with
+        the root of the commit is found or missing for good.
         """
         if batch is None:
             return False

@@ -15,7 +15,7 @@ from psycopg.pq import Format
 from world.log.backends.postgres_hosts import FlushingConnection, PostgresHosts
 from world.log.store import Row
 
-__all__ = ["Readers"]
+__all__ = ["ServerReaders"]
 
 _READERS: Final = 8  # connections for reading; a new one takes the server more CPU time than sixty look-ups
 
@@ -30,7 +30,7 @@ class _EscapingLoader(Loader):
         return bytes(data).decode("utf-8", "surrogateescape")
 
 
-class Readers:
+class ServerReaders:
     """Idle connections of one store, taken for one query at a time; safe to use from many threads.
 
     Args:

@@ -2,8 +2,8 @@
 
 SQLite has no owner of a lock that another process could ask for, and no process can end the transaction of another one.
 So a process that is stopped while it writes stops all writers of the file, and all that can be done is to name it. Only
-``/proc/locks`` is read: whoever opens and closes a file of an open database loses SQLite's own locks on it (POSIX
-advisory locks), so that asking with ``F_GETLK`` would break what it looks at.
+``/proc/locks`` is read: a process that opens and closes a file of an open database drops SQLite's locks on it, which
+are POSIX advisory locks, so a query with ``F_GETLK`` would release what it looks at.
 
 Source: https://sqlite.org/walformat.html section 2.3 (locks of a file in WAL mode), https://sqlite.org/lockingv3.html.
 """

@@ -188,23 +188,18 @@ def _rules(realm: RealmView) -> Iterator[Check]:
 
 def _clock(world: Realm, realm: RealmView) -> Iterator[Check]:
     """Name jumps of recorded time; something is to be done where this machine's clock and what is recorded differ."""
-    limit, state = realm.klis.in_force.max_clock_ahead_ms, None
-    if not world.log.derives_views:  # exported tables are not written
-        state = clock_state(world.log, SystemClock(), limit)
-    now = SystemClock().now_ms() if state is None else state.now_ms
-    jumps = clock_jumps(world.log, limit_ms=limit, now_ms=now, after=max(0, realm.position - MAX_TIMES))
+    limit = realm.klis.in_force.max_clock_ahead_ms
+    state = clock_state(world.log, SystemClock(), limit)
+    jumps = clock_jumps(world.log, limit_ms=limit, now_ms=state.now_ms, after=max(0, realm.position - MAX_TIMES))
     rendered = [one.sentence() for one in jumps[:MAX_FAULTS]]
     rendered += [f"and {len(jumps) - MAX_FAULTS} jumps more"] if len(jumps) > MAX_FAULTS else []
-    ahead = realm.klis.clock - now
-    if ahead > limit:
+    if (ahead := realm.klis.clock - state.now_ms) > limit:
         rendered.insert(0, f"lease time is {ahead} ms ahead of this machine's clock")
-    if state is not None and state.kind != "right":
-        rendered.insert(0, f"this machine's clock is {abs(now - state.expected_ms)} ms {state.kind}")
-    if ahead > limit or (state is not None and state.kind != "right"):
-        advice = "set this machine's clock right; if it is right, run `worldctl clock confirm --reason WHY`"
-        yield Check("clock", False, "; ".join(rendered), advice)
-    else:
-        yield Check("clock", True, "; ".join(rendered) or "recorded time does not jump")
+    if state.kind != "right":
+        rendered.insert(0, f"this machine's clock is {state.off_ms} ms {state.kind}")
+    ok, advice = ahead <= limit and state.kind == "right", "set this machine's clock right; if it is right, run "
+    facts = "; ".join(rendered) or "recorded time does not jump"
+    yield Check("clock", ok, facts, "" if ok else f"{advice}`worldctl clock confirm --reason WHY`")
 
 
 def _writable(world: Realm) -> Check:
