@@ -436,7 +436,7 @@ BODIES: Final[dict[str, Any]] = {
         "tool_use_id": "toolu_01",
     },
     "commands.run": {"arguments": ["lease", "list", "--json"]},
-    **dict.fromkeys(("verify.start", "jobs.cancel"), {}),
+    **{name: {} for name in ("verify.start", "jobs.cancel")},
     "recheck.start": {"all": True, "upto": 400},
     "whatif.start": {"drop": [ID]},
     "backtest.start": {
