@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.patience import PATIENCE_S
 from world.errors import LogBusyError, WorldProtocolError
-from worldprotocol.api import readiness
-from worldprotocol.api.readiness import WriteProbe
+from worldprotocol.api.waiting import readiness
+from worldprotocol.api.waiting.readiness import WriteProbe
 
 BUSY = LogBusyError("LOG_BUSY", "Another writer keeps it locked.")
 

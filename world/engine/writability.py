@@ -30,7 +30,7 @@ def write_obstacle(
 ) -> WorldProtocolError | None:
     """Return the error that a command would end with now; None where the realm would accept a write.
 
-    It does not end while the database or the disk hangs (``worldprotocol.api.readiness`` answers in time).
+    It does not end while the database or the disk hangs (``worldprotocol.api.waiting.readiness`` answers in time).
 
     Args:
         archive: of the realm. Where its log is open to be read only, no byte is changed, and less is found out.

@@ -6,15 +6,13 @@ together or, when the commit fails, forgotten together with the realm (design se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, Unpack
 
 import msgspec
 
 from world.clock import IdSource
-from world.code.time_limit import unbroken
 from world.core import Domain, recompute
 from world.error_codes import ErrorCode
 from world.errors import RefusedError
@@ -42,7 +40,7 @@ from world.limits import Limits
 from world.model.actor import ActorRef
 from world.model.immutable_json import FrozenDict
 from world.model.snapshot import Meta, Requirement, Snapshot, System
-from world.pipeline.history_sums import MAX_SUMMED, add_up, check_conditions, check_length, check_path
+from world.pipeline.history_sums import PastAt
 from world.pipeline.leasing.existence import Base, check_existence, observe
 from world.pipeline.preparation.snapshots import SnapshotCache
 from world.pipeline.recorded_time import GuardedClock
@@ -51,7 +49,6 @@ from world.state.access import access_fault
 from world.state.ports import (
     Authority,
     BackupService,
-    Conditions,
     Earlier,
     EffectAttempt,
     ExecutionOrder,
@@ -67,9 +64,6 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 _IDLE: Final = System()
-
-SUMMED_AT_ONCE: Final = 64
-"""Earlier proposals whose inputs a sum reads at once."""
 
 
 class Lookup(Protocol):
@@ -144,36 +138,6 @@ class Emitted(msgspec.Struct, frozen=True):
     event: Event
     state: bytes
     position: int
-
-
-class PastAt(msgspec.Struct, frozen=True):
-    """The history before one position of the log (``world.state.ports.History``)."""
-
-    lookup: Lookup
-    before: int
-    own: str = ""
-
-    def count(self, **conditions: Unpack[Conditions]) -> int:
-        """Count earlier proposals that match every given condition."""
-        asked = self._asked(conditions)
-        return unbroken(lambda: self.lookup.count(self.before, **asked))  # it writes rows and reads through one cursor
-
-    def sum(self, path: str, **conditions: Unpack[Conditions]) -> int | float:
-        """Add up a number of the inputs of earlier proposals that match every given condition."""
-        asked = self._asked(conditions)
-        check_path(path)
-        found = unbroken(lambda: self.lookup.earlier(self.before, MAX_SUMMED + 1, **asked))
-        check_length(len(found))
-        return add_up(path, self._inputs(found))
-
-    def _inputs(self, found: Sequence[Earlier]) -> Iterator[tuple[str, Any]]:
-        """Yield inputs a few at a time: a time limit may end a sum between them, and memory holds no more."""
-        for at in range(0, len(found), SUMMED_AT_ONCE):
-            some = found[at : at + SUMMED_AT_ONCE]
-            yield from unbroken(partial(self.lookup.inputs, some))
-
-    def _asked(self, conditions: Conditions) -> dict[str, Any]:
-        return {**check_conditions(conditions), "other_than": self.own}
 
 
 class UnitOfWork(msgspec.Struct, eq=False):

@@ -102,7 +102,7 @@ class Archive:
         """Run one of the index's statements on committed data.
 
         Args:
-            name: the statement (``world.read_models.index_statements``).
+            name: the statement (``world.read_models.index_sql.index_statements``).
             values: the statement's parameters, without the log.
 
         Raises:

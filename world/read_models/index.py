@@ -105,7 +105,9 @@ class IndexRows:
 
     def write(self, cursor: ViewCursor) -> None:
         """Write all collected changes and clear the collector."""
-        from world.read_models.index_statements import write_rows  # with SQLAlchemy, which readers do not need
+        from world.read_models.index_sql.index_statements import (
+            write_rows,
+        )  # with SQLAlchemy, which readers do not need
 
         write_rows(
             cursor,

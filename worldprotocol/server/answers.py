@@ -26,6 +26,7 @@ from worldprotocol.server.audit_answers import AUDIT_ANSWERS
 
 __all__ = ["ANSWERS", "BODIES", "PROBLEM", "SCHEMAS", "STATUSES"]
 
+_READINESS = shape("code cause holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, holder=OBJECT)
 _LEASE = {"leaseId": ID, "token": 12, "predicate": "MUTATES", "resource": "FILE:/docs/plan"}
 
 PROBLEM: Final = shape("details", type=TEXT, title=TEXT, status=INT, code=TEXT, detail=TEXT, details=OBJECT)
@@ -371,17 +372,8 @@ ANSWERS: Final[dict[str, tuple[Schema, Any]]] = {
     ),
     "server.health": (shape(status=TEXT), {"status": "ok"}),
     "server.ready": (
-        shape(
-            status=TEXT,
-            realms=array(shape("code cause holder", name=TEXT, ready=FLAG, code=TEXT, cause=TEXT, holder=OBJECT)),
-        ),
-        {
-            "status": "ok",
-            "realms": [
-                {"name": "shop", "ready": True},
-                {"name": "old", "ready": False, "code": "LOG_FENCED", "cause": "the log was closed to writers"},
-            ],
-        },
+        shape(status=TEXT, realms=array(_READINESS)),
+        {"status": "ok", "realms": [{"name": "shop", "ready": True}]},
     ),
     "server.metrics": (TEXT, 'worldprotocol_log_events{realm="shop"} 7.0\n'),
 }
@@ -417,11 +409,7 @@ BODIES: Final[dict[str, Any]] = {
     "effects.heartbeat": {"claim": _CLAIM},
     "effects.complete": {"claim": _CLAIM, "report": {"result": {"value": {"receipt": "r-1"}}}},
     "calls.report": {"claim": _CLAIM, "report": {"result": {"value": {"value": "paid"}}}},
-    "calls.begin": {
-        "action": "tool.use",
-        "input": {"tool": "refund", "arguments": {"order": "o-1"}},
-        "attempt": "1",
-    },
+    "calls.begin": {"action": "tool.use", "input": {"tool": "refund", "arguments": {"order": "o-1"}}, "attempt": "1"},
     "calls.run": {"key": "claude-code:s-1:toolu_01", "text": "make", "boundary": "namespaces"},
     "calls.extend": {"key": "claude-code:s-1:toolu_01"},
     "sessions.renew": {"sessions": ["s-1"]},

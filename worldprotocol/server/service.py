@@ -13,7 +13,7 @@ from world.clock import SystemClock
 from world.error_codes import ErrorCode
 from world.errors import RefusedError, WorldProtocolError
 from world.limits import Limits
-from world.read_models.ended_proposals import EndedProposals
+from world.read_models.live.ended_proposals import EndedProposals
 from world.state.realm_view import RealmView
 from worldprotocol.agents.command_terms import CommandTerms, DeclaredCommand
 from worldprotocol.agents.files.calls import FileCalls
@@ -21,9 +21,9 @@ from worldprotocol.agents.project import Project
 from worldprotocol.api.callers.recorded_keys import RequestKeys
 from worldprotocol.api.config import ServerConfig, WorkspaceConfig
 from worldprotocol.api.lookup.past_views import PastViews
-from worldprotocol.api.readiness import WITHIN_S, WriteProbe
 from worldprotocol.api.realm import Realm
 from worldprotocol.api.telemetry.writes import time_writes
+from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.export.cloud_events import CloudEvents
 from worldprotocol.export.proofs.checkpoint import Checkpoint, checkpoint_of, default_origin
 from worldprotocol.export.proofs.note import SigningKey

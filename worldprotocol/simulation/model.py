@@ -390,12 +390,6 @@ class Model:
         """Return whether an execution can only fail from now on."""
         return one.is_called_off or one.rendered["proposalId"] in self.leases.revoked
 
-    def _completed(self, rendered: Told) -> None:
-        self._finish(rendered, "completed")
-
-    def _failed(self, rendered: Told) -> None:
-        self._finish(rendered, "failed")
-
     def _finish(self, rendered: Told, how: str) -> None:
         one = self._of(rendered, "executing")
         is_over = how == "completed" and self._is_over(one)
@@ -444,6 +438,6 @@ _STEPS: Final[Mapping[str, Callable[[Model, Told], None]]] = {
     "effect.in_doubt": Model._doubted,
     "effect.resolved": Model._resolved,
     "execution.cancelled": Model._cancelled,
-    "proposal.completed": Model._completed,
-    "proposal.failed": Model._failed,
+    "proposal.completed": lambda model, rendered: model._finish(rendered, "completed"),
+    "proposal.failed": lambda model, rendered: model._finish(rendered, "failed"),
 }

@@ -44,7 +44,7 @@ _OF_FILES: Final = frozenset({_READ, _EDIT, _CREATE, _PATCH, _DELETE, _COMMAND})
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _CallOnFiles:
     """A call that was begun: its proposal, what it uses, and the contents that its files had then."""
 
     proposal_id: str
@@ -56,8 +56,8 @@ class _Begun:
 class FileCalls:
     """The contents of the files of a project, for the calls of its agents; safe to use from several threads.
 
-    What a session knows is in the log. In memory are the contents at the beginning of calls that have not ended; a call
-    that ends after a restart of the server counts as nothing known.
+    What sessions have read is in the log. In memory are the contents at the beginning of calls that have not ended; a
+    call that ends after a restart of the server reads nothing.
 
     Args:
         project: the project.
@@ -66,12 +66,12 @@ class FileCalls:
 
     project: Project
     leases_reads: bool = False
-    _begun: OrderedDict[tuple[str, str], _Begun] = field(default_factory=OrderedDict)
+    _begun: OrderedDict[tuple[str, str], _CallOnFiles] = field(default_factory=OrderedDict)
     _continued: OrderedDict[tuple[str, str], dict[str, Any]] = field(default_factory=OrderedDict)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def proposed(self, realm: Realm, reader: Reader, key: str, intent: Intent, *, has_own_id: bool) -> Intent:
-        """Return the intent of a call with what its files hold now, and what its session knows of them.
+        """Return the intent of a call with what its files hold now, and what its session has read of them.
 
         A call that was proposed before keeps what was seen then, so that it is the same call; an equal one that was
         proposed before a later reading of the session, and was not begun, is withdrawn.
@@ -136,7 +136,7 @@ class FileCalls:
                 return found
         with self._mutex:
             if before:
-                self._begun[proposal.submitted.actor.actor_id, key] = _Begun(name, use, before)
+                self._begun[proposal.submitted.actor.actor_id, key] = _CallOnFiles(name, use, before)
             while len(self._begun) > MAX_BEGUN:
                 self._begun.popitem(last=False)
         return None
@@ -191,7 +191,7 @@ class FileCalls:
         return content_hash(f"{self.project.root}{path}")
 
     def _seen(self, realm: Realm, reader: Reader, intent: Intent) -> dict[str, Any]:
-        """Return the members of an input that say what its files hold, and what its session knows of them."""
+        """Return the members of an input that say what its files hold, and what its session has read of them."""
         action, use = intent.action, intent.files
         if action in (_READ, _COMMAND):
             if self.leases_reads:
@@ -210,8 +210,8 @@ class FileCalls:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def _seen_after(begun: _Begun, given: Any, action: str, after: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the contents that a session knows after a call.
+def _seen_after(begun: _CallOnFiles, given: Any, action: str, after: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the contents that a session has read or written whole, after a call.
 
     They are those that it read whole and that did not change meanwhile, that it wrote whole, and that it changed from
     one that it knew.

@@ -1,8 +1,8 @@
-"""What the results of calls say about contents of files: who knows which, and who wrote them.
+"""What the results of calls record about contents of files: which sessions have read or written them.
 
 The results are read from the log, the newest first, so that nothing is lost with the process. A result has the members
-``seen``, by path the content that its session knows after the call, ``wrote``, by path the content that is there after
-it (null: none), and, of a shell command, ``changed``.
+``seen``, by path the content that its session has read or written whole, ``wrote``, by path the content that is there
+after it (null: none), and, of a shell command, ``changed``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,19 @@ from world.model.canonical_json import canonical_bytes
 from world.read_models.decoding import decoded
 from worldprotocol.api.realm import Realm
 
-__all__ = ["MOST_SEARCHED", "Base", "Change", "Reader", "base_of", "changes_since", "inputs_changed", "reader_of"]
+__all__ = [
+    "MOST_SEARCHED",
+    "FileBase",
+    "FileChange",
+    "Reader",
+    "base_of",
+    "changes_since",
+    "inputs_changed",
+    "reader_of",
+]
 
 MOST_SEARCHED: Final = 50_000
-"""Events of the log that are searched for a content that a session knows, the newest first."""
+"""Events of the log that are searched for what a session has read, the newest first."""
 
 MOST_CHANGED: Final = 1_000
 """Names of files that others changed during a command that are recorded."""
@@ -50,15 +59,15 @@ class Reader(NamedTuple):
     agent_id: str | None
 
 
-class Base(NamedTuple):
-    """The content of a file that a session knows, and the position of the result that says so."""
+class FileBase(NamedTuple):
+    """The content of a file that a session last read or wrote whole, and the position of the result that records it."""
 
     content: str
     position: int
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """A call that changed a file, or may have.
 
     Args:
@@ -83,8 +92,8 @@ def reader_of(submitted: ProposalSubmitted) -> Reader:
     return Reader(submitted.actor.actor_id, str(client), str(session), agent if isinstance(agent, str) else None)
 
 
-def base_of(realm: Realm, reader: Reader, path: str, *, content: str | None = None) -> Base | None:
-    """Return the content that a session last read or wrote whole; None where it knows none.
+def base_of(realm: Realm, reader: Reader, path: str, *, content: str | None = None) -> FileBase | None:
+    """Return the content that a session last read or wrote whole; None where there is none.
 
     Args:
         realm: the realm.
@@ -100,11 +109,11 @@ def base_of(realm: Realm, reader: Reader, path: str, *, content: str | None = No
             continue
         submitted = _submitted(realm, event.proposal_id)
         if submitted is not None and reader_of(submitted) == reader:
-            return Base(found, position)
+            return FileBase(found, position)
     return None
 
 
-def changes_since(realm: Realm, path: str, position: int) -> Iterator[Change]:
+def changes_since(realm: Realm, path: str, position: int) -> Iterator[FileChange]:
     """Yield the calls after a position that changed a file or may have, the newest first.
 
     Args:
@@ -119,7 +128,7 @@ def changes_since(realm: Realm, path: str, position: int) -> Iterator[Change]:
             continue
         submitted = _submitted(realm, event.proposal_id)
         if submitted is not None:
-            yield Change(reader_of(submitted), event.proposal_id, event.at, wrote.get(path), is_certain)
+            yield FileChange(reader_of(submitted), event.proposal_id, event.at, wrote.get(path), is_certain)
 
 
 def inputs_changed(realm: Realm, proposal_id: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from world.error_codes import ErrorCode
 from world.state.proposal import Proposal
 from worldprotocol.agents.files.hashes import MAX_BYTES, UNKNOWN
-from worldprotocol.agents.files.history import Change, Reader, base_of, changes_since, reader_of
+from worldprotocol.agents.files.history import FileChange, Reader, base_of, changes_since, reader_of
 from worldprotocol.api.proposal_summary import moment
 from worldprotocol.api.realm import Realm
 
@@ -69,7 +69,7 @@ def _sentence(realm: Realm, proposal: Proposal, code: ErrorCode, found: tuple[st
     return f"{path} {what}: {who}. Read it, then decide again what to write"
 
 
-def _who(changes: Iterator[Change], reader: Reader, now: str | None) -> str:
+def _who(changes: Iterator[FileChange], reader: Reader, now: str | None) -> str:
     """Return who made the changes of a file, others before the session itself."""
     found = list(islice(changes, MOST_COMPARED))
     certain = [one for one in found if one.is_certain]
@@ -82,7 +82,7 @@ def _who(changes: Iterator[Change], reader: Reader, now: str | None) -> str:
     return " and ".join(f"{_words(one, reader)} {'deleted' if one.content is None else 'changed'} it" for one in named)
 
 
-def _words(change: Change, reader: Reader) -> str:
+def _words(change: FileChange, reader: Reader) -> str:
     who = change.reader.actor_id
     if change.reader == reader:
         who = "this session"

@@ -20,7 +20,7 @@ class FileUse:
         paths: single files, as paths from the root of the project.
         whole: those of them that are read or written whole. An edit that carries its context, the text that it
             replaces, is none.
-        scan: name of a search, which reads files that no one knows beforehand; empty where it is none.
+        scan: name of a search, whose files are not known beforehand; empty where it is none.
     """
 
     paths: tuple[str, ...] = ()

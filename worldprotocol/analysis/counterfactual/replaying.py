@@ -17,12 +17,7 @@ from msgspec.structs import replace
 from world.errors import RefusedError
 from world.events.base import REALM_STREAM, Event
 from world.events.execution_events import EffectFulfilled, ExecutionCancelled, ExecutionStarted
-from world.events.lease_events import (
-    AgentRegistered,
-    KeyRegistered,
-    KeyRevoked,
-    KlisConfigured,
-)
+from world.events.lease_events import AgentRegistered, KeyRegistered, KeyRevoked, KlisConfigured
 from world.events.policy_events import PolicyAdopted, PolicyRetired
 from world.events.proposal_events import (
     HumanAnswered,

@@ -16,8 +16,8 @@ from world.state.ports import Performed
 from world.state.proposal import Proposal
 from world.state.realm_view import RealmView
 from worldprotocol.api.executing.workspaces import take_up_workspace
-from worldprotocol.api.readiness import WriteProbe
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.readiness import WriteProbe
 
 if TYPE_CHECKING:
     from worldprotocol.api.bootstrap import Components, EventLog

@@ -13,7 +13,7 @@ from worldprotocol.api.bootstrap import EventLog
 from worldprotocol.server.call import Authorized, answer, count_visitor, operation_of, service_of, verified_somewhere
 from worldprotocol.server.operation_table import handles
 from worldprotocol.server.problems import problem, type_of
-from worldprotocol.server.readiness import readiness_of
+from worldprotocol.server.telemetry.readiness import readiness_of
 from worldprotocol.server.telemetry.realm_metrics import scraped
 from worldprotocol.server.visibility import rights_of
 

@@ -24,8 +24,8 @@ from world.state.access import right_fault
 from world.state.realm_view import RealmView
 from worldprotocol.server.call import count_failure
 from worldprotocol.server.operation_table import Operation
-from worldprotocol.server.readiness import readiness_of
 from worldprotocol.server.service import HostedRealm, Service
+from worldprotocol.server.telemetry.readiness import readiness_of
 
 __all__ = ["RealmMetrics", "RealmSample", "scraped", "storage_of"]
 

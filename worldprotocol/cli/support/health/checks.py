@@ -29,8 +29,8 @@ from world.read_models.live.offered_effects import waits_for_workers
 from world.read_models.packaged_views import PackagedViews
 from world.state.realm_view import RealmView
 from worldprotocol.api.config import Config
-from worldprotocol.api.readiness import WITHIN_S, WriteProbe
 from worldprotocol.api.realm import Realm
+from worldprotocol.api.waiting.readiness import WITHIN_S, WriteProbe
 from worldprotocol.cli.support.command_context import CommandContext
 from worldprotocol.cli.support.opening import admit_code
 
@@ -45,11 +45,8 @@ MIN_FREE_BYTES: Final = 256 << 20
 MAX_FAULTS: Final = 20
 """Maximum number of faults of the tables that doctor lists one by one."""
 
-MAX_FILE_BYTES: Final = 16 << 20
-"""Size up to which doctor has SQLite check every page of the file, in bytes."""
-
-MAX_TIMES: Final = 2_000
-"""Newest events whose times doctor looks at."""
+MAX_FILE_BYTES: Final = 16 << 20  # up to which doctor has SQLite check every page of the file
+MAX_TIMES: Final = 2_000  # the newest events, whose times doctor looks at
 
 MAX_PROBLEMS: Final = 2
 """Complaints of SQLite's own check that are asked for; doctor shows the first."""
@@ -219,10 +216,9 @@ def _writable(world: Realm) -> Check:
     probe.join(WITHIN_S)
     if obstacle is None:
         return Check("writable", ok=True, facts="a command would be accepted now")
-    is_known = obstacle.code in ErrorCode.__members__.values()
-    advice = ErrorCode(obstacle.code).remedy if is_known else ""
     is_ok = obstacle.code == ErrorCode.LOG_FENCED  # on purpose; `writer` says so
-    return Check("writable", is_ok, f"{obstacle.message} [{obstacle.code}]", "" if is_ok else advice or "")
+    advice = "" if is_ok or obstacle.code not in list(ErrorCode) else ErrorCode(obstacle.code).remedy or ""
+    return Check("writable", is_ok, f"{obstacle.message} [{obstacle.code}]", advice)
 
 
 def _authentication(realm: RealmView) -> Check:
@@ -253,8 +249,7 @@ def _file(world: Realm) -> Check:
     problems = world.log.audit_storage(MAX_PROBLEMS)
     if not problems:
         return Check("file", ok=True, facts="SQLite finds every page and index whole")
-    rendered = " ".join(problems[0].split())
-    facts = rendered if len(problems) == 1 else f"{rendered} (and more)"
+    facts = " ".join(problems[0].split()) + (" (and more)" if len(problems) > 1 else "")
     return Check("file", False, facts, "run `worldctl verify`, and restore the log from a copy", is_damage=True)
 
 

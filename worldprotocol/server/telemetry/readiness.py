@@ -57,7 +57,7 @@ class Readiness(Struct, frozen=True):
 
 
 async def readiness_of(realms: Iterable[HostedRealm]) -> list[Readiness]:
-    """Return whether realms would accept a write, each within the time of ``worldprotocol.api.readiness``.
+    """Return whether realms would accept a write, each within the time of ``worldprotocol.api.waiting.readiness``.
 
     A change is noted in the log of the server.
 

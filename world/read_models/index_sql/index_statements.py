@@ -349,7 +349,7 @@ def write_rows(cursor: ViewCursor, changes: Sequence[tuple[str, Sequence[Row]]])
 
     Args:
         cursor: of the log, in a transaction.
-        changes: names of statements (``world.read_models.index_statements``) with the values of their rows, without
+        changes: names of statements with the values of their rows, without
             the log. No row is both inserted and updated.
     """
     present = [(name, rows) for name, rows in changes if rows]
