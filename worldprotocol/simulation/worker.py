@@ -97,7 +97,7 @@ class LostWakes(dict[Place, None]):
         """Count a place and forget it."""
         self.count += 1
 
-    def update(self, places: Any = ()) -> None:  # type: ignore[override]  # no places are given by name
+    def update(self, places: Any = ()) -> None:
         """Count places and forget them."""
         self.count += len(list(places))
 
